@@ -80,6 +80,7 @@ var floors = []struct {
 	{"internal/testing/tools", 0, 0},
 	{"internal/testing/history", 1, 0},
 	{"resource/response", 1, 0},
+	{"internal/testing/httpstore", 1, 2},
 	{"resource/rest", 1, 1},
 	{"resource/watchcache", 1, 2},
 	{"resource/admission", 1, 2},

@@ -59,8 +59,8 @@ func newCoreClient(table func() *proxy.Table, follow func(svc, eps loop.Snapshot
 	return c
 }
 
-func (c *coreClient) store(group, res, kind string) resource.Store {
-	return c.client.Store(&resource.Info{Group: group, Versions: []string{"v1"}, Resource: res, Kind: kind, Namespaced: true})
+func (c *coreClient) store(group, res, kind string) resource.Reader {
+	return c.client.Reader(&resource.Info{Group: group, Versions: []string{"v1"}, Resource: res, Kind: kind, Namespaced: true})
 }
 
 // RoundTrip sends the gateway's own request to the server of its route.

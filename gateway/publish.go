@@ -8,16 +8,21 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource"
 	"portico/resource/authn"
+	"portico/resource/client"
 	"portico/resource/loop"
 )
 
@@ -59,39 +64,53 @@ func (p *publisher) run(ctx context.Context) error {
 }
 
 // publish writes the ConfigMap if something is missing. It keeps keys of others and the
-// values of other gateways, which may have another CA while one is replaced.
+// values of other gateways, which may have another CA while one is replaced. A conflict is
+// an error, after which run repeats it.
 func (p *publisher) publish(ctx context.Context) error {
 	want, err := p.data()
 	if err != nil {
 		return err
 	}
 	key := resource.Key{Namespace: "kube-system", Name: "extension-apiserver-authentication"}
-	_, err = p.core.store("", "configmaps", "ConfigMap").Update(ctx, key, func(cur *resource.Object) (resource.Mutation, error) {
-		cm := &corev1.ConfigMap{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+	cm := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+	}
+	configMaps := p.core.store("", "configmaps", "ConfigMap")
+	method, path := http.MethodPut, client.Path(configMaps.Info(), key.Namespace, key.Name)
+	cur, err := configMaps.Get(ctx, key, resource.At{})
+	switch {
+	case apierrors.IsNotFound(err):
+		method, path = http.MethodPost, client.Path(configMaps.Info(), key.Namespace, "")
+	case err != nil:
+		return err
+	default:
+		if err := json.Unmarshal(cur.Data, cm); err != nil {
+			return fmt.Errorf("decode ConfigMap %s: %w", key, err)
 		}
-		if cur != nil {
-			if err := json.Unmarshal(cur.Data, cm); err != nil {
-				return resource.Mutation{}, fmt.Errorf("decode ConfigMap %s: %w", key, err)
-			}
+		cm.ResourceVersion = strconv.FormatInt(cur.Revision, 10)
+	}
+	old := maps.Clone(cm.Data)
+	if cm.Data == nil {
+		cm.Data = map[string]string{}
+	}
+	for key, value := range want {
+		if cm.Data[key], err = merged(key, cm.Data[key], value, time.Now()); err != nil {
+			return err
 		}
-		if cm.Data == nil {
-			cm.Data = map[string]string{}
-		}
-		for key, value := range want {
-			if cm.Data[key], err = merged(key, cm.Data[key], value, time.Now()); err != nil {
-				return resource.Mutation{}, err
-			}
-		}
-		data, err := json.Marshal(cm)
-		if err != nil {
-			return resource.Mutation{}, fmt.Errorf("encode ConfigMap %s: %w", key, err)
-		}
-		o, err := resource.Parse(data)
-		return resource.Mutation{Object: o}, err
-	})
-	return err
+	}
+	if method == http.MethodPut && maps.Equal(old, cm.Data) {
+		return nil
+	}
+	body, err := json.Marshal(cm)
+	if err != nil {
+		return fmt.Errorf("encode ConfigMap %s: %w", key, err)
+	}
+	res, err := p.core.client.Do(ctx, method, path, nil, body)
+	if err != nil {
+		return err
+	}
+	return res.Body.Close()
 }
 
 // merged adds a value to the stored value of a key, as upstream's controller does:

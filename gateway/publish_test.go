@@ -5,10 +5,23 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
+	"io"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"portico/resource/client"
 )
 
 // certificate makes one in PEM that is valid until a time.
@@ -50,5 +63,46 @@ func TestPublishedIsMerged(t *testing.T) {
 		if err != nil || got != c.want {
 			t.Errorf("%s: %s and %s: got %s, want %s (%v)", c.key, c.stored, c.own, got, c.want, err)
 		}
+	}
+}
+
+// The ConfigMap is created, then left alone while it is complete, and replaced on condition
+// of its resourceVersion when a value is missing.
+func TestPublishWritesWhatIsMissing(t *testing.T) {
+	var stored string
+	var writes []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && stored == "" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		if r.Method != http.MethodGet {
+			body, _ := io.ReadAll(r.Body)
+			cm := corev1.ConfigMap{}
+			if err := json.Unmarshal(body, &cm); err != nil {
+				t.Error(err)
+			}
+			writes = append(writes, fmt.Sprintf("%s %s at %q: %s", r.Method, path.Base(r.URL.Path), cm.ResourceVersion, cm.Data["requestheader-allowed-names"]))
+			cm.ResourceVersion = fmt.Sprint(len(writes))
+			body, _ = json.Marshal(&cm)
+			stored = string(body)
+		}
+		_, _ = io.WriteString(w, stored)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, []byte(certificate(t, time.Now().Add(time.Hour))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &publisher{core: &coreClient{client: client.New(client.Config{BaseURL: server.URL})}, proxyCAFile: file}
+	for _, names := range [][]string{{"a"}, {"a"}, {"b"}} {
+		p.proxyNames = names
+		if err := p.publish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{`POST configmaps at "": ["a"]`, `PUT extension-apiserver-authentication at "1": ["a","b"]`}
+	if !slices.Equal(writes, want) {
+		t.Errorf("writes %q, want %q", writes, want)
 	}
 }

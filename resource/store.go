@@ -137,11 +137,10 @@ type Mutation struct {
 // the state in etcd. It must not change cur.
 type Mutate func(cur *Object) (Mutation, error)
 
-// Store keeps the objects of one resource. All errors are StatusErrors.
-// All methods are safe for concurrent use, and every returned Object carries
-// its revision.
-type Store interface {
-	// Info returns what the store keeps.
+// Reader reads and watches the objects of one resource. All errors are StatusErrors. All
+// methods are safe for concurrent use, and every returned Object carries its revision.
+type Reader interface {
+	// Info returns the resource.
 	Info() *Info
 
 	// Get returns one object. Errors: NotFound; Timeout with cause
@@ -160,6 +159,11 @@ type Store interface {
 	// kept is Expired from either. A store whose storage is followed by a Feed
 	// may have no watches: MethodNotSupported.
 	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
+}
+
+// Store is a Reader that also writes, under the same rules.
+type Store interface {
+	Reader
 
 	// Create stores a new object under key. Errors: AlreadyExists. ttl above 0
 	// has the store remove the object after that time.

@@ -102,7 +102,7 @@ func (d *drainer) check(ctx context.Context, name, uid string) error {
 // target is a resource whose objects are deleted from a namespace.
 type target struct {
 	*resource.Info
-	store resource.Store
+	store resource.Reader
 	// deletes sends the deletions; collection reports that deletecollection is supported.
 	deletes    *client.Client
 	collection bool
@@ -126,7 +126,7 @@ func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	r.discovery = err
 	for i := range others {
 		o := &others[i]
-		d.emptyResource(ctx, target{Info: &o.Info, store: d.gateway.Store(&o.Info), deletes: d.gateway, collection: o.collection}, name, uid, r)
+		d.emptyResource(ctx, target{Info: &o.Info, store: d.gateway.Reader(&o.Info), deletes: d.gateway, collection: o.collection}, name, uid, r)
 	}
 	return r
 }
@@ -162,7 +162,7 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 
 // remove deletes the objects. It continues after errors and returns the first.
 func (t target) remove(ctx context.Context, namespace string, items []*resource.Object) error {
-	path := collectionPath(t.Info, namespace)
+	path := client.Path(t.Info, namespace, "")
 	if t.collection {
 		return t.send(ctx, path, "")
 	}
@@ -201,14 +201,6 @@ func (t target) send(ctx context.Context, path, uid string) error {
 		return err
 	}
 	return res.Body.Close()
-}
-
-func collectionPath(info *resource.Info, namespace string) string {
-	base := "/apis/" + info.Group + "/" + info.Versions[0]
-	if info.Group == "" {
-		base = "/api/" + info.Versions[0]
-	}
-	return base + "/namespaces/" + namespace + "/" + info.Resource
 }
 
 // errNotEmpty means that drain must be repeated.

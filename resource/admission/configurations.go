@@ -34,7 +34,7 @@ var followBackoff = loop.Backoff{Initial: 20 * time.Millisecond, Factor: 1.3, Ma
 // that the engines call; the others are nil. Safe for concurrent use.
 type informer struct {
 	cache.SharedIndexInformer
-	store   resource.Store
+	store   resource.Reader
 	codec   rest.Codec
 	logger  *slog.Logger
 	indexer cache.Indexer
@@ -188,8 +188,8 @@ func waitAll(ctx context.Context, limit time.Duration, gates ...*gate) bool {
 // unreachable is the store of resources of other processes in a process without a
 // connection to them.
 type unreachable struct {
-	resource.Store // nil: only reads are called
-	info           *resource.Info
+	resource.Reader // nil: only reads are called
+	info            *resource.Info
 }
 
 func (u unreachable) Info() *resource.Info { return u.info }

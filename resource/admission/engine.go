@@ -175,7 +175,7 @@ func (e *Engine) register(obj runtime.Object, i cache.SharedIndexInformer) {
 }
 
 // store returns the store of a resource: the process's own, or one over HTTP.
-func (e *Engine) store(info *resource.Info) resource.Store {
+func (e *Engine) store(info *resource.Info) resource.Reader {
 	if e.cfg.Store != nil {
 		if s := e.cfg.Store(info); s != nil {
 			return s
@@ -184,7 +184,7 @@ func (e *Engine) store(info *resource.Info) resource.Store {
 	if e.client == nil {
 		return unreachable{info: info}
 	}
-	return e.client.Store(info)
+	return e.client.Reader(info)
 }
 
 // Run follows the configurations until ctx ends, and returns its error.

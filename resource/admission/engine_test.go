@@ -230,7 +230,7 @@ func TestNamespaceIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.namespaces.store.Create(t.Context(), o.Key(), o, 0); err != nil {
+	if _, err := storage.Store(e.namespaces.store.Info()).Create(t.Context(), o.Key(), o, 0); err != nil {
 		t.Fatal(err)
 	}
 	if ns, err := e.matcher.GetNamespace(t.Context(), "n"); err != nil || ns.Labels["team"] != "red" {

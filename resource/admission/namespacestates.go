@@ -31,7 +31,7 @@ var namespaceBackoff = loop.Backoff{Initial: 20 * time.Millisecond, Factor: 1.3,
 // They are followed over HTTP; while the server cannot be reached the last state applies. Safe
 // for concurrent use.
 type NamespaceStates struct {
-	store resource.Store // nil: there is no server
+	store resource.Reader // nil: there is no server
 	log   *slog.Logger
 	// known has each namespace, and whether it is being deleted; nil before the first read.
 	known atomic.Pointer[map[string]bool]
@@ -41,17 +41,17 @@ type NamespaceStates struct {
 	asked map[string]bool
 }
 
-// NamespacesOver returns the store of namespaces behind a client; nil for nil.
-func NamespacesOver(c *client.Client) resource.Store {
+// NamespacesOver returns a reader of namespaces over a client; nil for nil.
+func NamespacesOver(c *client.Client) resource.Reader {
 	if c == nil {
 		return nil
 	}
-	return c.Store(namespaceInfo())
+	return c.Reader(namespaceInfo())
 }
 
 // NewNamespaceStates returns the states of the namespaces in a store, which Run follows.
 // Without a store (nil) live lookups fail. A nil logger is slog.Default().
-func NewNamespaceStates(store resource.Store, log *slog.Logger) *NamespaceStates {
+func NewNamespaceStates(store resource.Reader, log *slog.Logger) *NamespaceStates {
 	if log == nil {
 		log = slog.Default()
 	}

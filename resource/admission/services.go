@@ -31,7 +31,7 @@ const (
 // serviceResolver resolves the Services of webhooks to the ready endpoints of their
 // EndpointSlices. While they cannot be read the last endpoints are used.
 type serviceResolver struct {
-	services, slices           resource.Store
+	services, slices           resource.Reader
 	servicesCodec, slicesCodec rest.Codec
 
 	mu    sync.Mutex

@@ -10,18 +10,15 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"portico/resource"
 )
 
-// maxObject bounds the bytes of one object or watch frame. etcd holds no object
-// above 1.5 MiB, unless it was told to.
+// maxObject bounds the bytes of one object or watch frame. By default etcd stores none above
+// 1.5 MiB.
 const maxObject = 16 << 20
 
-// Config of a Client.
+// Config is the configuration of a Client.
 type Config struct {
-	// BaseURL is the server, with or without a path before /api and /apis.
-	// Required.
+	// BaseURL is the URL of the server, which may have a path before /api and /apis. Required.
 	BaseURL string
 	// Transport authenticates and connects. Default http.DefaultTransport.
 	Transport http.RoundTripper
@@ -29,10 +26,10 @@ type Config struct {
 	UserAgent string
 }
 
-// Client talks to one server. Safe for concurrent use.
+// Client is a client of one server. Safe for concurrent use.
 type Client struct{ cfg Config }
 
-// New returns a Client. It connects when it is used.
+// New returns a Client, which connects when it is used.
 func New(cfg Config) *Client {
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "portico"
@@ -75,25 +72,4 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 		return nil, refused(res, method)
 	}
 	return res, nil
-}
-
-// doObject sends a request whose answer is one object.
-func (c *Client) doObject(ctx context.Context, method, path string, query url.Values, body []byte) (*resource.Object, error) {
-	res, err := c.Do(ctx, method, path, query, body)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(res.Body, maxObject+1))
-	if err != nil {
-		return nil, unanswered(ctx, method, path, err)
-	}
-	if len(data) > maxObject {
-		return nil, unreadable(path, errTooLarge)
-	}
-	o, err := resource.Parse(data)
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	return o, nil
 }

@@ -1,20 +1,16 @@
-// Package client is a [resource.Store] over HTTP: the resources of another process under
-// the contract of a Store.
+// Package client has a client of API servers: single requests, and a [resource.Reader] over
+// HTTP, for what a process reads from another one. It also has the transports for that.
 //
-// Decisions that shaped it:
+// Decisions:
 //
-//   - Objects travel as JSON, in the first of the resource's versions. apiVersion and
-//     kind that a server leaves out of items of a list are filled in.
-//   - Errors are StatusErrors; a server that cannot be reached is a 503. errors.Is
-//     finds the cause.
-//   - Update is a GET and a conditional PUT (or POST, DELETE), repeated while others
-//     change the object: compare-and-swap stays inside the Store. A conflict on an
-//     object that did not change is a decision of the server, and is returned.
-//   - Responses are bounded. Lists and watches are read object by object, each
-//     within a bound.
+//   - Objects are JSON, in the first of the resource's versions. apiVersion and kind are
+//     added to items of lists that lack them.
+//   - Errors are StatusErrors; a server that cannot be reached is a 503. errors.Is finds the
+//     cause.
+//   - Responses are bounded. Lists and watches are read object by object, each bounded.
 //
-// Not possible over HTTP: times to live are refused as BadRequest, and a server that
-// answers DELETE with a Status does not return the revision of the deletion.
+// Unlike client-go it returns objects as bytes, and neither waits nor repeats requests by
+// itself: loop.Follow does.
 //
 // Runs in: gateway, core, crd.
 package client

@@ -21,10 +21,10 @@ import (
 // maxStatus bounds the body of an error.
 const maxStatus = 1 << 20
 
-// errTooLarge says that something exceeds maxObject.
+// errTooLarge is the error of an object above maxObject.
 var errTooLarge = fmt.Errorf("an object is larger than %d bytes", maxObject)
 
-// failure is a StatusError that has a cause.
+// failure is a StatusError with a cause.
 type failure struct {
 	*apierrors.StatusError
 	cause error
@@ -33,11 +33,11 @@ type failure struct {
 // Unwrap lets errors.Is and errors.As see both.
 func (f *failure) Unwrap() []error { return []error{f.StatusError, f.cause} }
 
-// unanswered is the error of a request that got no answer, or not all of it.
+// unanswered returns the error of a request without a response, or with a part of one.
 func unanswered(ctx context.Context, method, path string, err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		return err // the transport has its own opinion
+		return err // of the transport
 	}
 	message := fmt.Sprintf("%s %s: %v", method, path, err)
 	if cause := ctx.Err(); cause != nil {
@@ -50,23 +50,23 @@ func unanswered(ctx context.Context, method, path string, err error) error {
 	return &failure{resource.Unavailable(message, retry), err}
 }
 
-// repeatable reports whether a request without a response may be sent again: it changes
-// nothing, or was never sent. The effect of others is unknown.
+// repeatable reports whether a request without a response may be sent again: it is a GET, or
+// was never sent. The effect of others is unknown.
 func repeatable(method string, err error) bool {
 	var op *net.OpError
 	return method == http.MethodGet || errors.As(err, &op) && op.Op == "dial"
 }
 
-// unreadable is the error of an answer that makes no sense.
+// unreadable returns the error of a response that cannot be decoded.
 func unreadable(path string, err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("read answer of %s: %w", path, err))
 }
 
-// refused is the error of an answer that is no success: the Status it holds, or
-// one made of what there is.
+// refused returns the error of a response without success: its Status, or one made from its
+// code and text.
 func refused(res *http.Response, method string) error {
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxStatus)) // a part is better than nothing
-	retry, _ := strconv.Atoi(res.Header.Get("Retry-After"))    // a date, or none: no hint
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxStatus)) // a part will do
+	retry, _ := strconv.Atoi(res.Header.Get("Retry-After"))    // dates are ignored
 	status := metav1.Status{}
 	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" && status.Status != metav1.StatusSuccess {
 		status.Code = int32(res.StatusCode)

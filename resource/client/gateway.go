@@ -12,8 +12,8 @@ import (
 	"portico/resource/authn"
 )
 
-// Gateway says how a backend reaches the gateway, as a client of it. Files are
-// read again when they change.
+// Gateway is how a backend connects to the gateway as its client. Files are read again when
+// they change.
 type Gateway struct {
 	// URL is https://host:port.
 	URL string
@@ -22,8 +22,7 @@ type Gateway struct {
 	CAFile, CertFile, KeyFile string
 }
 
-// Transport returns a transport that authenticates both sides. It connects when
-// it is used.
+// Transport returns a transport that authenticates both sides, and connects when it is used.
 func (g Gateway) Transport() (http.RoundTripper, error) {
 	base, err := url.Parse(g.URL)
 	if err != nil || base.Scheme != "https" || base.Hostname() == "" {
@@ -35,8 +34,8 @@ func (g Gateway) Transport() (http.RoundTripper, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load CA of the gateway: %w", err)
 		}
-		// RootCAs is read once; verifying here instead, by the same rules, has
-		// a renewed file used at the next handshake.
+		// RootCAs is read once. Verifying here, by the same rules, uses a renewed file from
+		// the next handshake on.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(state tls.ConnectionState) error { return verify(state, ca.Pool(), base.Hostname()) }
 	}
@@ -53,11 +52,10 @@ func (g Gateway) Transport() (http.RoundTripper, error) {
 	}, nil
 }
 
-// verify checks a server's certificate against roots and the name it was
-// reached by.
+// verify checks a server's certificate against roots and the name of the server.
 func verify(state tls.ConnectionState, roots *x509.CertPool, host string) error {
 	if len(state.PeerCertificates) == 0 {
-		return errors.New("the gateway showed no certificate")
+		return errors.New("the gateway sent no certificate")
 	}
 	opts := x509.VerifyOptions{Roots: roots, DNSName: host, Intermediates: x509.NewCertPool()}
 	for _, cert := range state.PeerCertificates[1:] {

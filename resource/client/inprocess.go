@@ -11,11 +11,10 @@ import (
 	"portico/resource"
 )
 
-// InProcess returns a transport that has a handler of this process answer as if
-// user had sent the request, without a connection, authentication or
-// authorization. Answers are streamed, so watches work. Closing the body of an
-// answer, or ending the context of the request, ends the handler's context. Safe
-// for concurrent use if the handler is.
+// InProcess returns a transport that passes requests of user to a handler of this process,
+// without a connection, authentication or authorization. Responses are streamed, so watches
+// work. Closing the body of a response, or ending the context of the request, ends the
+// handler's context. Safe for concurrent use if the handler is.
 func InProcess(handler http.Handler, user *resource.User) http.RoundTripper {
 	return &inProcess{handler, user}
 }
@@ -35,7 +34,7 @@ func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 		in.Body = http.NoBody
 	}
 	reader, writer := io.Pipe()
-	w := &pipedAnswer{header: http.Header{}, body: writer, began: make(chan struct{})}
+	w := &pipedResponse{header: http.Header{}, body: writer, began: make(chan struct{})}
 	go func() {
 		defer cancel()
 		writer.CloseWithError(p.serve(w, in))
@@ -52,12 +51,12 @@ func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return &http.Response{
 		Status: http.StatusText(w.code), StatusCode: w.code, Header: w.sent, ContentLength: -1,
-		Body: &answerBody{reader, cancel}, Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: &responseBody{reader, cancel}, Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}, nil
 }
 
-// serve runs the handler. A panic, by which handlers abort an answer, is returned
-// as an error.
+// serve runs the handler. It returns a panic, with which handlers abort a response, as an
+// error.
 func (p *inProcess) serve(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -71,48 +70,48 @@ func (p *inProcess) serve(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-// pipedAnswer is the ResponseWriter of one answer.
-type pipedAnswer struct {
+// pipedResponse is the ResponseWriter of one response.
+type pipedResponse struct {
 	header http.Header
 	body   *io.PipeWriter
 
 	once  sync.Once
 	began chan struct{} // closed once code and sent are set
 	code  int
-	sent  http.Header // header as it was when the answer began
+	sent  http.Header // header as of begin
 }
 
-func (w *pipedAnswer) begin(code int) {
+func (w *pipedResponse) begin(code int) {
 	w.once.Do(func() {
 		w.code, w.sent = code, w.header.Clone()
 		close(w.began)
 	})
 }
 
-func (w *pipedAnswer) Header() http.Header { return w.header }
+func (w *pipedResponse) Header() http.Header { return w.header }
 
-// WriteHeader begins the answer; informational codes are dropped.
-func (w *pipedAnswer) WriteHeader(code int) {
+// WriteHeader begins the response; informational codes are dropped.
+func (w *pipedResponse) WriteHeader(code int) {
 	if code >= http.StatusOK {
 		w.begin(code)
 	}
 }
 
-func (w *pipedAnswer) Write(data []byte) (int, error) {
+func (w *pipedResponse) Write(data []byte) (int, error) {
 	w.begin(http.StatusOK)
 	return w.body.Write(data)
 }
 
-// Flush begins the answer: what is written is never held back.
-func (w *pipedAnswer) Flush() { w.begin(http.StatusOK) }
+// Flush begins the response. Writes are not buffered.
+func (w *pipedResponse) Flush() { w.begin(http.StatusOK) }
 
-// answerBody ends the handler when it is closed.
-type answerBody struct {
+// responseBody ends the handler when it is closed.
+type responseBody struct {
 	*io.PipeReader
 	cancel context.CancelFunc
 }
 
-func (b *answerBody) Close() error {
+func (b *responseBody) Close() error {
 	b.cancel()
 	return b.PipeReader.Close()
 }

@@ -16,20 +16,20 @@ import (
 	"portico/resource"
 )
 
-// ahead is how many events a watch reads in advance.
+// ahead is the number of events that a watch reads in advance.
 const ahead = 64
 
-// Watch starts a watch. Initial events are asked for as a watch-list; a server
-// that does not know it refuses them.
-func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
+// Watch starts a watch. Initial events are requested with sendInitialEvents, which older
+// servers reject.
+func (s *reader) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	res, err := s.client.Do(ctx, http.MethodGet, s.path(opts.Namespace, ""), watchQuery(opts), nil)
+	res, err := s.client.Do(ctx, http.MethodGet, Path(s.info, opts.Namespace, ""), watchQuery(opts), nil)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	w := &watcher{
-		store:     s,
+		reader:    s,
 		bookmarks: opts.Bookmarks,
 		cancel:    cancel,
 		ended:     ctx.Done(),
@@ -60,22 +60,22 @@ func watchQuery(opts resource.WatchOptions) url.Values {
 	return query
 }
 
-// watcher is a running watch. A goroutine reads the stream, so that Next can
-// be left by its own context without losing a part of a frame.
+// watcher is a running watch. A goroutine reads the stream, so that the end of Next's context
+// does not lose a part of a frame.
 type watcher struct {
-	store     *store
+	reader    *reader
 	bookmarks bool
 	cancel    context.CancelFunc
 	ended     <-chan struct{}     // the watch's context has ended
 	events    chan resource.Event // closed when the stream has ended
-	broken    error               // why it ended; set before events is closed
+	broken    error               // its error; set before events is closed
 
 	// Of Next only.
 	err   error
 	batch []resource.Event
 }
 
-// read passes on what the stream sends until it ends.
+// read reads the stream until it ends.
 func (w *watcher) read(ctx context.Context, body io.ReadCloser) {
 	defer close(w.events)
 	defer body.Close()
@@ -112,7 +112,7 @@ func (w *watcher) readFrame(dec *json.Decoder) (e resource.Event, ok bool, err e
 	case errors.Is(err, errTooLarge):
 		return e, false, unreadable("watch", err)
 	case err != nil:
-		return e, false, &failure{resource.Unavailable(fmt.Sprintf("watch of %s broke off: %v", w.store.info.Resource, err), 1), err}
+		return e, false, &failure{resource.Unavailable(fmt.Sprintf("watch of %s broke off: %v", w.reader.info.Resource, err), 1), err}
 	}
 	switch frame.Type {
 	case "ADDED":
@@ -126,9 +126,9 @@ func (w *watcher) readFrame(dec *json.Decoder) (e resource.Event, ok bool, err e
 	case "ERROR":
 		return e, false, frameError(frame.Object)
 	default:
-		return e, false, nil // a type of a later version
+		return e, false, nil // of a later version
 	}
-	o, err := w.store.parse(frame.Object)
+	o, err := w.reader.parse(frame.Object)
 	if err != nil {
 		return e, false, unreadable("watch", err)
 	}
@@ -142,7 +142,7 @@ func (w *watcher) readFrame(dec *json.Decoder) (e resource.Event, ok bool, err e
 	return e, true, nil
 }
 
-// frameError is the error of the frame that ends a stream with a Status.
+// frameError returns the error of the frame that ends a stream with a Status.
 func frameError(object []byte) error {
 	status := metav1.Status{}
 	if err := json.Unmarshal(object, &status); err != nil {
@@ -151,7 +151,7 @@ func frameError(object []byte) error {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// bookmarkType distinguishes the bookmark that ends the initial events.
+// bookmarkType returns Synced for the bookmark that ends the initial events.
 func bookmarkType(object []byte) resource.EventType {
 	var o struct {
 		Metadata struct {
@@ -164,7 +164,7 @@ func bookmarkType(object []byte) resource.EventType {
 	return resource.Bookmark
 }
 
-// Next returns the next events: as many as are there.
+// Next returns the events that were read, at least one.
 func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 	clear(w.batch)
 	w.batch = w.batch[:0]
@@ -194,7 +194,7 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 		select {
 		case e, ok := <-w.events:
 			if !ok {
-				return w.batch, nil // the next call says why
+				return w.batch, nil // the next call returns the error
 			}
 			w.batch = append(w.batch, e)
 		default:
@@ -204,11 +204,11 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 	return w.batch, nil
 }
 
-// end notes why the stream has ended.
+// end sets the error of a stream that has ended.
 func (w *watcher) end() {
 	w.err = w.broken
 	select {
-	case <-w.ended: // what broke is what Close, or the context, has cut off
+	case <-w.ended: // by Close or the context
 		w.err = io.EOF
 	default:
 		w.Close()

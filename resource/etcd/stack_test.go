@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"portico/internal/testing/httpstore"
 	"portico/internal/testing/storetest"
 	"portico/resource"
 	"portico/resource/client"
@@ -80,7 +81,7 @@ func served(t *testing.T, store resource.Store) resource.Store {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return client.New(client.Config{BaseURL: server.URL, Transport: server.Client().Transport}).Store(store.Info())
+	return httpstore.New(client.New(client.Config{BaseURL: server.URL, Transport: server.Client().Transport}), store.Info())
 }
 
 // Each way of stacking the makers on etcd passes the suite.

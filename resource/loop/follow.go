@@ -45,7 +45,7 @@ const (
 // snapshot held the object.
 //
 // Follow returns ctx's error when ctx ends, after the last publish has returned.
-func Follow(ctx context.Context, store resource.Store, opts FollowOptions, publish func(Snapshot)) error {
+func Follow(ctx context.Context, store resource.Reader, opts FollowOptions, publish func(Snapshot)) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
@@ -63,7 +63,7 @@ func Follow(ctx context.Context, store resource.Store, opts FollowOptions, publi
 
 // follower is one Follow: a goroutine that collects changes and one that publishes.
 type follower struct {
-	store   resource.Store
+	store   resource.Reader
 	opts    FollowOptions
 	logger  *slog.Logger
 	changed Signal

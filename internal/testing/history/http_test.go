@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/internal/testing/history"
+	"portico/internal/testing/httpstore"
 	"portico/internal/testing/storetest"
 	"portico/resource"
 	"portico/resource/client"
@@ -87,9 +88,9 @@ func (p *served) door(t *testing.T, name string, change func(*http.Request)) his
 		return new(net.Dialer).DialContext(ctx, network, *p.address.Load())
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	store := client.New(client.Config{
+	store := httpstore.New(client.New(client.Config{
 		BaseURL: "http://records", Transport: changing{transport, change},
-	}).Store(history.Info())
+	}), history.Info())
 	return history.Door{
 		Name: name, Store: func() resource.Store { return store },
 		Holds: true, EndsWatches: true,

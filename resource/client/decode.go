@@ -12,9 +12,8 @@ import (
 	"portico/resource"
 )
 
-// boundedReader fails once it has read more than maxObject since the last
-// renew. A decoder that reads ahead makes the bound for one value a little
-// wider; what matters is that there is one.
+// boundedReader fails once it has read more than maxObject since the last renew. A decoder
+// that reads ahead makes the bound of one value somewhat wider.
 type boundedReader struct {
 	from io.Reader
 	left int
@@ -31,9 +30,9 @@ func (r *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// parse reads an object of the store's resource. Items of lists may come
-// without apiVersion and kind.
-func (s *store) parse(data []byte) (*resource.Object, error) {
+// parse parses an object of the reader's resource. Items of lists may lack apiVersion and
+// kind.
+func (s *reader) parse(data []byte) (*resource.Object, error) {
 	o, err := resource.Parse(data)
 	if err != nil || o.APIVersion != "" && o.Kind != "" {
 		return o, err
@@ -52,9 +51,8 @@ func (s *store) parse(data []byte) (*resource.Object, error) {
 	return resource.Parse(append(whole, rest...))
 }
 
-// readList reads a list item by item: one of a hundred thousand objects needs
-// memory for the objects only.
-func (s *store) readList(body io.Reader) (*resource.List, error) {
+// readList reads a list item by item, so that a long one takes memory for its objects only.
+func (s *reader) readList(body io.Reader) (*resource.List, error) {
 	bounded := &boundedReader{from: body}
 	bounded.renew()
 	dec := json.NewDecoder(bounded)
@@ -92,13 +90,13 @@ func (s *store) readList(body io.Reader) (*resource.List, error) {
 	return out, expect(dec, json.Delim('}'))
 }
 
-func (s *store) readItems(dec *json.Decoder, bounded *boundedReader) ([]*resource.Object, error) {
+func (s *reader) readItems(dec *json.Decoder, bounded *boundedReader) ([]*resource.Object, error) {
 	start, err := dec.Token()
 	if err != nil || start == nil { // null
 		return nil, err
 	}
 	if start != json.Delim('[') {
-		return nil, fmt.Errorf("items is no array but %v", start)
+		return nil, fmt.Errorf("items is not an array but %v", start)
 	}
 	var items []*resource.Object
 	for dec.More() {
@@ -119,19 +117,19 @@ func (s *store) readItems(dec *json.Decoder, bounded *boundedReader) ([]*resourc
 func expect(dec *json.Decoder, want json.Delim) error {
 	got, err := dec.Token()
 	if err == nil && got != want {
-		err = fmt.Errorf("%v in the place of %v", got, want)
+		err = fmt.Errorf("%v instead of %v", got, want)
 	}
 	return err
 }
 
-// revision reads a resourceVersion; there are APIs without.
+// revision parses a resourceVersion, which some APIs do not have.
 func revision(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
 	rev, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("resourceVersion is no revision: %w", err)
+		return 0, fmt.Errorf("resourceVersion is not a revision: %w", err)
 	}
 	return rev, nil
 }
