@@ -108,12 +108,12 @@ func likeliest(endpoints []explain.Endpoint, balance backend.Balance) (url, why 
 // explainPolicy describes the policy of requests to a server.
 func explainPolicy(p *upstream.Policy, r *http.Request) explain.Policy {
 	out := explain.Policy{
-		Balance: p.Balance, Connect: p.Connect.String(), ResponseHeader: p.ResponseHeader.String(), Idle: p.Idle.String(),
-		Retries: retriesOf(p, r), Attempts: p.Attempts, Concurrent: p.Concurrent, Queue: p.Queue,
-		HealthCheck: checkOf(&p.Check), SlowStart: slowStartOf(p),
+		Balance: p.Balance, Connect: p.Timeouts.Connect.String(), ResponseHeader: p.Timeouts.ResponseHeader.String(), Idle: p.Timeouts.Idle.String(),
+		Retries: retriesOf(p, r), Attempts: p.Retries.Attempts, Concurrent: p.Limits.Concurrent, Queue: p.Limits.Queue,
+		HealthCheck: checkOf(&p.HealthCheck), SlowStart: slowStartOf(p),
 	}
-	if p.MaxAge > 0 {
-		out.MaxConnectionAge = p.MaxAge.String()
+	if p.Timeouts.MaxConnectionAge > 0 {
+		out.MaxConnectionAge = p.Timeouts.MaxConnectionAge.String()
 	}
 	if resource.ActionFrom(r.Context()).LongRunning() {
 		out.ResponseHeader = ""
@@ -123,7 +123,7 @@ func explainPolicy(p *upstream.Policy, r *http.Request) explain.Policy {
 
 // retriesOf describes whether a request would be retried.
 func retriesOf(p *upstream.Policy, r *http.Request) string {
-	if p.RetryPercent == 0 && p.RetriesPerSecond == 0 {
+	if p.Retries.BudgetPercent == 0 && p.Retries.MinPerSecond == 0 {
 		return "never"
 	}
 	when := []string{"if nothing of it was sent"}
@@ -131,19 +131,19 @@ func retriesOf(p *upstream.Policy, r *http.Request) string {
 		when = append(when, "if the connection broke before an answer", "if the answer was 502, 503, 504, or 429 with Retry-After")
 	}
 	return fmt.Sprintf("%s; up to %d attempts, and retries up to %d%% of the requests of ten seconds or %d a second",
-		strings.Join(when, ", "), p.Attempts, p.RetryPercent, p.RetriesPerSecond)
+		strings.Join(when, ", "), p.Retries.Attempts, p.Retries.BudgetPercent, p.Retries.MinPerSecond)
 }
 
 // slowStartOf describes how the share of a returning endpoint grows.
 func slowStartOf(p *upstream.Policy) string {
-	if p.SlowStart <= 0 || p.Balance == backend.ConsistentHash {
+	if p.SlowStart.Window <= 0 || p.Balance == backend.ConsistentHash {
 		return ""
 	}
-	return fmt.Sprintf("from %d%% of its weight to all of it in %v, aggression %d%%", p.SlowPercent, p.SlowStart, p.Aggression)
+	return fmt.Sprintf("from %d%% of its weight to all of it in %v, aggression %d%%", p.SlowStart.MinWeightPercent, p.SlowStart.Window, p.SlowStart.AggressionPercent)
 }
 
 // checkOf describes the health checks of endpoints.
-func checkOf(c *upstream.Check) string {
+func checkOf(c *backend.HealthPolicy) string {
 	path := c.Path
 	if path == "" {
 		path = "discovery"

@@ -133,7 +133,7 @@ func TestMalformedBody(t *testing.T) {
 	paths := []string{"/apis/g.example.com/v1/things", longPath} // HTTP/1.1 and HTTP/2
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	policy := f.up.Policy()
-	policy.ResponseHeader = 0
+	policy.Timeouts.ResponseHeader = 0
 	f.up.SetPolicy(policy)
 	for _, path := range paths {
 		head := "POST " + path + " HTTP/1.1\nHost: gw\nTransfer-Encoding: chunked\n\n"

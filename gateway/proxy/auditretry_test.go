@@ -141,7 +141,7 @@ func TestAuditOfRetriedRequests(t *testing.T) {
 // twoEndpoints has requests go to the first, and to the second if it takes none.
 func twoEndpoints(t *testing.T, addresses ...string) func(*filter.Config) {
 	policy := upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin})
-	policy.Connect, policy.PanicPercent = time.Minute, 0
+	policy.Timeouts.Connect, policy.PanicThresholdPercent = time.Minute, 0
 	up := NewUpstream(upstream.Config{
 		Base: &url.URL{Scheme: "https", Host: "example.com"}, Endpoints: upstream.At(addresses...), Policy: policy,
 		Trust: upstream.Trust{Insecure: true},

@@ -37,7 +37,7 @@ func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*filter.
 	f := frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
 	rt := &Route{Name: "v1.", Upstream: f.up, Condition: apiservice.Passed(), traffic: NewTraffic().route(routeName{"v1.", "test"})}
 	cfg := filter.Config{
-		Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
 	}
 	for _, f := range change {

@@ -3,16 +3,16 @@
 //
 //   - table.go: an immutable snapshot, group/version to route. A look-up is one atomic
 //     load. Package gateway/routing makes it.
-//   - send.go: sends a request along its route, in the order of its checks.
-//   - refuse.go, upgrade.go: refuse what a server could read as another request than was
-//     authorized.
-//   - proxy.go: three reverse proxies for each server; upstream.go keeps them together
-//     with its endpoints (package gateway/upstream).
+//   - send.go: sends a request along its route, in the order of its checks; refuses what
+//     a server could read as another request than was authorized. upgrade.go: requests
+//     that leave HTTP.
+//   - proxy.go: three reverse proxies for each server, beside its endpoints (package
+//     gateway/upstream).
 //   - relay.go: copies the answers of long-running requests, in pieces of 32 KiB: with
 //     4 KiB, events that come together are sent one by one, and a delivery costs about
-//     twice the processor time (BenchmarkWatch).
-//   - rest.go: how requests are sent to REST servers; rest_answer.go: their redirects
-//     and streams of events.
+//     twice the processor time.
+//   - rest.go: how requests are sent to REST servers; rest_override.go: method overrides;
+//     rest_answer.go: redirects and streams of events.
 //   - trailer.go: which headers a server may send, and where.
 //   - proxiedrequest.go: follows one request, for traffic.go (metrics by APIService,
 //     server and endpoint), the access log, traces and the debug headers (debug.go);

@@ -90,7 +90,7 @@ func (w *leavingWay) serve(t *testing.T, plain *REST) {
 	w.metrics.Registry().MustRegister(traffic)
 	socket := filepath.Join(t.TempDir(), "g")
 	chain, err := filter.New(filter.Config{
-		Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
 		Metrics: w.metrics, RequestTimeout: leavingLimit, MaxInFlight: 1,
 	})
@@ -176,7 +176,7 @@ func TestLeavingHTTPThroughTheProxy(t *testing.T) {
 	for _, w := range leavingWays(t) {
 		t.Run(w.name, func(t *testing.T) {
 			policy := upstream.NewPolicy(&backend.Spec{})
-			policy.Connect, policy.Concurrent, policy.Queue = time.Minute, 1, 0
+			policy.Timeouts.Connect, policy.Limits.Concurrent, policy.Limits.Queue = time.Minute, 1, 0
 			w.up.SetPolicy(policy)
 			conn := w.open(t)
 			hears(t, conn)

@@ -119,7 +119,7 @@ func TestStreamAskedForKeepsItsPlace(t *testing.T) {
 		c.LongRunning = func(*http.Request, *resource.Action) bool { return true }
 	})
 	p := up.Policy()
-	p.Concurrent, p.Queue = 1, 0
+	p.Limits.Concurrent, p.Limits.Queue = 1, 0
 	up.SetPolicy(p)
 	ask := func() *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", front.URL+shortPath, nil)

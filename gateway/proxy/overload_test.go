@@ -56,7 +56,7 @@ func TestTooMany(t *testing.T) {
 		<-hang
 	})
 	p := upstream.NewPolicy(&backend.Spec{})
-	p.Concurrent, p.Queue = 1, 0
+	p.Limits.Concurrent, p.Limits.Queue = 1, 0
 	f.up.SetPolicy(p)
 	first := make(chan int)
 	go func() {

@@ -35,7 +35,6 @@ type proxiedRequest struct {
 	act     *resource.Action
 	client  http.ResponseWriter // where the answer goes
 	answer  pieces              // its body, while it is sent
-	relay   *relay              // of a long-running request that does not leave HTTP; else nil
 	upgrade bool                // the client asks for another protocol
 	shown   bool                // the answer gets the debug headers
 	pending bool                // a part of the answer has been copied and not flushed
@@ -66,9 +65,6 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route, act *re
 	}
 	return h
 }
-
-// longRunning reports whether the request has no deadline and stays HTTP.
-func (h *proxiedRequest) longRunning() bool { return !h.upgrade && h.act.LongRunning() }
 
 type proxiedRequestKey struct{}
 

@@ -327,31 +327,3 @@ func (r *traceReceiver) Export(_ context.Context, request *collector.ExportTrace
 	}
 	return &collector.ExportTraceServiceResponse{}, nil
 }
-
-// BenchmarkProxiedRequest measures what following a request costs beside sending it,
-// without the access log.
-func BenchmarkProxiedRequest(b *testing.B) {
-	o, _, good := observe(b, ok)
-	rt := o.lookup("g.example.com", "v1")
-	counts := rt.traffic.endpoint(good)
-	s, err := filter.New(filter.Config{
-		Authenticator: asks{}, Logger: slog.New(slog.DiscardHandler),
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			header := http.Header{}
-			before := processorTime(b)
-			b.ReportAllocs()
-			for b.Loop() {
-				h := o.begin(httptest.NewRecorder(), r, rt, resource.ActionFrom(r.Context()))
-				h.OnHeader(header, 200)
-				h.end()
-				counts.count(sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond})
-			}
-			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
-		}),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	o.cfg.Logged = false
-	s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", things, nil))
-}

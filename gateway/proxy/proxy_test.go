@@ -66,7 +66,7 @@ func frontOf(t *testing.T, address string, how upstream.Trust) *front {
 		base.Scheme, endpoint.Network = "http", "unix"
 	}
 	policy := upstream.NewPolicy(&backend.Spec{})
-	policy.Connect = time.Minute // many handshakes at once take a busy machine long
+	policy.Timeouts.Connect = time.Minute // many handshakes at once take a busy machine long
 	f.up = NewUpstream(upstream.Config{
 		Base: base, Endpoints: []upstream.Endpoint{endpoint}, Trust: how, Policy: policy, Via: upstream.NewVia(),
 		Broken: func(string) { f.broken.Add(1) },
@@ -376,4 +376,11 @@ func TestProxyUpgrade(t *testing.T) {
 	if user != "alice" {
 		t.Errorf("the upgrade came as %q", user)
 	}
+}
+
+// janeAuthenticator authenticates every request as the user jane.
+type janeAuthenticator struct{}
+
+func (janeAuthenticator) Authenticate(*http.Request) (*resource.User, bool, error) {
+	return &resource.User{Name: "jane", Groups: []string{"dev"}}, true, nil
 }

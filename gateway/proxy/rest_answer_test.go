@@ -152,7 +152,7 @@ func TestPlainStreamLasts(t *testing.T) {
 	routes := &Table{Routes: map[schema.GroupVersion]*Route{{Group: "shop.example.com", Version: "v1"}: rt}}
 	p := New(Config{Table: func() *Table { return routes }})
 	chain, err := filter.New(filter.Config{
-		Authenticator: benchUser{}, Logger: slog.New(slog.DiscardHandler),
+		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler),
 		Handler:        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.Send(w, r, rt) }),
 		RequestTimeout: 50 * time.Millisecond, LongRunning: p.Streams,
 	})

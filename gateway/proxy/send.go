@@ -1,7 +1,12 @@
 package proxy
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
 	"portico/resource/authz"
@@ -44,9 +49,7 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 		return
 	}
 	h := p.begin(w, r, rt, act)
-	if !h.longRunning() {
-		defer h.end()
-	}
+	defer h.end()
 	r = h.request
 	if rt.REST != nil {
 		r = rt.REST.request(r)
@@ -59,9 +62,88 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 	switch {
 	case h.upgrade:
 		rt.Upstream.upgrade.ServeHTTP(w, r)
-	case h.longRunning():
-		h.sendLong(w, r)
+	case act.LongRunning():
+		rt.Upstream.long.ServeHTTP(unflushed{w}, r)
 	default:
 		rt.Upstream.short.ServeHTTP(w, r)
 	}
+}
+
+// Refuse returns the error for a request that is not sent, because the server could
+// read it as another one than was authorized, or not as it is meant; nil if it is sent.
+func (r *Route) Refuse(req *http.Request) error {
+	return r.refuse(req, resource.ActionFrom(req.Context()))
+}
+
+func (r *Route) refuse(req *http.Request, act *resource.Action) error {
+	if err := ambiguous(req, act); err != nil || r.REST == nil {
+		return err
+	}
+	return r.REST.refuse(req, act)
+}
+
+// ambiguous returns the error for a request that a server could read as another one
+// than was authorized; nil if there is none.
+func ambiguous(r *http.Request, act *resource.Action) error {
+	if hasAmbiguousByte(r.URL.Path) || hasEscapedSlash(r.URL.RawPath) {
+		// The gateway authorizes an escaped slash as part of a name; servers that decode
+		// the path before they split it read x%2Fstatus as a subresource of x.
+		return apierrors.NewBadRequest("the path must not have an escaped slash, a backslash or a control character: servers differ in how they read it")
+	}
+	if strings.Contains(r.URL.Path, "/.") {
+		for segment := range strings.SplitSeq(r.URL.Path, "/") {
+			if segment == "." || segment == ".." {
+				// Servers differ in whether it removes the segment before it.
+				return apierrors.NewBadRequest(fmt.Sprintf("the path must not have the segment %q", segment))
+			}
+		}
+	}
+	if act != nil && act.User != nil {
+		if value, ok := invalidInHeader(act.User); ok {
+			return apierrors.NewBadRequest(fmt.Sprintf("the user cannot be named to the server: %q cannot be the value of a header", value))
+		}
+	}
+	return nil
+}
+
+// hasAmbiguousByte reports whether a path has, escaped or not, a backslash, which is a slash
+// to some servers, or a control character: a NUL ends the path, and a line break a line.
+func hasAmbiguousByte(path string) bool {
+	for i := range len(path) {
+		if c := path[i]; c < ' ' || c == 0x7f || c == '\\' {
+			return true
+		}
+	}
+	return false
+}
+
+// hasEscapedSlash reports whether an escaped path has an escaped slash. The path is ""
+// if it needs the default escapes only (url.URL.RawPath).
+func hasEscapedSlash(escaped string) bool {
+	return escaped != "" && strings.Contains(strings.ToLower(escaped), "%2f")
+}
+
+// invalidInHeader returns the part of a user that cannot be the value of a header as it
+// is: without its line breaks, or the space around it, it would be another user.
+func invalidInHeader(u *resource.User) (value string, ok bool) {
+	changes := func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) || strings.Trim(v, " \t") != v }
+	if changes(u.Name) {
+		return u.Name, true
+	}
+	if changes(u.UID) {
+		return u.UID, true
+	}
+	for _, group := range u.Groups {
+		if changes(group) {
+			return group, true
+		}
+	}
+	for _, values := range u.Extra {
+		for _, v := range values {
+			if changes(v) {
+				return v, true
+			}
+		}
+	}
+	return "", false
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"maps"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,24 +43,14 @@ type routeTraffic struct {
 	endpoints atomic.Pointer[map[string]*endpointTraffic]
 }
 
-// endpointTraffic counts the requests for one group/version to one endpoint. Counters
-// are made when they are first needed.
+// endpointTraffic counts the requests for one group/version to one endpoint.
 type endpointTraffic struct {
-	labels prometheus.Labels
-	codes  [len(verbNames)][len(codeClasses)]atomic.Pointer[prometheus.Counter]
-
+	requests *prometheus.CounterVec // by verb and code
+	used     atomic.Bool
 	// header and whole are the times from sending a request to the header and the end of
 	// its answer; own is the time that the gateway itself took.
 	header, whole, own prometheus.Histogram
 	long               prometheus.Gauge
-}
-
-// codeClasses are the classes of status codes; the first stands for no answer.
-var codeClasses = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
-
-// verbNames are the labels that metrics.VerbLabel gives.
-var verbNames = [...]string{
-	"GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION", "CONNECT", "HEAD", "OPTIONS", otherTraffic,
 }
 
 // Buckets of times, in seconds. What the gateway adds should be less than a millisecond,
@@ -174,9 +165,13 @@ func (r *routeTraffic) endpoint(url string) *endpointTraffic {
 }
 
 func newEndpointTraffic(r routeName, url string) *endpointTraffic {
-	e := &endpointTraffic{labels: prometheus.Labels{"apiservice": r.apiService, "backend": r.backend, "endpoint": url}}
+	labels := prometheus.Labels{"apiservice": r.apiService, "backend": r.backend, "endpoint": url}
+	e := &endpointTraffic{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "portico_upstream_requests_total", ConstLabels: labels,
+		Help: "Requests sent on, by the verb and the class of the answer's status code; none: there was no answer.",
+	}, []string{"verb", "code"})}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: e.labels})
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: labels})
 	}
 	e.header = histogram("portico_upstream_response_header_seconds",
 		"Time from when a request was sent on to the header of its answer, in seconds. Long-running requests too.", upstreamBuckets)
@@ -185,7 +180,7 @@ func newEndpointTraffic(r routeName, url string) *endpointTraffic {
 	e.own = histogram("portico_gateway_request_overhead_seconds",
 		"Time that the gateway took for itself until it began to answer a request that was sent on, in seconds.", ownBuckets)
 	e.long = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "portico_upstream_longrunning_requests", Help: "Long-running requests under way to an endpoint.", ConstLabels: e.labels,
+		Name: "portico_upstream_longrunning_requests", Help: "Long-running requests under way to an endpoint.", ConstLabels: labels,
 	})
 	return e
 }
@@ -204,7 +199,8 @@ type sent struct {
 
 // count counts a request.
 func (e *endpointTraffic) count(s sent) {
-	e.counter(s.verb, s.code).Inc()
+	e.used.Store(true)
+	e.requests.WithLabelValues(s.verb, codeClass(s.code)).Inc()
 	if s.code != 0 {
 		e.header.Observe(s.header.Seconds())
 		if !s.retried {
@@ -216,32 +212,12 @@ func (e *endpointTraffic) count(s sent) {
 	}
 }
 
-// counter returns the counter of answers of the code's class to the verb.
-func (e *endpointTraffic) counter(verb string, code int) prometheus.Counter {
-	v, class := verbIndex(verb), min(max(code/100, 0), len(codeClasses)-1)
-	at := &e.codes[v][class]
-	if c := at.Load(); c != nil {
-		return *c
+// codeClass is the class of a status code; "none" if there was no answer.
+func codeClass(code int) string {
+	if code == 0 {
+		return "none"
 	}
-	labels := maps.Clone(e.labels)
-	labels["verb"], labels["code"] = verbNames[v], codeClasses[class]
-	c := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "portico_upstream_requests_total", ConstLabels: labels,
-		Help: "Requests sent on, by the verb and the class of the answer's status code; none: there was no answer.",
-	})
-	if !at.CompareAndSwap(nil, &c) {
-		return *at.Load()
-	}
-	return c
-}
-
-func verbIndex(verb string) int {
-	for i := range verbNames {
-		if verbNames[i] == verb {
-			return i
-		}
-	}
-	return len(verbNames) - 1
+	return strconv.Itoa(min(code/100, 5)) + "xx"
 }
 
 // Describe sends nothing: metrics are added and removed.
@@ -257,26 +233,14 @@ func (t *Traffic) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	t.mu.Unlock()
-	for _, e := range append(all, t.other) {
-		e.collect(to)
+	if t.other.used.Load() {
+		all = append(all, t.other)
 	}
-}
-
-func (e *endpointTraffic) collect(to chan<- prometheus.Metric) {
-	counted := false
-	for v := range e.codes {
-		for c := range e.codes[v] {
-			if counter := e.codes[v][c].Load(); counter != nil {
-				to <- *counter
-				counted = true
-			}
-		}
+	for _, e := range all {
+		e.requests.Collect(to)
+		to <- e.header
+		to <- e.whole
+		to <- e.own
+		to <- e.long
 	}
-	if !counted && e.labels["endpoint"] == otherTraffic {
-		return // it is shown only if it is used
-	}
-	to <- e.header
-	to <- e.whole
-	to <- e.own
-	to <- e.long
 }

@@ -54,7 +54,7 @@ func TestTraffic(t *testing.T) {
 	core.endpoint("a").count(sent{verb: "LIST", code: 204})
 	core.endpoint("b").count(sent{verb: "GET"})
 	core.endpoint("b").count(sent{verb: "WATCH", code: 200, long: true})
-	core.endpoint("b").count(sent{verb: "NONSENSE", code: 799})
+	core.endpoint("b").count(sent{verb: "other", code: 799})
 	crd := all.route(routeName{"v1.g", "crd"})
 	crd.endpoint("a").count(sent{verb: "GET", code: 500})
 	got := gathered(t, registry)

@@ -279,8 +279,8 @@ func TestPermanenceIsStored(t *testing.T) {
 	if now := g.storage.Revision(); now != before {
 		t.Errorf("%d writes of a gateway that is configured differently", now-before)
 	}
-	if p := st.Server.Up.Policy(); p.Concurrent != with.Concurrent {
-		t.Errorf("at most %d requests at once, was %d", p.Concurrent, with.Concurrent)
+	if p := st.Server.Up.Policy(); p.Limits.Concurrent != with.Limits.Concurrent {
+		t.Errorf("at most %d requests at once, was %d", p.Limits.Concurrent, with.Limits.Concurrent)
 	}
 }
 

@@ -40,7 +40,7 @@ func (srv *Server) checks(s *Controller) []availability.Target {
 		discovery.OnChange = func(v availability.Verdict) { srv.Up.SetVerdict(url, v) }
 		return []availability.Target{discovery}
 	}
-	path := policy.Check.Path
+	path := policy.HealthCheck.Path
 	if path == "" {
 		path = srv.checkPath
 	}
@@ -69,8 +69,8 @@ func (srv *Server) checks(s *Controller) []availability.Target {
 // scheduleOf returns the schedule of a policy.
 func scheduleOf(policy upstream.Policy) availability.Schedule {
 	return availability.Schedule{
-		Interval: policy.Check.Interval, Suspect: policy.Check.Suspect, Timeout: policy.Check.Timeout,
-		Fall: policy.Check.Fall, Rise: policy.Check.Rise,
+		Interval: policy.HealthCheck.Interval, Suspect: policy.HealthCheck.Suspect, Timeout: policy.HealthCheck.Timeout,
+		Fall: policy.HealthCheck.Fall, Rise: policy.HealthCheck.Rise,
 	}
 }
 
@@ -83,7 +83,7 @@ func (srv *Server) version() string { return fmt.Sprint(srv.serial, " ", srv.id,
 
 // checkedByDiscovery reports whether reading the discovery is the check of the only endpoint.
 func (srv *Server) checkedByDiscovery() bool {
-	return len(srv.Up.Endpoints()) == 1 && srv.Up.Policy().Check.Path == ""
+	return len(srv.Up.Endpoints()) == 1 && srv.Up.Policy().HealthCheck.Path == ""
 }
 
 // Probe reads what changed in the discovery of a server. Check does so periodically.

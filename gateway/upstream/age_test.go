@@ -28,7 +28,7 @@ func TestConnectionAge(t *testing.T) {
 				}
 			})
 			p := turns()
-			p.MaxAge = time.Second
+			p.Timeouts.MaxConnectionAge = time.Second
 			u := over(t, p, n.endpoint())
 			made := func() int {
 				before := n.conns.Load()
@@ -75,7 +75,7 @@ func TestConnectionAge(t *testing.T) {
 func TestConnectionAgeOfLargeBodies(t *testing.T) {
 	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	p := turns()
-	p.MaxAge = time.Second
+	p.Timeouts.MaxConnectionAge = time.Second
 	u := over(t, p, n.endpoint())
 	large := strings.Repeat("x", 128<<10)
 	deadline := time.Now().Add(20 * time.Second)
@@ -114,7 +114,7 @@ func TestReturnedEndpointIsUsed(t *testing.T) {
 	}
 	defer close(end)
 	p := NewPolicy(&backend.Spec{})
-	p.Connect, p.SlowStart = 20*time.Second, 200*time.Millisecond
+	p.Timeouts.Connect, p.SlowStart.Window = 20*time.Second, 200*time.Millisecond
 	u := over(t, p, nodes[0].endpoint(), nodes[1].endpoint())
 	watch := func() int {
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com/watch", nil)

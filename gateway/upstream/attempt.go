@@ -159,7 +159,6 @@ func (a *attempt) finishWaiting() {
 // error of the request.
 func (a *attempt) recordError(r retry.Result) error {
 	err := bounded(r.Err)
-	queued := isQueue(err)
 	if a.cancel != nil {
 		if cause := context.Cause(a.ctx); cause != nil && a.client().Err() == nil {
 			err = cause
@@ -176,12 +175,12 @@ func (a *attempt) recordError(r retry.Result) error {
 		return err
 	case a.stream.Err() != nil:
 		return a.stream.Err()
-	case err == errSilent, queued: // its check, or another request, records the failure
-		a.e.errors.Add(1)
 	case err == errHeaderTimeout && r.Sent:
 		a.u.timedOut(a.e)
-	case isStale(err) && a.safe: // the next attempt shows whether the endpoint fails
-	case isStale(err), a.pinned != nil && !isConnect(err), hasLargeHeader(a.req) && !isConnect(err):
+	case err == errHeaderTimeout, err == errSilent: // it waited for a connection; a check has failed
+		a.e.errors.Add(1)
+	case is[*transport.StaleError](err) && a.safe: // the next attempt shows whether the endpoint fails
+	case is[*transport.StaleError](err), a.pinned != nil && !is[*transport.ConnectError](err), hasLargeHeader(a.req) && !is[*transport.ConnectError](err):
 		a.e.errors.Add(1)
 		a.u.broken(a.e.URL) // a check decides
 	default:
@@ -194,7 +193,7 @@ func (a *attempt) recordError(r retry.Result) error {
 // about the response header timeout. A client that was slow to send the body may have
 // used up the time.
 func (a *attempt) exhausted() bool {
-	limit := a.policy.ResponseHeader
+	limit := a.policy.Timeouts.ResponseHeader
 	return a.limited && limit > 0 && a.stream == nil && errors.Is(context.Cause(a.client()), context.DeadlineExceeded) &&
 		time.Since(a.started) >= limit-limit/deadlineSlack
 }

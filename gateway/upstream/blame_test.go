@@ -35,7 +35,7 @@ func TestOwnHeaderIsNoFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			good := startNode(t, "tls", nil)
 			p := turns()
-			p.RetryPercent, p.RetriesPerSecond = 0, 0
+			p.Retries.BudgetPercent, p.Retries.MinPerSecond = 0, 0
 			u := over(t, p, c.e)
 			for range 10 { // the first learns what the server takes
 				send(t, u, c.k, "GET", "")

@@ -129,7 +129,7 @@ func TestLimitOfRequests(t *testing.T) {
 		}
 	})
 	p := turns()
-	p.Concurrent, p.Queue = 1, 0
+	p.Limits.Concurrent, p.Limits.Queue = 1, 0
 	u := over(t, p, n.endpoint())
 	for _, do := range []string{"", "nothing", "break", "", "unread", ""} {
 		if do == "unread" {

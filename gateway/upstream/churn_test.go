@@ -42,7 +42,7 @@ func TestChurn(t *testing.T) {
 		nodes, list = append(nodes, n), append(list, n.endpoint())
 	}
 	p := NewPolicy(&backend.Spec{})
-	p.Concurrent, p.Queue, p.BaseEjection = 2, 100, 10*time.Millisecond
+	p.Limits.Concurrent, p.Limits.Queue, p.Outlier.BaseEjectionTime = 2, 100, 10*time.Millisecond
 	u := over(t, p, list...)
 	stop := make(chan struct{})
 	var clients, changes sync.WaitGroup
@@ -71,7 +71,7 @@ func TestChurn(t *testing.T) {
 				u.SetEndpoints(list[:1+rand.IntN(4)])
 			case 1:
 				p.Balance = []backend.Balance{backend.LeastRequest, backend.RoundRobin, backend.ConsistentHash}[rand.IntN(3)]
-				p.Idle = time.Duration(1+rand.IntN(2)) * time.Minute
+				p.Timeouts.Idle = time.Duration(1+rand.IntN(2)) * time.Minute
 				u.SetPolicy(p)
 			case 2:
 				u.SetVerdict(list[rand.IntN(4)].URL, availability.Verdict{Known: true, Err: errBroken})

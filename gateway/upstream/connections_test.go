@@ -49,7 +49,7 @@ func watchTogether(t *testing.T, watches, streams int) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	policy := turns()
-	policy.RetryPercent, policy.RetriesPerSecond = 0, 0
+	policy.Retries.BudgetPercent, policy.Retries.MinPerSecond = 0, 0
 	u := over(t, policy, At(server.Listener.Addr().String())...)
 	var all sync.WaitGroup
 	for range watches {

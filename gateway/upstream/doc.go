@@ -19,8 +19,7 @@
 // health). The share of an endpoint that begins to get requests grows (package balance).
 // One that is removed or has the weight 0 drains (drain.go). state.go publishes the
 // endpoints that get requests as an immutable snapshot, so that a choice takes no lock.
-// policy.go has the settings; status.go and trace.go have what metrics, status and audit
-// show.
+// status.go and trace.go have what metrics, status and audit show.
 //
 // Names. A host's name is looked up for every connection, and no connection takes
 // requests for longer than its age allows: requests follow the name without a list of

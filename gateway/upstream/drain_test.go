@@ -87,7 +87,7 @@ func TestWatchesOfWhatStays(t *testing.T) {
 	weighty.Weight = 7
 	u.SetEndpoints([]Endpoint{weighty, goes.endpoint()})
 	u.SetEndpoints([]Endpoint{weighty})
-	p.Idle++
+	p.Timeouts.Idle++
 	u.SetPolicy(p)
 	if u.endpoints[0] != e || e.requests.Load() != 4 {
 		t.Error("its counters are new")

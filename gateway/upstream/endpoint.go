@@ -97,7 +97,7 @@ func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
 		Network: spec.Network, Address: spec.Address, Base: base, Broken: func() { u.broken(spec.URL) },
 		Timeouts: func() transport.Timeouts {
 			p := u.policy.Load()
-			return transport.Timeouts{Connect: p.Connect, Idle: p.Idle, MaxAge: p.MaxAge}
+			return transport.Timeouts{Connect: p.Timeouts.Connect, Idle: p.Timeouts.Idle, MaxAge: p.Timeouts.MaxConnectionAge}
 		},
 	}, trustAt(base, u.trust))
 	return e

@@ -71,30 +71,12 @@ func (e *OverloadError) Error() string {
 
 // IsUntaken reports whether no server has taken anything of the request that failed
 // with err: nothing was sent, or the server said that it did not begin with it.
-func IsUntaken(err error) bool {
-	var untaken *UntakenError
-	var none *NoEndpointError
-	return errors.As(err, &untaken) || errors.As(err, &none)
-}
+func IsUntaken(err error) bool { return is[*UntakenError](err) || is[*NoEndpointError](err) }
 
-// isConnect reports whether an error is a connection that could not be made.
-func isConnect(err error) bool {
-	var connect *transport.ConnectError
-	return errors.As(err, &connect)
-}
-
-// isStale reports whether an error is a connection that broke although it may only
-// have been closed while it was idle.
-func isStale(err error) bool {
-	var stale *transport.StaleError
-	return errors.As(err, &stale)
-}
-
-// isQueue reports whether an error is a wait for a connection that is no further fault
-// of the endpoint.
-func isQueue(err error) bool {
-	var queue *transport.QueueError
-	return errors.As(err, &queue)
+// is reports whether an error, or one that it wraps, has a type.
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 // largeHeader is the size of a request's header, in bytes, that every server is

@@ -186,7 +186,7 @@ func TestNothingBegins(t *testing.T) {
 		p := turns()
 		u := over(t, p, bad)
 		var got result
-		for p.Connect = 50 * time.Millisecond; p.Connect < 5*time.Second; p.Connect *= 2 { // the handshake may take that, too
+		for p.Timeouts.Connect = 50 * time.Millisecond; p.Timeouts.Connect < 5*time.Second; p.Timeouts.Connect *= 2 { // the handshake may take that, too
 			u.SetPolicy(p)
 			if got = send(t, u, long, "GET", ""); strings.Contains(fmt.Sprint(got.err), text) {
 				break

@@ -27,7 +27,7 @@ func TestLimitOfUpgrades(t *testing.T) {
 		<-answer
 	})
 	p := turns()
-	p.Concurrent, p.Queue = 1, 0
+	p.Limits.Concurrent, p.Limits.Queue = 1, 0
 	u := over(t, p, n.endpoint())
 	upgrading := func(path string, act *resource.Action) (*http.Response, error) {
 		req, _ := http.NewRequestWithContext(resource.WithAction(t.Context(), act), "GET", "http://server"+path, nil)
@@ -80,7 +80,7 @@ func TestLimitOfStreams(t *testing.T) {
 		<-r.Context().Done()
 	})
 	p := turns()
-	p.Concurrent, p.Queue = 1, 0
+	p.Limits.Concurrent, p.Limits.Queue = 1, 0
 	u := over(t, p, n.endpoint())
 	ask := func(accept string) (*http.Response, error) {
 		act := &resource.Action{Verb: "get", IsResource: true, Resource: "things", Name: "x", Streams: true}

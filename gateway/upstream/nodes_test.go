@@ -110,8 +110,8 @@ func mustParse(text string) *url.URL {
 // turns is the policy of tests that must know who is asked first.
 func turns() Policy {
 	p := NewPolicy(&backend.Spec{Balance: backend.RoundRobin})
-	p.PanicPercent = 0
-	p.Connect = 20 * time.Second // of a machine that has other things to do
+	p.PanicThresholdPercent = 0
+	p.Timeouts.Connect = 20 * time.Second // of a machine that has other things to do
 	return p
 }
 

@@ -62,7 +62,7 @@ func TestPinned(t *testing.T) {
 		list = append(list, n.endpoint())
 	}
 	policy := turns()
-	policy.ConsecutiveErrors, policy.ConsecutiveLocalErrors = 0, 0
+	policy.Outlier.ConsecutiveErrors, policy.Outlier.ConsecutiveLocalErrors = 0, 0
 	u := over(t, policy, list...)
 	way := u.Pinned()
 	first := stay(t, way)
@@ -108,7 +108,7 @@ func TestPinnedMovesOn(t *testing.T) {
 	})
 	list := []Endpoint{only.endpoint()}
 	policy := turns()
-	policy.Attempts = 1
+	policy.Retries.Attempts = 1
 	u := over(t, policy, list...)
 	way := u.Pinned()
 	stay(t, way)

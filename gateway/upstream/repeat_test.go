@@ -71,7 +71,7 @@ func TestRepeatsAreAttempts(t *testing.T) {
 	} {
 		for _, method := range []string{"GET", "OPTIONS", "POST"} {
 			p := turns()
-			p.Attempts, p.RetryPercent, p.RetriesPerSecond = c.attempts, c.percent, c.perSecond
+			p.Retries.Attempts, p.Retries.BudgetPercent, p.Retries.MinPerSecond = c.attempts, c.percent, c.perSecond
 			var all []*reader
 			var list []Endpoint
 			for range c.endpoints {

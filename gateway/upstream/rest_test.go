@@ -41,7 +41,7 @@ func closesSecond(t *testing.T) Endpoint {
 // request goes: there is another connection for it.
 func TestKeptConnectionIsDead(t *testing.T) {
 	p := turns()
-	p.RetriesPerSecond = 100 // the server has read what it does not answer
+	p.Retries.MinPerSecond = 100 // the server has read what it does not answer
 	for _, method := range []string{"GET", "OPTIONS"} {
 		u := over(t, p, closesSecond(t))
 		for i := range 5 {

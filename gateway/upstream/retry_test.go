@@ -216,7 +216,7 @@ func TestBodyOfClient(t *testing.T) {
 	a, b := startNode(t, "tls", nil), startNode(t, "tls", nil)
 	for _, list := range [][]Endpoint{{a.endpoint()}, {a.endpoint(), b.endpoint()}} {
 		p := turns()
-		p.ResponseHeader = 0
+		p.Timeouts.ResponseHeader = 0
 		u := over(t, p, list...)
 		for _, k := range []kind{short, long} {
 			for _, length := range []int64{10, -1, retry.MaxKeptBody + 1} {
@@ -277,7 +277,7 @@ func TestHeaderTimeout(t *testing.T) {
 	slow := startNode(t, "tls", func(http.ResponseWriter, *http.Request) { <-hang })
 	t.Cleanup(func() { close(hang) })
 	p := turns()
-	p.ResponseHeader = time.Second
+	p.Timeouts.ResponseHeader = time.Second
 	large := strings.Repeat("y", retry.MaxKeptBody+1)
 	for name, c := range map[string]struct {
 		method, body string
@@ -304,8 +304,8 @@ func TestHeaderTimeout(t *testing.T) {
 // A watch may take as long as it likes to begin.
 func TestNoHeaderTimeout(t *testing.T) {
 	p := turns()
-	p.ResponseHeader = 20 * time.Millisecond
-	slow := startNode(t, "tls", func(http.ResponseWriter, *http.Request) { time.Sleep(5 * p.ResponseHeader) })
+	p.Timeouts.ResponseHeader = 20 * time.Millisecond
+	slow := startNode(t, "tls", func(http.ResponseWriter, *http.Request) { time.Sleep(5 * p.Timeouts.ResponseHeader) })
 	if got := send(t, over(t, p, slow.endpoint()), long, "GET", ""); got.code != 200 {
 		t.Errorf("%d %v", got.code, got.err)
 	}
@@ -315,12 +315,12 @@ func TestNoHeaderTimeout(t *testing.T) {
 // the client still sends.
 func TestHeaderTimeoutEnds(t *testing.T) {
 	p := turns()
-	p.ResponseHeader = 50 * time.Millisecond
+	p.Timeouts.ResponseHeader = 50 * time.Millisecond
 	early := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		_ = http.NewResponseController(w).Flush()
 		_, _ = io.Copy(io.Discard, r.Body)
-		time.Sleep(4 * p.ResponseHeader)
+		time.Sleep(4 * p.Timeouts.ResponseHeader)
 		fmt.Fprint(w, "done")
 	}))
 	early.StartTLS()
@@ -344,7 +344,7 @@ func TestHeaderTimeoutEnds(t *testing.T) {
 func TestNoRetries(t *testing.T) {
 	good := startNode(t, "tls", nil)
 	p := turns()
-	p.RetryPercent, p.RetriesPerSecond = 0, 0
+	p.Retries.BudgetPercent, p.Retries.MinPerSecond = 0, 0
 	u := over(t, p, At(closedPort(t))[0], good.endpoint())
 	if got := send(t, u, short, "GET", ""); got.err == nil {
 		t.Error("it was sent again")
@@ -367,12 +367,12 @@ func TestRetryBounds(t *testing.T) {
 		return sum
 	}
 	p := turns()
-	p.Attempts, p.ConsecutiveErrors = 4, 0
-	p.RetriesPerSecond = 1000
+	p.Retries.Attempts, p.Outlier.ConsecutiveErrors = 4, 0
+	p.Retries.MinPerSecond = 1000
 	if send(t, over(t, p, list...), short, "GET", ""); count() != 4 {
 		t.Error("not 4 attempts")
 	}
-	p.RetryPercent, p.RetriesPerSecond = 20, 0
+	p.Retries.BudgetPercent, p.Retries.MinPerSecond = 20, 0
 	u := over(t, p, list...)
 	for range 50 {
 		send(t, u, short, "GET", "")

@@ -8,6 +8,7 @@ import (
 
 	"portico/gateway/upstream/health"
 	"portico/gateway/upstream/retry"
+	"portico/gateway/upstream/transport"
 	"portico/resource"
 )
 
@@ -177,7 +178,7 @@ func (l *retryLoop) next(e *endpoint, r retry.Result) *endpoint {
 	if len(l.tried) >= maxTried {
 		return nil
 	}
-	if r.Sent && isStale(r.Err) && l.timesTried(e) == 1 {
+	if r.Sent && is[*transport.StaleError](r.Err) && l.timesTried(e) == 1 {
 		return e
 	}
 	l.b = l.u.balancer.Load()
@@ -189,7 +190,7 @@ func (l *retryLoop) next(e *endpoint, r retry.Result) *endpoint {
 			return next
 		}
 	}
-	if r.Err != nil && !r.Sent && !health.IsRefused(r.Err) && (len(l.tried) == 1 || !isConnect(r.Err)) {
+	if r.Err != nil && !r.Sent && !health.IsRefused(r.Err) && (len(l.tried) == 1 || !is[*transport.ConnectError](r.Err)) {
 		return e
 	}
 	return nil
@@ -213,11 +214,11 @@ func (l *retryLoop) withinBounds(r retry.Result) bool {
 		l.attempts++
 	}
 	switch {
-	case l.attempts >= l.policy.Attempts, l.overBudget:
+	case l.attempts >= l.policy.Retries.Attempts, l.overBudget:
 		return false
 	case !r.Sent:
 		return true
-	case l.u.budget.Take(time.Now(), l.policy.RetryPercent, l.policy.RetriesPerSecond):
+	case l.u.budget.Take(time.Now(), l.policy.Retries.BudgetPercent, l.policy.Retries.MinPerSecond):
 		return true
 	}
 	l.overBudget = true
@@ -255,7 +256,7 @@ const deadlineSlack = 20
 // headerTimeout returns how long the answer may take to begin; 0: as long as the request
 // lasts.
 func (l *retryLoop) headerTimeout() time.Duration {
-	limit := l.policy.ResponseHeader
+	limit := l.policy.Timeouts.ResponseHeader
 	if deadline, ok := l.client().Deadline(); !l.limited || ok && time.Until(deadline) <= limit {
 		return 0
 	}

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
@@ -71,8 +70,7 @@ func (l *retryLoop) enterLimit() error {
 	if waited && l.trace != nil {
 		l.trace.setQueued(time.Since(started))
 	}
-	var overload *OverloadError
-	if errors.As(err, &overload) {
+	if is[*OverloadError](err) {
 		l.u.overflowed.Add(1)
 	}
 	return err

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -67,14 +66,14 @@ func (u *Upstream) rebuild() {
 			u.drained = now
 		}
 	}
-	list := balance.Preferred(passing, all, policy.PanicPercent)
+	list := balance.Preferred(passing, all, policy.PanicThresholdPercent)
 	u.beginSlowStart(list, now)
 	b := &balancer{policy: policy, err: err}
 	var before *balance.Balancer[*endpoint]
 	if old := u.balancer.Load(); old != nil {
 		before = old.Balancer
 	}
-	b.Balancer = balance.New(policy.balancing(), list, before, now)
+	b.Balancer = balance.New(&policy.Policy, list, before, now)
 	if len(u.endpoints) == 1 && u.endpoints[0].Weight > 0 {
 		b.only = u.endpoints[0]
 	}
@@ -166,8 +165,7 @@ func (u *Upstream) SetVerdict(url string, v availability.Verdict) {
 		return
 	}
 	e.transport.Renew()
-	var answered *AnswerError
-	if len(u.endpoints) > 1 && !errors.As(v.Err, &answered) {
+	if len(u.endpoints) > 1 && !is[*AnswerError](v.Err) {
 		e.cancelWaiting()
 	}
 }
@@ -178,7 +176,7 @@ func (u *Upstream) connectionFailed(e *endpoint, err error) {
 	u.broken(e.URL)
 	if health.IsRefused(err) {
 		u.refuse(e, err)
-	} else if e.health.Breaker.ConnectionFailed(u.policy.Load().ConsecutiveLocalErrors) {
+	} else if e.health.Breaker.ConnectionFailed(u.policy.Load().Outlier.ConsecutiveLocalErrors) {
 		u.eject(e, true, err)
 	}
 }
@@ -186,7 +184,7 @@ func (u *Upstream) connectionFailed(e *endpoint, err error) {
 // answerFailed records that the server answered with an error of its own.
 func (u *Upstream) answerFailed(e *endpoint, code int) {
 	e.errors.Add(1)
-	if e.health.Breaker.AnswerFailed(u.policy.Load().ConsecutiveErrors) {
+	if e.health.Breaker.AnswerFailed(u.policy.Load().Outlier.ConsecutiveErrors) {
 		u.eject(e, false, &AnswerError{code})
 	}
 }
@@ -223,14 +221,14 @@ func (u *Upstream) eject(e *endpoint, connections bool, err error) {
 	}
 	p := u.policy.Load()
 	e.ejections.Add(1)
-	e.health.Eject(now, p.BaseEjection, p.MaxEjection, connections, err)
+	e.health.Eject(now, p.Outlier.BaseEjectionTime, p.Outlier.MaxEjectionTime, connections, err)
 	u.rebuild()
 }
 
 // mayEject reports whether another endpoint may be ejected; mu is held. One may always
 // be, however small the share is that is allowed, but never the last.
 func (u *Upstream) mayEject(e *endpoint, now time.Time) bool {
-	percent := u.policy.Load().MaxEjectionPercent
+	percent := u.policy.Load().Outlier.MaxEjectionPercent
 	ejected, left := 0, 0
 	for _, other := range u.endpoints {
 		switch h := &other.health; {

@@ -129,7 +129,7 @@ func TestEjectionSpares(t *testing.T) {
 	t.Run("more than the share", func(t *testing.T) {
 		p := turns()
 		for percent, most := range map[int]int{0: 0, 1: 1, 34: 3, 100: 9} {
-			p.MaxEjectionPercent = percent
+			p.Outlier.MaxEjectionPercent = percent
 			inTime(t, p, 10, func(t *testing.T, u *Upstream) {
 				for i := range 10 {
 					failAnswers(u, i)
@@ -137,7 +137,7 @@ func TestEjectionSpares(t *testing.T) {
 				if n := 10 - len(gets(u)); n != most {
 					t.Errorf("%d %%: %d are ejected, want %d", percent, n, most)
 				}
-				p.MaxEjectionPercent = 0
+				p.Outlier.MaxEjectionPercent = 0
 				u.SetPolicy(p)
 				want(t, u, "no ejections", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 			})
@@ -145,7 +145,7 @@ func TestEjectionSpares(t *testing.T) {
 	})
 	t.Run("by a panic threshold", func(t *testing.T) {
 		p := NewPolicy(&backend.Spec{})
-		p.MaxEjectionPercent = 100
+		p.Outlier.MaxEjectionPercent = 100
 		inTime(t, p, 5, func(t *testing.T, u *Upstream) {
 			failAnswers(u, 0)
 			failAnswers(u, 1)

@@ -6,6 +6,7 @@ import (
 
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
+	"portico/gateway/upstream/balance"
 	"portico/gateway/upstream/transport"
 	"portico/resource"
 )
@@ -52,11 +53,11 @@ func (u *Upstream) Status() Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s.Endpoints = make([]EndpointStatus, 0, len(u.endpoints))
-	config, now := u.policy.Load().balancing(), time.Now()
+	policy, now := u.policy.Load(), time.Now()
 	for _, e := range u.endpoints {
 		s.Endpoints = append(s.Endpoints, EndpointStatus{
 			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.health.LastError,
-			Grown: config.Part(e.growsSince, now), Connections: e.transport.Connections(),
+			Grown: balance.Part(&policy.Policy, e.growsSince, now), Connections: e.transport.Connections(),
 			Active: e.active.Load(), Requests: e.requests.Load(), Errors: e.errors.Load(),
 			Retries: e.retries.Load(), Ejections: e.ejections.Load(),
 		})
@@ -102,14 +103,14 @@ type Candidate struct {
 
 // Explain returns how the endpoint of a request would be chosen, and among which. If
 // there is none, err says why. Nothing is sent, and no turn is used.
-func (u *Upstream) Explain(req *http.Request) (balance backend.Balance, candidates []Candidate, err error) {
+func (u *Upstream) Explain(req *http.Request) (policy backend.Balance, candidates []Candidate, err error) {
 	b := u.balancer.Load()
-	balance = b.policy.Balance
+	policy = b.policy.Balance
 	if b.only != nil {
-		return balance, []Candidate{{b.only.URL, 100}}, nil
+		return policy, []Candidate{{b.only.URL, 100}}, nil
 	}
 	if len(b.List) == 0 {
-		return balance, nil, &NoEndpointError{b.err}
+		return policy, nil, &NoEndpointError{b.err}
 	}
 	sum := 0
 	for _, c := range b.List {
@@ -119,8 +120,8 @@ func (u *Upstream) Explain(req *http.Request) (balance backend.Balance, candidat
 		candidates = append(candidates, Candidate{c.Endpoint.URL, float64(c.Share) * 100 / float64(sum)})
 	}
 	act := resource.ActionFrom(req.Context())
-	if balance == backend.ConsistentHash && act != nil && act.User != nil {
-		return balance, []Candidate{{b.ByHash(act.User.Name).URL, 100}}, nil
+	if policy == backend.ConsistentHash && act != nil && act.User != nil {
+		return policy, []Candidate{{b.ByHash(act.User.Name).URL, 100}}, nil
 	}
-	return balance, candidates, nil
+	return policy, candidates, nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"portico/apiservice/backend"
 	"portico/gateway/upstream/retry"
 	"portico/resource"
 	"portico/resource/fairshare"
@@ -37,6 +38,21 @@ type Config struct {
 	// neither block nor call the Upstream.
 	Changed func()
 }
+
+// Policy is the policy of a Backend with every default applied.
+type Policy struct {
+	backend.Policy
+	// ExemptUnlimited: requests of users without limits (resource.User.Unlimited) are
+	// counted and never refused.
+	ExemptUnlimited bool
+}
+
+// NewPolicy returns the policy of a Backend. The spec must be valid; the zero Spec has
+// the defaults.
+func NewPolicy(spec *backend.Spec) Policy { return Policy{Policy: spec.Policy()} }
+
+// retries reports whether requests are repeated.
+func (p *Policy) retries() bool { return p.Retries.BudgetPercent > 0 || p.Retries.MinPerSecond > 0 }
 
 // Upstream is one server behind the gateway, with one or more endpoints, which may
 // change. Safe for concurrent use.
@@ -120,13 +136,13 @@ func (u *Upstream) SetPolicy(p Policy) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	old := u.policy.Swap(&p)
-	u.limit.set(p.Concurrent, p.Queue)
-	if old != nil && (old.Idle != p.Idle || old.MaxAge != p.MaxAge) {
+	u.limit.set(p.Limits.Concurrent, p.Limits.Queue)
+	if old != nil && (old.Timeouts.Idle != p.Timeouts.Idle || old.Timeouts.MaxConnectionAge != p.Timeouts.MaxConnectionAge) {
 		for _, e := range u.endpoints {
 			e.transport.Renew()
 		}
 	}
-	if p.MaxEjectionPercent == 0 {
+	if p.Outlier.MaxEjectionPercent == 0 {
 		for _, e := range u.endpoints {
 			e.health.EndEjection(time.Now())
 		}

@@ -31,21 +31,6 @@ type Endpoint interface {
 	HashKey() uint64
 }
 
-// Config of a Balancer.
-type Config struct {
-	Balance   backend.Balance
-	SlowStart SlowStart
-}
-
-// Part returns the part of its weight, up to 1, that an endpoint has at now if it began
-// to get requests at since. By hash every endpoint has its users from the beginning.
-func (c Config) Part(since, now time.Time) float64 {
-	if c.Balance == backend.ConsistentHash {
-		return 1
-	}
-	return c.SlowStart.Part(since, now)
-}
-
 // Candidate is an endpoint that passes its checks.
 type Candidate[E Endpoint] struct {
 	Endpoint E
@@ -84,62 +69,35 @@ type Balancer[E Endpoint] struct {
 
 	balance backend.Balance
 	sums    []int // of the shares; nil if they are all the same
-	turns   turns
-}
-
-// turns is the state of RoundRobin.
-type turns struct {
-	count  atomic.Uint64 // of equal shares
+	// count is the number of turns of RoundRobin with equal shares. Snapshots share it,
+	// so that the first in the list does not get more requests with every change.
+	count *atomic.Uint64
+	// credit is for turns with different shares: the candidate with most is next.
 	mu     sync.Mutex
-	credit []int // of different ones: the candidate with most is next
+	credit []int
 }
 
-// New returns a Balancer of candidates. The turns of RoundRobin continue those of
-// before, which may be nil: a new Balancer is made whenever an endpoint changes, and the
-// first in the list must not get more requests for that.
-func New[E Endpoint](cfg Config, list []Candidate[E], before *Balancer[E], now time.Time) *Balancer[E] {
-	s := cfg.SlowStart
-	if cfg.Balance == backend.ConsistentHash {
-		s = SlowStart{}
-	}
-	next := grow(s, list, now)
-	b := build(cfg.Balance, list)
-	if b.Next = next; before != nil && len(before.List) > 1 {
-		b.follow(before)
+// New returns a Balancer of candidates, which replaces before; nil: it is the first.
+func New[E Endpoint](p *backend.Policy, list []Candidate[E], before *Balancer[E], now time.Time) *Balancer[E] {
+	next := grow(p, list, now)
+	b := build(p.Balance, list)
+	if b.Next = next; before != nil {
+		b.count = before.count
 	}
 	return b
 }
 
 func build[E Endpoint](balance backend.Balance, list []Candidate[E]) *Balancer[E] {
-	b := &Balancer[E]{balance: balance, List: list}
+	b := &Balancer[E]{balance: balance, List: list, count: new(atomic.Uint64)}
 	if slices.ContainsFunc(list, func(c Candidate[E]) bool { return c.Share != list[0].Share }) {
-		b.sums = make([]int, len(list))
+		b.sums, b.credit = make([]int, len(list)), make([]int, len(list))
 		sum := 0
 		for i, c := range list {
 			sum += c.Share
 			b.sums[i] = sum
 		}
-		b.turns.credit = make([]int, len(list))
 	}
 	return b
-}
-
-// follow continues the turns of another Balancer. Credits are parts of the sum of the
-// shares, whose unit changes while they grow.
-func (b *Balancer[E]) follow(before *Balancer[E]) {
-	b.turns.count.Store(before.turns.count.Load())
-	if b.sums == nil || before.sums == nil {
-		return
-	}
-	before.turns.mu.Lock()
-	defer before.turns.mu.Unlock()
-	sum, was := b.sums[len(b.sums)-1], before.sums[len(before.sums)-1]
-	for i, c := range b.List {
-		at := slices.IndexFunc(before.List, func(o Candidate[E]) bool { return o.Endpoint == c.Endpoint })
-		if at >= 0 {
-			b.turns.credit[i] = before.turns.credit[at] * sum / was
-		}
-	}
 }
 
 // Has reports whether an endpoint gets requests.
@@ -215,18 +173,18 @@ func (b *Balancer[E]) draw() (i, j int) {
 // over the round (smooth weighted round-robin, as in nginx).
 func (b *Balancer[E]) next() E {
 	if b.sums == nil {
-		return b.List[(b.turns.count.Add(1)-1)%uint64(len(b.List))].Endpoint
+		return b.List[(b.count.Add(1)-1)%uint64(len(b.List))].Endpoint
 	}
-	b.turns.mu.Lock()
-	defer b.turns.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	best := 0
 	for i := range b.List {
-		b.turns.credit[i] += b.List[i].Share
-		if b.turns.credit[i] > b.turns.credit[best] {
+		b.credit[i] += b.List[i].Share
+		if b.credit[i] > b.credit[best] {
 			best = i
 		}
 	}
-	b.turns.credit[best] -= b.sums[len(b.sums)-1]
+	b.credit[best] -= b.sums[len(b.sums)-1]
 	return b.List[best].Endpoint
 }
 

@@ -57,8 +57,10 @@ func FailedElsewhere(res *http.Response) bool {
 // IsClients reports whether an error is the client's fault: no endpoint would answer
 // the request.
 func IsClients(err error) bool {
-	var body *BodyError
-	var header *transport.HeaderError
-	var line *transport.RequestLineError
-	return errors.As(err, &body) || errors.As(err, &header) || errors.As(err, &line)
+	return is[*BodyError](err) || is[*transport.HeaderError](err) || is[*transport.RequestLineError](err)
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }

@@ -8,14 +8,6 @@ type ConnectError struct{ Err error }
 func (e *ConnectError) Error() string { return e.Err.Error() }
 func (e *ConnectError) Unwrap() error { return e.Err }
 
-// QueueError is a request that waited for a connection in vain for a reason that is
-// not a further fault of the endpoint: others got connections meanwhile, or another
-// request reports the same failed dial.
-type QueueError struct{ Err error }
-
-func (e *QueueError) Error() string { return "wait for a connection: " + e.Err.Error() }
-func (e *QueueError) Unwrap() error { return e.Err }
-
 // StaleError is a connection that had carried requests before and broke without a
 // byte of an answer. The server may have closed it while it was idle, so that the
 // error says little about the endpoint.

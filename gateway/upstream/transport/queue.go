@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// graceDivisor: a waiter gives up later than a dial that began with it, by this part
-// of the time to connect, so that it can report why the dial failed.
+// graceDivisor: a waiter fails later than a dial that began with it, by this part of the
+// time to connect, so that it reports why the dial failed.
 const graceDivisor = 20
 
-// dialQueue is the requests that wait for a connection, first come first served, and
-// the dials in progress for them. Another dial starts while waiters outnumber dials,
-// up to maxDials. Guarded by pool.mu.
+// dialQueue is the requests that wait for a connection, first come, first served, and
+// the dials in progress for them. Dials are shared: another starts while waiters
+// outnumber dials, up to maxDials. Guarded by pool.mu.
 type dialQueue struct {
 	waiters list.List // of *waiter
 	dialing int
@@ -24,8 +24,8 @@ type dialQueue struct {
 
 // waiter is a request that waits for a connection.
 type waiter struct {
-	began time.Time
-	place *list.Element // nil: it has been served
+	began   time.Time
+	element *list.Element // nil: it has been served
 	// ready is closed after the fields below have been set.
 	ready  chan struct{}
 	conn   *conn
@@ -35,21 +35,20 @@ type waiter struct {
 
 func (p *pool) enqueue() *waiter {
 	w := &waiter{began: time.Now(), ready: make(chan struct{})}
-	w.place = p.queue.waiters.PushBack(w)
+	w.element = p.queue.waiters.PushBack(w)
 	p.dialMore()
 	return w
 }
 
 // serve ends a wait; p.mu is held.
 func (p *pool) serve(w *waiter, c *conn, reused bool, err error) {
-	p.queue.waiters.Remove(w.place)
-	w.place, w.conn, w.reused, w.err = nil, c, reused, err
+	p.queue.waiters.Remove(w.element)
+	w.element, w.conn, w.reused, w.err = nil, c, reused, err
 	close(w.ready)
 }
 
-// wait waits until a connection is reserved for the request. It fails if ctx ends, or
-// if the endpoint made no progress for the time to connect. While others get
-// connections, the endpoint is well and the wait goes on.
+// wait waits until a connection is reserved for the request. It fails if ctx ends, or if
+// no connection was made or became idle for the time to connect.
 func (p *pool) wait(ctx context.Context, w *waiter) (c *conn, reused bool, err error) {
 	limit := p.timeouts().Connect
 	limit += limit / graceDivisor
@@ -75,16 +74,13 @@ func (p *pool) wait(ctx context.Context, w *waiter) (c *conn, reused bool, err e
 func (p *pool) abandon(w *waiter, cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.place != nil {
-		p.queue.waiters.Remove(w.place)
-		w.place = nil
+	if w.element != nil {
+		p.queue.waiters.Remove(w.element)
+		w.element = nil
 	} else if w.conn != nil { // served at the same time
 		w.conn.client.Release()
 		w.conn.active--
 		p.offer(w.conn, true)
-	}
-	if p.queue.progress.After(w.began) {
-		return &QueueError{cause}
 	}
 	return cause
 }
@@ -97,11 +93,11 @@ func (p *pool) expire(w *waiter, limit time.Duration) (left time.Duration, err e
 	if p.queue.progress.After(since) {
 		since = p.queue.progress
 	}
-	if left = limit - time.Since(since); left > 0 || w.place == nil {
+	if left = limit - time.Since(since); left > 0 || w.element == nil {
 		return max(left, 0), nil
 	}
-	p.queue.waiters.Remove(w.place)
-	w.place = nil
+	p.queue.waiters.Remove(w.element)
+	w.element = nil
 	return 0, &ConnectError{fmt.Errorf("no connection within %v; %d are being made", limit, p.queue.dialing)}
 }
 
@@ -113,7 +109,7 @@ func (p *pool) dialMore() {
 	}
 }
 
-// dial makes a connection for the first waiter, whichever that is then.
+// dial makes a connection for the request that then waits first.
 func (p *pool) dial() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), p.timeouts().Connect, errSlow)
 	defer cancel()
@@ -123,12 +119,12 @@ func (p *pool) dial() {
 	p.queue.dialing--
 	reported := true
 	if err != nil {
-		reported = p.failWaiters(began, context.Cause(ctx) == errSlow, err)
+		reported = p.failWaiters(began, err)
 	} else {
 		p.queue.progress = time.Now()
 		p.offer(c, false)
 		if p.multiplexed && c.active == 0 && p.queue.waiters.Len() > 0 {
-			p.failWaiters(time.Now(), false, errNoStreams) // the next connection would be the same
+			p.failWaiters(time.Now(), errNoStreams) // the next connection would be the same
 		}
 	}
 	p.dialMore()
@@ -138,16 +134,12 @@ func (p *pool) dial() {
 	}
 }
 
-// failWaiters reports a failed dial to the requests that waited when it began: to the
-// first as its own error, to the others as a QueueError. If a connection was made or
-// became idle meanwhile, only the first fails, and none if the dial was merely slow.
-// It reports whether any request has the error; p.mu is held.
-func (p *pool) failWaiters(began time.Time, slow bool, err error) (reported bool) {
+// failWaiters fails the requests that have waited since before a dial that failed; over
+// HTTP/2, which dials one connection at a time, all that wait. If a connection was made
+// or became idle meanwhile, only the first fails. It reports whether any has the error;
+// p.mu is held.
+func (p *pool) failWaiters(began time.Time, err error) (reported bool) {
 	progressed := p.queue.progress.After(began)
-	if slow && progressed {
-		return true
-	}
-	first := err
 	for e := p.queue.waiters.Front(); e != nil; {
 		w := e.Value.(*waiter)
 		e = e.Next()
@@ -158,9 +150,6 @@ func (p *pool) failWaiters(began time.Time, slow bool, err error) (reported bool
 		reported = true
 		if progressed {
 			break
-		}
-		if !errors.Is(first, errNoHTTP2) {
-			err = &QueueError{first}
 		}
 	}
 	return reported
