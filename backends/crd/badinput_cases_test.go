@@ -137,7 +137,7 @@ func badBodies() map[string]badRequest {
 	}
 	const limit, deep = 3 << 20, 100_000
 	many := badRequest{method: "POST", target: widgetPath, body: strings.Replace(widgetJSON, `"PORTS"`, strings.Repeat(`"a",`, 150_000)+"1", 1),
-		code: 422, reason: invalid, message: "the errors from here on are left out", megabytes: 512}
+		code: 422, reason: invalid, message: "further errors are omitted", megabytes: 512}
 	all := map[string]badRequest{
 		"nothing":             post("", "", 400, bad, ""),
 		"null":                post("", "null", 400, bad, ""),

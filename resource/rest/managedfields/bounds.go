@@ -11,25 +11,25 @@ import (
 	upstream "k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	smdtyped "sigs.k8s.io/structured-merge-diff/v6/typed"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// Bounds of what upstream's manager is given, because it is quadratic in these. An
-// object or a record beyond them is not tracked, and an apply patch for it is rejected.
+// Bounds of the input of upstream's manager, which is quadratic in them. Ownership of an
+// object or a record beyond them is not updated, and an apply patch of it is rejected.
 const (
-	// maxNamedItems bounds the items of a list that are owned one by one: they come in
-	// the client's order, not in the order of their names. So many in the worst order
-	// take a second.
+	// maxNamedItems bounds the items of an associative list, which are in the order of the
+	// client. In the worst order this many take a second.
 	maxNamedItems = 5000
-	// MaxEntries bounds the entries of a record.
+	// MaxEntries bounds the entries of managedFields.
 	MaxEntries = 1000
-	// wideMap is the number of fields from which the maps of an object are ordered.
+	// wideMap is the number of fields above which the maps of an object are ordered.
 	wideMap = 500
 )
 
-// TooManyError says that a list, or the record, has too many items to be tracked.
+// TooManyError is the error for a list, or managedFields, with too many items to track.
 type TooManyError struct {
 	path     string
 	has, max int
@@ -37,20 +37,20 @@ type TooManyError struct {
 
 // Error implements error.
 func (e *TooManyError) Error() string {
-	return fmt.Sprintf("%s has %d items with owners of their own, more than %d", e.path, e.has, e.max)
+	return fmt.Sprintf("%s has %d items with managers of their own, more than %d", e.path, e.has, e.max)
 }
 
-// Field returns the error as that of a field, for a 422.
+// Field returns the error of the field, for a 422.
 func (e *TooManyError) Field() *field.Error {
 	return field.TooMany(field.NewPath(e.path), e.has, e.max)
 }
 
-// boundedTypes gives upstream's manager wide maps in order, and no lists that are too
-// long. It serves one write.
+// boundedTypes is a TypeConverter that orders wide maps and rejects lists that are too long.
+// It serves one write.
 type boundedTypes struct {
 	upstream.TypeConverter
-	// refused is the error of an object that was refused; upstream's errors do not wrap
-	// it.
+	// refused is the error of a rejected object, which the errors of upstream's manager do
+	// not wrap.
 	refused *TooManyError
 }
 
@@ -79,13 +79,13 @@ func (t *boundedTypes) ObjectToTyped(obj runtime.Object, opts ...smdtyped.Valida
 	return smdtyped.AsTyped(v, root.Schema(), root.TypeRef(), opts...)
 }
 
-// widthWalk looks for the parts of an object that are expensive to track.
+// widthWalk finds the parts of an object that are expensive to track.
 type widthWalk struct {
 	schema    *smd.Schema
 	allocator value.Allocator
-	// wide reports whether there is a wide map.
+	// wide is set if there is a wide map.
 	wide bool
-	// path leads to a list with too many items, from the inside out.
+	// path is the path of a list with too many items, innermost first.
 	path  []string
 	items int
 }
@@ -101,7 +101,7 @@ func (t *widthWalk) tooWide() *TooManyError {
 	return &TooManyError{path: path.String(), has: t.items, max: maxNamedItems}
 }
 
-// value returns false at the first list that is too long.
+// value returns false for a list that is too long.
 func (t *widthWalk) value(ref smd.TypeRef, v value.Value) bool {
 	atom, ok := t.schema.Resolve(ref)
 	switch {
@@ -140,8 +140,8 @@ func (t *widthWalk) value(ref smd.TypeRef, v value.Value) bool {
 	return true
 }
 
-// boundRecord returns an error if the record of an object is beyond the bounds. It sorts
-// the fields of a large one.
+// boundRecord returns an error if managedFields of an object are beyond the bounds. It sorts
+// the fields of large entries.
 func (t *Tracker) boundRecord(types upstream.TypeConverter, obj Object) error {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		record := rawRecord(u)
@@ -170,10 +170,10 @@ func (t *Tracker) boundRecord(types upstream.TypeConverter, obj Object) error {
 	return nil
 }
 
-// recordPath is the path of a record.
+// recordPath is the path of managedFields.
 const recordPath = "metadata.managedFields"
 
-// smallFields is the size of fieldsV1, in bytes, up to which it is not checked.
+// smallFields is the size of fieldsV1 up to which it is not checked, in bytes.
 const smallFields = 16 << 10
 
 func (t *Tracker) boundEntry(types upstream.TypeConverter, entry *metav1.ManagedFieldsEntry) error {
@@ -182,7 +182,7 @@ func (t *Tracker) boundEntry(types upstream.TypeConverter, entry *metav1.Managed
 	}
 	var fields map[string]any
 	if kjson.UnmarshalCaseSensitivePreserveInts(entry.FieldsV1.GetRawBytes(), &fields) != nil {
-		return nil // upstream reads no further
+		return nil // upstream's manager returns the error
 	}
 	if err := t.boundFields(types, entry.APIVersion, fields); err != nil {
 		return err
@@ -199,9 +199,9 @@ func (t *Tracker) boundEntry(types upstream.TypeConverter, entry *metav1.Managed
 	return err
 }
 
-// boundFields returns an error for a set of fields with too many items of one list, and
-// for a large set that does not fit its type, which upstream adapts one part at a time.
-// The fields of maps are unbounded: they come in order.
+// boundFields returns an error for a set of fields with too many items of one list, and for a
+// large set that does not match its type, which upstream adapts one field at a time. Fields
+// of maps are not bounded: they are ordered.
 func (t *Tracker) boundFields(types upstream.TypeConverter, version string, fields fieldTree) error {
 	all, items := countFields(fields)
 	if items > maxNamedItems {
@@ -212,7 +212,7 @@ func (t *Tracker) boundFields(types upstream.TypeConverter, version string, fiel
 	}
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {
-		return nil // upstream reads no further
+		return nil // upstream's manager returns the error
 	}
 	root, ok := typeOf(types, gv.WithKind(t.GVK.Kind))
 	if ok && !(walk{root.Schema()}).stable(root.TypeRef(), fields, false) {
@@ -221,8 +221,8 @@ func (t *Tracker) boundFields(types upstream.TypeConverter, version string, fiel
 	return nil
 }
 
-// countFields returns the number of fields of a set, and the largest number of items of
-// one list.
+// countFields returns the number of fields of a set and the largest number of items of one
+// list.
 func countFields(fields fieldTree) (all, items int) {
 	here := 0
 	for name, value := range fields {
@@ -239,4 +239,79 @@ func countFields(fields fieldTree) (all, items int) {
 		}
 	}
 	return all, max(items, here)
+}
+
+// stable reports whether fields match the type: they have canonical names, and no parent that
+// is atomic.
+func (t walk) stable(ref smd.TypeRef, fields fieldTree, member bool) bool {
+	atom, ok := t.schema.Resolve(ref)
+	whole := member && len(fields) == 0
+	switch {
+	case !ok || atom == (smd.Atom{}):
+		return false
+	case atom.Map != nil:
+		if isAtomic(atom.Map.ElementRelationship) && !whole {
+			return false
+		}
+	case atom.Scalar != nil:
+		return t.stableBelow(fields, func(string) (smd.TypeRef, bool) { return smd.TypeRef{}, false })
+	case isAtomic(atom.List.ElementRelationship) && !whole:
+		return false
+	}
+	return t.stableBelow(fields, func(name string) (smd.TypeRef, bool) {
+		if atom.Map == nil {
+			return atom.List.ElementType, true
+		}
+		ref := atom.Map.ElementType
+		if field, ok := strings.CutPrefix(name, "f:"); ok {
+			if f, ok := atom.Map.FindField(field); ok {
+				ref = f.Type
+			}
+		}
+		return ref, ref != smd.TypeRef{}
+	})
+}
+
+// stableBelow is stable for all children of a node. Those without a type only need canonical
+// names.
+func (t walk) stableBelow(fields fieldTree, typeOf func(name string) (smd.TypeRef, bool)) bool {
+	for name, value := range fields {
+		node, ok := value.(map[string]any)
+		if name == self {
+			if !ok || len(node) > 0 || len(fields) == 1 {
+				return false
+			}
+			continue
+		}
+		if !ok || !canonicalName(name) {
+			return false
+		}
+		ref, typed := typeOf(name)
+		switch {
+		case !typed:
+			none := func(string) (smd.TypeRef, bool) { return smd.TypeRef{}, false }
+			if !t.stableBelow(node, none) {
+				return false
+			}
+		case !t.stable(ref, node, inSet(node)):
+			return false
+		}
+	}
+	return true
+}
+
+// canonicalName reports whether upstream encodes a path element with that name.
+func canonicalName(name string) bool {
+	if strings.HasPrefix(name, "f:") {
+		return true
+	}
+	if !strings.HasPrefix(name, "k:") && !strings.HasPrefix(name, "v:") {
+		return false
+	}
+	element, err := fieldpath.DeserializePathElement(name)
+	if err != nil {
+		return false
+	}
+	text, err := fieldpath.SerializePathElement(element)
+	return err == nil && text == name
 }

@@ -10,16 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Record is metadata.managedFields of an object at some time. Of an object without Go
-// types it is the undecoded value: decoding takes long.
+// Record is a copy of metadata.managedFields of an object, undecoded if the object has no Go
+// types, because decoding is slow.
 type Record struct {
 	entries []metav1.ManagedFieldsEntry
 	raw     []any
 }
 
-// RecordOf returns the record of an object, independent of later changes. With Go types
-// it is copied, because decoding into the object changes it in place; without, it is
-// replaced and never changed in place (see rest.Admission).
+// RecordOf returns the record of an object, independent of later changes. Without Go types the
+// value is not copied: it is replaced and never changed in place (see rest.Admission).
 func RecordOf(obj Object) Record {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return Record{raw: rawRecord(u)}
@@ -37,8 +36,7 @@ func rawRecord(u *unstructured.Unstructured) []any {
 	return raw
 }
 
-// recordedVersions returns the versions that the managers of an object wrote it in. old
-// may be nil.
+// recordedVersions returns the versions of managedFields of an object. old may be nil.
 func recordedVersions(old Object) []string {
 	var versions []string
 	u, ok := old.(*unstructured.Unstructured)
@@ -58,7 +56,7 @@ func recordedVersions(old Object) []string {
 	return versions
 }
 
-// unchangedRecord reports whether an object without Go types has no record or that of
+// unchangedRecord reports whether an object without Go types has no managedFields or those of
 // the stored object.
 func unchangedRecord(obj, old Object) bool {
 	u, ok := obj.(*unstructured.Unstructured)
@@ -66,7 +64,7 @@ func unchangedRecord(obj, old Object) bool {
 	return ok && stored && (rawRecord(u) == nil || reflect.DeepEqual(rawRecord(u), rawRecord(was)))
 }
 
-// Of reports whether r is certainly the record of obj.
+// Of reports whether r is the record of obj; false also if that would be slow to find out.
 func (r Record) Of(obj Object) bool {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		now := rawRecord(u)
@@ -75,7 +73,7 @@ func (r Record) Of(obj Object) bool {
 	return apiequality.Semantic.DeepEqual(r.entries, obj.GetManagedFields())
 }
 
-// Restore sets the record of obj.
+// Restore sets managedFields of obj.
 func (r Record) Restore(obj Object) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -88,7 +86,7 @@ func (r Record) Restore(obj Object) {
 	}
 }
 
-// sameButTimes reports whether two records differ, and in nothing but times.
+// sameButTimes reports whether two records differ in times only.
 func sameButTimes(next, was Record) bool {
 	sameTime := func(a, b metav1.ManagedFieldsEntry) bool { return a.Time.Equal(b.Time) }
 	same := func(a, b metav1.ManagedFieldsEntry) bool {
@@ -115,8 +113,8 @@ func sameRaw(a, b any) bool {
 	return apiequality.Semantic.DeepEqual(timeless(a), timeless(b))
 }
 
-// KeepTimes restores the times in the record of obj if they are all that differs from
-// old, so that a write without a change is not stored.
+// KeepTimes restores the times in managedFields of obj if it differs from old in nothing else,
+// so that a write without a change is not stored.
 func KeepTimes(obj, old Object) {
 	next, was := RecordOf(obj), RecordOf(old)
 	if !sameButTimes(next, was) {

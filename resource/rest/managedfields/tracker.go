@@ -32,35 +32,34 @@ type Codec interface {
 	ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error)
 }
 
-// Tracker records what one write changes as owned by its manager. It serves one
-// request; not safe for concurrent use.
+// Tracker records the fields that one write changes as owned by its manager. It serves one
+// request and is not safe for concurrent use.
 type Tracker struct {
-	// Types returns the types of the objects. nil: ownership is not tracked, and no
-	// method but Enabled and Recorded may be called.
+	// Types returns the types of the objects. nil: ownership is not tracked, and only
+	// Enabled and Recorded may be called.
 	Types func() (upstream.TypeConverter, error)
-	// Codec, of the kind GVK. Required.
+	// Codec of the kind GVK. Required.
 	Codec Codec
 	// GVK is the kind and version that the objects are written in.
 	GVK schema.GroupVersionKind
 	// Manager is the name of the manager; see ManagerName.
 	Manager string
-	// Subresource is the subresource that is written; "" is the object itself.
+	// Subresource is the name of the subresource; "": the object itself.
 	Subresource string
-	// Resets are the top-level fields that this write does not change, whatever the
-	// client sends, and so does not own.
+	// Resets are the top-level fields that this write resets, and does not own.
 	Resets []string
-	// Projected says that the objects are views of stored objects of another kind.
+	// Projected: the objects are projections of stored objects of another kind.
 	Projected bool
-	// recorded is the record that the last Update made; it needs no validation.
+	// recorded is the record of the last Update, which needs no validation.
 	recorded Record
 }
 
 // Enabled reports whether ownership is tracked.
 func (t *Tracker) Enabled() bool { return t.Types != nil }
 
-// ManagerName returns the name of the manager of a write: fieldManager, or else the
-// printable part of the user agent before the first "/", cut to the length that a
-// manager's name may have. An empty name is recorded as "unknown".
+// ManagerName returns the name of the manager of a write: fieldManager, or the printable
+// characters of the User-Agent before the first "/", up to the maximum length of a name. An
+// empty name is recorded as "unknown".
 func ManagerName(fieldManager, userAgent string) string {
 	if fieldManager != "" {
 		return fieldManager
@@ -79,14 +78,14 @@ func ManagerName(fieldManager, userAgent string) string {
 	return name.String()
 }
 
-// Update sets metadata.managedFields of obj, which replaces old (nil: it is new): the
-// fields that differ belong to the manager. On an error obj's record is undefined.
+// Update sets metadata.managedFields of obj, which replaces old (nil on create): the manager
+// owns the fields that differ. After an error managedFields of obj are undefined.
 func (t *Tracker) Update(obj, old Object) error {
-	if done, err := t.recordUpdate(obj, old); done || err != nil {
-		if _, ok := obj.(*unstructured.Unstructured); ok {
+	if old == nil {
+		if done, err := t.recordCreate(obj); done || err != nil {
 			t.recorded = RecordOf(obj)
+			return err
 		}
-		return err
 	}
 	m, types, err := t.manager(old)
 	if err != nil {
@@ -99,29 +98,27 @@ func (t *Tracker) Update(obj, old Object) error {
 	if err := t.boundRecord(types.TypeConverter, obj); err != nil {
 		return err
 	}
-	// A stored record is valid, and so is what upstream's manager adds.
+	// Stored managedFields are valid, and so are those of upstream's manager.
 	valid := unchangedRecord(obj, old)
-	// The result is obj itself.
+	// Update returns obj itself.
 	if _, err = m.Update(live, obj, t.Manager); err == nil && valid {
 		t.recorded = RecordOf(obj)
 	}
 	return err
 }
 
-// Recorded reports whether obj has, without Go types, the record that Update made:
-// then it need not be validated.
+// Recorded reports whether obj, without Go types, has the managedFields of the last Update,
+// which need no validation.
 func (t *Tracker) Recorded(obj Object) bool {
 	return len(t.recorded.raw) > 0 && t.recorded.Of(obj)
 }
 
-// ErrPatch marks an error of Apply that the patch is to blame for: it does not fit
-// the types.
+// ErrPatch is the error of Apply for a patch that does not match the types.
 var ErrPatch = errors.New("the patch does not fit the kind's types")
 
-// Apply returns old (nil: there is none) with patch merged into it, and with the
-// fields of patch recorded as applied by the manager. Conflicts are upstream's
-// StatusError; [*TooManyError] says what is too much to be tracked; an error that
-// wraps ErrPatch is about the patch. patch is not changed.
+// Apply returns old (nil: none) merged with patch, whose fields are recorded as applied by
+// the manager. patch is not changed. Errors: upstream's StatusError for conflicts;
+// [*TooManyError]; ErrPatch.
 func (t *Tracker) Apply(old Object, patch map[string]any, force bool) (runtime.Object, error) {
 	m, types, err := t.manager(old)
 	if err != nil {
@@ -149,16 +146,16 @@ func (t *Tracker) Apply(old Object, patch map[string]any, force bool) (runtime.O
 	return nil, err
 }
 
-// patchError is an error of upstream's manager about a patch. Its text is that one's.
+// patchError is an ErrPatch with the text of upstream's error.
 type patchError struct{ error }
 
 func (e *patchError) Unwrap() error { return e.error }
 
-// Is has errors.Is find ErrPatch.
+// Is implements errors.Is for ErrPatch.
 func (e *patchError) Is(target error) bool { return target == ErrPatch }
 
-// manager returns upstream's field manager for this write. It is built for each
-// write: that is cheap, and nothing keeps the types in memory.
+// manager returns upstream's field manager. It is cheap, and built for each write so that
+// nothing keeps the types in memory.
 func (t *Tracker) manager(old Object) (*upstream.FieldManager, *boundedTypes, error) {
 	types, err := t.Types()
 	if err != nil {
@@ -174,13 +171,13 @@ func (t *Tracker) manager(old Object) (*upstream.FieldManager, *boundedTypes, er
 		return nil, nil, fmt.Errorf("track field ownership of %s: its codec cannot convert", t.GVK.Kind)
 	}
 	c := versions{t.Codec}
-	// Upstream's manager "for CRDs" is the one whose hub is a version like any other,
-	// of any group; the other one has an internal version.
+	// Upstream's manager for CRDs has a hub of any group and version; the other one has an
+	// internal hub version.
 	m, err := upstream.NewDefaultCRDFieldManager(converter, c, c, c, t.GVK, t.Codec.Hub(), t.Subresource, t.resetFilter(old))
 	return m, converter, err
 }
 
-// resetFilter excludes Resets, in every version that ownership is recorded in.
+// resetFilter excludes Resets in every version of managedFields.
 func (t *Tracker) resetFilter(old Object) map[fieldpath.APIVersion]fieldpath.Filter {
 	if len(t.Resets) == 0 {
 		return nil
@@ -197,7 +194,7 @@ func (t *Tracker) resetFilter(old Object) map[fieldpath.APIVersion]fieldpath.Fil
 	return out
 }
 
-// live is what a write is compared with: the stored object, or an empty one.
+// live returns the object that a write is compared with: the stored or an empty one.
 func (t *Tracker) live(old Object) (runtime.Object, error) {
 	if old != nil {
 		return old, nil
@@ -205,9 +202,8 @@ func (t *Tracker) live(old Object) (runtime.Object, error) {
 	return versions{t.Codec}.New(t.GVK)
 }
 
-// Keep sets metadata.managedFields of an update that is not tracked: the stored
-// record stays unless the body resets it ([] or [{}]) or brings another one. With
-// subresource it always stays.
+// Keep sets metadata.managedFields of an update that is not tracked: those of old unless the
+// body has others or resets them ([] or [{}]). With subresource they are always those of old.
 func Keep(obj, old metav1.Object, subresource bool) {
 	fields := obj.GetManagedFields()
 	switch {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// versions has upstream's manager convert, create and default through a Codec.
+// versions implements the converter, creater and defaulter of upstream's manager with a Codec.
 type versions struct{ codec Codec }
 
 var _ runtime.ObjectConvertor = versions{}
@@ -43,6 +43,6 @@ func (v versions) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return v.codec.ConvertTo(u, gvk.GroupVersion())
 }
 
-// Default implements runtime.ObjectDefaulter. Defaults are added to the hub form after
-// the manager is done; no manager owns them either way.
+// Default implements runtime.ObjectDefaulter. The caller sets defaults later; no manager owns
+// them.
 func (v versions) Default(runtime.Object) {}

@@ -12,11 +12,10 @@ import (
 	smdtyped "sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// walk walks a value along its type and returns fieldsV1 of all of its fields: an
-// empty map for a leaf, otherwise one with "." and a key for each part. Its methods
-// return false where the value does not fit the type or the names of parts are not
-// certain; upstream's manager decides then. Parts of a leaf only have to fit: without
-// keep, no map is built.
+// walk walks a value along its type and returns fieldsV1 of all its fields: an empty map for
+// a leaf, otherwise a map with "." and a key for each child. Its methods return false if the
+// value does not match the type or the name of a child is not certain; then upstream's
+// manager is used. Children of a leaf only have to match: without keep, no map is built.
 type walk struct{ schema *smd.Schema }
 
 // field walks the value of a field of a map.
@@ -41,8 +40,6 @@ func (t walk) value(ref smd.TypeRef, value any, keep bool) (map[string]any, bool
 	case map[string]any:
 		return t.mapping(atom.Map, v, keep)
 	case []any:
-		// A value that fits none of several forms of a type is compared with the
-		// first form; so only maps come before lists.
 		return t.list(atom.List, v, keep)
 	}
 	if atom.Scalar == nil || !fitsScalar(*atom.Scalar, value) {
@@ -100,7 +97,7 @@ func (t walk) list(l *smd.List, value []any, keep bool) (map[string]any, bool) {
 	if !atomic && l.ElementRelationship != smd.Associative {
 		return nil, false
 	}
-	// The items of a list that is not atomic must have names, even in a leaf.
+	// Items of an associative list need names, even in a leaf.
 	keep = keep || !atomic
 	owned := emptyIf(keep)
 	for _, item := range value {
@@ -123,7 +120,7 @@ func (t walk) list(l *smd.List, value []any, keep bool) (map[string]any, bool) {
 	return owned, true
 }
 
-// itemName returns the name of an item of a list: its keys, or its value.
+// itemName returns the name of a list item: its keys, or its value.
 func itemName(l *smd.List, item any) (string, bool) {
 	if len(l.Keys) == 0 {
 		text, ok := canonicalJSON(item)
@@ -156,8 +153,8 @@ func itemName(l *smd.List, item any) (string, bool) {
 	return name.String(), true
 }
 
-// canonicalJSON returns the JSON of a value that every encoder writes alike, so that
-// equal values have equal texts. It returns false for other values.
+// canonicalJSON returns the JSON of a value if all encoders write it in the same way, so that
+// equal values have equal names; otherwise false.
 func canonicalJSON(value any) (string, bool) {
 	switch v := value.(type) {
 	case string:
@@ -183,16 +180,13 @@ func typeOf(types upstream.TypeConverter, gvk schema.GroupVersionKind) (*smdtype
 	return v, err == nil
 }
 
-// unownedMetadata returns the fields of metadata that no manager owns.
-func unownedMetadata() []string {
-	return []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"}
-}
+// unownedMetadata are the fields of metadata that no manager owns.
+var unownedMetadata = [...]string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"}
 
-// ownedMetadata removes the fields that no manager owns from those of metadata; nil if
-// none are left.
+// ownedMetadata removes unownedMetadata from the fields of metadata; nil: none remain.
 func ownedMetadata(fields fieldTree) fieldTree {
-	for _, name := range unownedMetadata() {
-		// Only the field itself is unowned, not the fields below it.
+	for _, name := range unownedMetadata {
+		// Children of the field may be owned.
 		if in, ok := fields["f:"+name].(map[string]any); ok {
 			if delete(in, self); len(in) == 0 {
 				delete(fields, "f:"+name)
