@@ -231,6 +231,6 @@ func TestObservedBy(t *testing.T) {
 		}
 	}
 	if failed.ObservedBy("") != failed {
-		t.Error("nobody is named")
+		t.Error("an empty observer is named")
 	}
 }

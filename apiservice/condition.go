@@ -38,21 +38,21 @@ func (c Condition) Truncated() Condition {
 	return c
 }
 
-// Kept adds to the condition of a user's APIService whose server answers 404 that the gateway
-// does not delete it.
+// Kept adds to the condition of a user's APIService that the gateway does not delete it although
+// its server answers 404.
 func (c Condition) Kept() Condition {
 	c.Message += "; the server does not serve it, and the APIService stays until it is deleted: a user keeps it (kubectl delete apiservice)"
 	return c
 }
 
-// ServiceNotFound is the condition of an APIService whose Service does not exist.
+// ServiceNotFound is the condition if the Service does not exist.
 func ServiceNotFound(s *apireg.ServiceReference) Condition {
 	return Condition{apireg.ConditionFalse, "ServiceNotFound",
 		fmt.Sprintf("service/%s in %q is not present", s.Name, s.Namespace)}
 }
 
-// BackendNotFound is the condition of an APIService whose Backend does not exist. The
-// reason is that of ServiceNotFound, for upstream has none.
+// BackendNotFound is the condition if the Backend does not exist. The reason is that of
+// ServiceNotFound, since upstream has none.
 func BackendNotFound(name string) Condition {
 	return Condition{apireg.ConditionFalse, "ServiceNotFound", fmt.Sprintf("Backend %q is not present", name)}
 }
@@ -82,7 +82,7 @@ func MissingEndpoints(s *apireg.ServiceReference, portName string) Condition {
 }
 
 // AllDrained is the condition if every endpoint of the Backend has the weight 0. The
-// reason is that of MissingEndpoints, for upstream has none.
+// reason is that of MissingEndpoints, since upstream has none.
 func AllDrained() Condition {
 	return Condition{apireg.ConditionFalse, "MissingEndpoints", "every endpoint of the server has the weight 0, so that none gets requests"}
 }

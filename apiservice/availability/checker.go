@@ -37,8 +37,8 @@ import (
 // probe that reads a document may take longer, and then bounds that itself.
 type Probe func(ctx context.Context) error
 
-// Target is something to check. A target whose Version changes, with the same ID, starts
-// again from its Verdict.
+// Target is something to check. With another Version of the same ID it starts again from its
+// Verdict.
 type Target struct {
 	ID string
 	// Version distinguishes different probes of one ID (another address, another CA).

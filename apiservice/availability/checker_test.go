@@ -92,7 +92,7 @@ func TestRefusedConnectionIsDecisive(t *testing.T) {
 		c.Suspect("a")
 		time.Sleep(100 * time.Millisecond)
 		if c.Verdict("a").Healthy {
-			t.Error("healthy although nobody listens")
+			t.Error("healthy although no process listens")
 		}
 	})
 }
@@ -117,10 +117,10 @@ func TestScheduleOfTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		s.set(nil)
-		var told []bool
+		var reported []bool
 		target := Target{
 			ID: "a", Probe: s.probe, Schedule: Schedule{Interval: 100 * time.Millisecond, Suspect: 10 * time.Millisecond, Fall: 5, Rise: 4},
-			OnChange: func(v Verdict) { told = append(told, v.Healthy) },
+			OnChange: func(v Verdict) { reported = append(reported, v.Healthy) },
 		}
 		c := New(Config{OnChange: func(string, Verdict) {}})
 		c.Set([]Target{target})
@@ -147,8 +147,8 @@ func TestScheduleOfTarget(t *testing.T) {
 		c.Set([]Target{target})
 		time.Sleep(11 * time.Millisecond)
 		synctest.Wait()
-		if !c.Verdict("a").Healthy || len(told) != 3 || !told[0] || told[1] || !told[2] {
-			t.Errorf("a changed schedule does not hold: %+v, told %v", c.Verdict("a"), told)
+		if !c.Verdict("a").Healthy || len(reported) != 3 || !reported[0] || reported[1] || !reported[2] {
+			t.Errorf("a changed schedule does not hold: %+v, reported %v", c.Verdict("a"), reported)
 		}
 		cancel()
 		synctest.Wait()
@@ -186,7 +186,7 @@ func TestSuspectStormIsBounded(t *testing.T) {
 	})
 }
 
-// Suspect does not change the schedule of a target whose last probe failed; Hurry probes it at
+// Suspect does not change the schedule of a target after a failed probe; Hurry probes it at
 // once.
 func TestFailingIsNotSuspect(t *testing.T) {
 	for name, failure := range map[string]error{"refused": syscall.ECONNREFUSED, "broken": io.ErrUnexpectedEOF} {
@@ -285,7 +285,7 @@ func TestVerdictBefore(t *testing.T) {
 		}
 		set("1")
 		if v := c.Verdict("a"); !v.Healthy || !v.Since.Equal(since) {
-			t.Errorf("before it was asked: %+v", v)
+			t.Errorf("before the first probe: %+v", v)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
@@ -315,11 +315,11 @@ func TestVerdictOfAnEarlierVersion(t *testing.T) {
 			s := &server{}
 			s.set(fails)
 			var mu sync.Mutex
-			told := map[string][]Verdict{}
+			reported := map[string][]Verdict{}
 			c := New(Config{OnChange: func(id string, v Verdict) {
 				mu.Lock()
 				defer mu.Unlock()
-				told[id] = append(told[id], v)
+				reported[id] = append(reported[id], v)
 			}})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer synctest.Wait()
@@ -328,7 +328,7 @@ func TestVerdictOfAnEarlierVersion(t *testing.T) {
 			synctest.Wait()
 			c.Set([]Target{{ID: "new", Version: "2", Probe: s.probe}, {ID: "a", Version: "2", Probe: s.probe, Verdict: Verdict{Known: true, Healthy: true, Since: since}}})
 			if v := c.Verdict("a"); !v.Earlier || c.Verdict("new").Earlier {
-				t.Errorf("before they are asked: %+v, %+v", v, c.Verdict("new"))
+				t.Errorf("before the first probe: %+v, %+v", v, c.Verdict("new"))
 			}
 			synctest.Wait()
 			if v := c.Verdict("a"); !v.Healthy || v.Earlier != (fails != nil) || !v.Since.Equal(since) {
@@ -341,8 +341,8 @@ func TestVerdictOfAnEarlierVersion(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if len(told["a"]) != 1 || told["a"][0].Earlier || len(told["new"]) != 1 {
-				t.Errorf("told of %+v, want one verdict of each", told)
+			if len(reported["a"]) != 1 || reported["a"][0].Earlier || len(reported["new"]) != 1 {
+				t.Errorf("reported of %+v, want one verdict of each", reported)
 			}
 		})
 	}

@@ -1,7 +1,7 @@
 // Package backend is the kind Backend (gateway.portico.dev/v1alpha1): the endpoints of
 // a server behind the gateway, how they are trusted, which groups are registered, and
-// the policy of requests. An APIService says that a group/version is served, a Backend
-// by which server and how.
+// the policy of requests. An APIService registers a group/version; a Backend is the
+// server of it.
 //
 // The package has the types, defaults, validation and columns; package gateway/routing
 // uses them. The stored object is what was written: policy.go applies all defaults when

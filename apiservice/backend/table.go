@@ -20,7 +20,7 @@ func columns() []metav1.TableColumnDefinition {
 		{Name: "Name", Type: "string", Format: "name", Description: "Name of the backend."},
 		{Name: "Endpoints", Type: "string", Description: "Healthy endpoints, of all."},
 		{Name: "Available", Type: "string", Description: "Whether requests can be sent, and why not."},
-		{Name: "Groups", Type: "string", Description: "The API groups that the server says it serves."},
+		{Name: "Groups", Type: "string", Description: "The API groups that the server lists."},
 		{Name: "Age", Type: "string", Description: "How long ago the object was created."},
 		{Name: "Balance", Type: "string", Priority: 1, Description: "How requests are spread over the endpoints."},
 		{Name: "Last Error", Type: "string", Priority: 1, Description: "The last error of an endpoint that is not healthy."},

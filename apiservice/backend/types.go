@@ -94,7 +94,7 @@ type Spec struct {
 // Endpoint is one address of a server.
 type Endpoint struct {
 	// url is https://host:port, unix:///path of a socket, or http://host:port (plain text, only
-	// without tls; for REST servers, since a server reached by http cannot verify who a user is).
+	// without tls; for REST servers, since a server reached by http cannot verify users).
 	// The default port is 443, or 80 for http. A host name is resolved for every connection; all
 	// of its addresses are one endpoint with one state.
 	URL string `json:"url"`
@@ -145,7 +145,7 @@ type AutoRegister struct {
 	// GROUP/VERSION; "*" alone registers all.
 	Groups []string `json:"groups"`
 	// groupPriorityMinimum of the APIServices, 1 to 20000: higher ones come first in discovery.
-	// Groups of Kubernetes itself keep their fixed place. Default 1000.
+	// Groups of Kubernetes itself keep their fixed priority. Default 1000.
 	GroupPriorityMinimum *int32 `json:"groupPriorityMinimum,omitempty"`
 	// versionPriority of the APIServices, 1 to 1000: higher ones come first in their group.
 	// Default 15.

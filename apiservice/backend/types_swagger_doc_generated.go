@@ -66,7 +66,7 @@ func (Timeouts) OpenAPIModelName() string { return "dev.portico.gateway.v1alpha1
 var map_AutoRegister = map[string]string{
 	"":                     "AutoRegister makes APIServices for what the server lists.",
 	"groups":               "groups are the API groups to register, each as GROUP or, for a single version, GROUP/VERSION; \"*\" alone registers all.",
-	"groupPriorityMinimum": "groupPriorityMinimum of the APIServices, 1 to 20000: higher ones come first in discovery. Groups of Kubernetes itself keep their fixed place. Default 1000.",
+	"groupPriorityMinimum": "groupPriorityMinimum of the APIServices, 1 to 20000: higher ones come first in discovery. Groups of Kubernetes itself keep their fixed priority. Default 1000.",
 	"versionPriority":      "versionPriority of the APIServices, 1 to 1000: higher ones come first in their group. Default 15.",
 	"onConflict":           "onConflict is what happens if another Backend serves a group/version already. Keep leaves it there, and the condition Registered names it; Replace takes it from a Backend of a lower groupPriorityMinimum, or of the same one that says Keep. An APIService of a user, and any version of a group of the gateway itself, is never taken. Default Keep.",
 }
@@ -98,7 +98,7 @@ func (BackendList) SwaggerDoc() map[string]string {
 
 var map_Endpoint = map[string]string{
 	"":       "Endpoint is one address of a server.",
-	"url":    "url is https://host:port, unix:///path of a socket, or http://host:port (plain text, only without tls; for REST servers, since a server reached by http cannot verify who a user is). The default port is 443, or 80 for http. A host name is resolved for every connection; all of its addresses are one endpoint with one state.",
+	"url":    "url is https://host:port, unix:///path of a socket, or http://host:port (plain text, only without tls; for REST servers, since a server reached by http cannot verify users). The default port is 443, or 80 for http. A host name is resolved for every connection; all of its addresses are one endpoint with one state.",
 	"weight": "weight is the endpoint's share of requests, 0 to 1000. 0 drains it: it gets no new requests, requests in flight finish, and its watches are ended one after the other within 30s if another endpoint can take them. Default 1.",
 }
 

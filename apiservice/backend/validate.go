@@ -17,7 +17,7 @@ const (
 	MaxEndpoints = 256
 	// MaxGroups bounds the groups in autoRegister.
 	MaxGroups = 256
-	// Reserved is the name that the gateway's own APIServices have in place of a Backend.
+	// Reserved is the annotation of the gateway's own APIServices, and no name of a Backend.
 	Reserved = "gateway"
 )
 

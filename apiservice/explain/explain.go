@@ -29,7 +29,7 @@ type Answerer string
 const (
 	Gateway Answerer = "Gateway" // the gateway itself
 	Server  Answerer = "Server"  // a server behind it
-	Nobody  Answerer = "Nobody"  // the client gets an error of the gateway's
+	Nobody  Answerer = "Nobody"  // the gateway answers with an error
 )
 
 // Explanation is where a request would go.

@@ -6,10 +6,9 @@
 // gateway with a state directory writes them to a local file, for a start without etcd. A
 // document records when it was saved; of two with one name the later one is restored.
 //
-// A restored document is a stand-in: the answer of the server replaces it, and nothing is
-// deleted because a restored document lacks it. OpenAPI documents are not saved, only their
-// index. Documents contain no secret. Package gateway decides what is saved
-// (gateway/lastgood.go).
+// The answer of a server replaces its restored document, and nothing is deleted because a
+// restored document lacks it. OpenAPI documents are not saved, only their index. Documents
+// contain no secret. Package gateway decides what is saved (gateway/lastgood.go).
 //
 // Runs in: gateway.
 package lastgood
@@ -170,7 +169,7 @@ func (k *Keeper) Restore(docs map[string][]byte) {
 	}
 }
 
-// Documents encodes the documents whose state changed and returns all, restored ones
+// Documents encodes the documents with a changed state and returns all, restored ones
 // included.
 func (k *Keeper) Documents(ctx context.Context) map[string][]byte {
 	k.update(ctx)

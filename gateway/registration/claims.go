@@ -230,7 +230,7 @@ func (c *claims) awaits(have *apireg.APIService) bool {
 }
 
 // desired returns the automanaged APIServices that should exist, given the stored ones, and
-// the conflicts of each Backend. An APIService whose Backend may still claim it remains,
+// the conflicts of each Backend. An APIService that its Backend may still claim remains,
 // unless the gateway claims it.
 func (c *claims) desired(stored map[string]*apireg.APIService) (desired map[string]*apireg.APIService, conflicts map[string][]conflict) {
 	desired, conflicts = make(map[string]*apireg.APIService, len(c.byName)), make(map[string][]conflict, len(c.refused))

@@ -29,37 +29,37 @@ func TestWinner(t *testing.T) {
 		all    []claim
 		want   string
 	}{
-		"the gateway":                  {"b", []claim{{backend: backend.Reserved, permanent: true}, replace("b", 20000)}, backend.Reserved},
-		"new: permanent":               {"", []claim{custom, keep("b", 2000)}, "crd"},
-		"new: permanent, later":        {"", []claim{keep("b", 20000), custom}, "crd"},
-		"new: priority":                {"", []claim{keep("a", 1000), keep("b", 2000), keep("c", 2000)}, "b"},
-		"new: equal":                   {"", []claim{keep("a", 1000), keep("b", 1000)}, "a"},
-		"gone holder":                  {"z", []claim{keep("a", 1000), keep("b", 1001)}, "b"},
-		"kept":                         {"a", []claim{keep("a", 1000), keep("b", 2000)}, "a"},
-		"kept by the last":             {"b", []claim{keep("a", 1000), keep("b", 1000)}, "b"},
-		"replaced":                     {"a", []claim{keep("a", 1000), replace("b", 1000)}, "b"},
-		"not replaced":                 {"a", []claim{keep("a", 1001), replace("b", 1000)}, "a"},
-		"both replace":                 {"a", []claim{replace("a", 1000), replace("b", 1000)}, "a"},
-		"both replace, another":        {"b", []claim{replace("a", 1000), replace("b", 1000)}, "b"},
-		"the higher of two replaces":   {"a", []claim{keep("a", 1000), replace("b", 1000), replace("c", 1500)}, "c"},
-		"and in another order":         {"a", []claim{keep("a", 1000), replace("b", 1500), replace("c", 1000)}, "b"},
-		"core keeps its groups":        {"core", []claim{core, replace("b", 1000)}, "core"},
-		"unless somebody is above":     {"core", []claim{core, replace("b", 20000)}, "b"},
-		"custom resources give way":    {"crd", []claim{custom, replace("b", 1000)}, "b"},
-		"but not to who is too polite": {"crd", []claim{custom, keep("b", 20000)}, "crd"},
+		"the gateway":                {"b", []claim{{backend: backend.Reserved, permanent: true}, replace("b", 20000)}, backend.Reserved},
+		"new: permanent":             {"", []claim{custom, keep("b", 2000)}, "crd"},
+		"new: permanent, later":      {"", []claim{keep("b", 20000), custom}, "crd"},
+		"new: priority":              {"", []claim{keep("a", 1000), keep("b", 2000), keep("c", 2000)}, "b"},
+		"new: equal":                 {"", []claim{keep("a", 1000), keep("b", 1000)}, "a"},
+		"gone holder":                {"z", []claim{keep("a", 1000), keep("b", 1001)}, "b"},
+		"kept":                       {"a", []claim{keep("a", 1000), keep("b", 2000)}, "a"},
+		"kept by the last":           {"b", []claim{keep("a", 1000), keep("b", 1000)}, "b"},
+		"replaced":                   {"a", []claim{keep("a", 1000), replace("b", 1000)}, "b"},
+		"not replaced":               {"a", []claim{keep("a", 1001), replace("b", 1000)}, "a"},
+		"both replace":               {"a", []claim{replace("a", 1000), replace("b", 1000)}, "a"},
+		"both replace, another":      {"b", []claim{replace("a", 1000), replace("b", 1000)}, "b"},
+		"the higher of two replaces": {"a", []claim{keep("a", 1000), replace("b", 1000), replace("c", 1500)}, "c"},
+		"and in another order":       {"a", []claim{keep("a", 1000), replace("b", 1500), replace("c", 1000)}, "b"},
+		"core keeps its groups":      {"core", []claim{core, replace("b", 1000)}, "core"},
+		"unless another is above":    {"core", []claim{core, replace("b", 20000)}, "b"},
+		"custom resources give way":  {"crd", []claim{custom, replace("b", 1000)}, "b"},
+		"but not to one that keeps":  {"crd", []claim{custom, keep("b", 20000)}, "crd"},
 	} {
 		won := winner(c.all, c.holder)
 		if won.backend != c.want {
 			t.Errorf("%s: %s has it, want %s", name, won.backend, c.want)
 		}
-		// It stands once it is written.
+		// It wins again once it is stored.
 		if again := winner(c.all, won.backend); again.backend != won.backend {
 			t.Errorf("%s: then %s has it", name, again.backend)
 		}
 	}
 }
 
-// add stores a Backend whose server serves the given group/versions.
+// add stores a Backend with a server of the given group/versions.
 func (g *registry) add(t *testing.T, name string, auto *backend.AutoRegister, gvs []discovery.GroupVersion) {
 	t.Helper()
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
@@ -101,7 +101,7 @@ func TestRegisterOfABackend(t *testing.T) {
 		t.Fatalf("registered as %+v", a)
 	}
 	if got["v1.gateway.networking.k8s.io"] != nil {
-		t.Error("a group that was not asked for is registered")
+		t.Error("a group that is not in autoRegister is registered")
 	}
 	// A second Backend with the same group gets a conflict, and the group once the first is
 	// deleted.
@@ -110,12 +110,12 @@ func TestRegisterOfABackend(t *testing.T) {
 		t.Errorf("a second Backend: %v", got)
 	}
 	if lost := (*g.results.Load())["c"].conflicts; !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
-		t.Errorf("it is told %v", lost)
+		t.Errorf("its conflicts are %v", lost)
 	}
 	g.change(t, user, func(a *apireg.APIService) { delete(a.Labels, apiservice.AutomanagedLabel); a.Annotations = nil })
 	g.sync(t, nil)
 	if lost := (*g.results.Load())["b"].conflicts; !slices.Equal(lost, []conflict{{name: user}}) {
-		t.Errorf("of a user's APIService it is told %v", lost)
+		t.Errorf("with a user's APIService its conflicts are %v", lost)
 	}
 	// Nothing is deleted before all Backends are known.
 	g.drop(t, "b")
@@ -156,7 +156,7 @@ func TestStaticBackendsAreStored(t *testing.T) {
 	g.sync(t, nil) // stores the Backend
 	stored := storedBackends(t, g.backends)
 	if len(stored) != 1 || stored[0].Name != "crd" || stored[0].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart ||
-		stored[0].Spec.Endpoints[0].URL != "unix:///nobody/crd" || g.stored(t)[widget] == nil {
+		stored[0].Spec.Endpoints[0].URL != "unix:///absent/crd" || g.stored(t)[widget] == nil {
 		t.Fatalf("stored %+v", stored)
 	}
 	if errs := backend.Validate(stored[0]); len(errs) > 0 {
@@ -172,7 +172,7 @@ func TestStaticBackendsAreStored(t *testing.T) {
 	}
 	g.sync(t, nil)
 	st := g.found.BackendStates().ByName["crd"]
-	if where := st.Server.Up.Endpoints()[0].URL; where != "unix:///nobody/crd" || st.Server.Up.Policy().Balance != backend.RoundRobin {
+	if where := st.Server.Up.Endpoints()[0].URL; where != "unix:///absent/crd" || st.Server.Up.Policy().Balance != backend.RoundRobin {
 		t.Errorf("the gateway goes to %s with %+v", where, st.Server.Up.Policy())
 	}
 	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///another/host" {
@@ -180,7 +180,7 @@ func TestStaticBackendsAreStored(t *testing.T) {
 	}
 	g.leadership.set(t.Context())
 	g.sync(t, nil)
-	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///nobody/crd" || b.Spec.Balance != backend.RoundRobin || b.Generation != 2 {
+	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///absent/crd" || b.Spec.Balance != backend.RoundRobin || b.Generation != 2 {
 		t.Errorf("the elected gateway left %+v", b)
 	}
 	take := func(b *backend.Backend) error { b.Labels = nil; return move(b) }
@@ -197,7 +197,7 @@ func TestStaticBackendsAreStored(t *testing.T) {
 	}
 }
 
-// A Backend whose server was not read yet keeps its APIServices: a gateway that starts, or is
+// A Backend keeps its APIServices until its server is read: a gateway that starts, or is
 // elected, moves none.
 func TestRegisterAwaitsTheHolder(t *testing.T) {
 	const widget = "v1.widgets.example.com"
@@ -207,8 +207,8 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 		change func(t *testing.T, g *registry)
 		want   string
 	}{
-		"unheard":                    {backend.KeepOther, func(*testing.T, *registry) {}, "a"},
-		"unheard, and who replaces":  {backend.ReplaceOther, func(*testing.T, *registry) {}, "a"},
+		"unread":                     {backend.KeepOther, func(*testing.T, *registry) {}, "a"},
+		"unread, and one replaces":   {backend.ReplaceOther, func(*testing.T, *registry) {}, "a"},
 		"not among the known":        {backend.KeepOther, unknownHolder, "a"},
 		"gone":                       {backend.KeepOther, func(t *testing.T, g *registry) { g.drop(t, "a"); g.readBackends(t) }, "b"},
 		"does not register it today": {backend.KeepOther, otherGroups, "b"},
@@ -231,9 +231,9 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 			if got := g.holder(t, g.stored(t), widget); got != c.want {
 				t.Errorf("%s has it, want %s", got, c.want)
 			}
-			told := slices.Contains((*g.results.Load())["b"].conflicts, conflict{name: widget, by: "a"})
-			if told != (c.want == "a") {
-				t.Errorf("b is told %v", (*g.results.Load())["b"].conflicts)
+			lost := slices.Contains((*g.results.Load())["b"].conflicts, conflict{name: widget, by: "a"})
+			if lost != (c.want == "a") {
+				t.Errorf("the conflicts of b are %v", (*g.results.Load())["b"].conflicts)
 			}
 		})
 	}
@@ -267,10 +267,10 @@ func TestPermanenceIsStored(t *testing.T) {
 	g.sync(t, nil)
 	before := g.storage.Revision()
 	with := g.found.BackendStates().ByName["crd"].Server.Up.Policy()
-	says := g.found.BackendStates().ByName["crd"].Server.Source
+	source := g.found.BackendStates().ByName["crd"].Server.Source
 	g.startsWith(t) // the next elected gateway
 	g.readBackends(t)
-	g.world.serves("crd", says)
+	g.world.serves("crd", source)
 	g.sync(t, nil)
 	st := g.found.BackendStates().ByName["crd"]
 	if c := g.registrar.claims.byName["v1.apps"]; st.Own != nil || len(c) != 1 || c[0].backend != "crd" || c[0].priority != 17800 {

@@ -68,7 +68,7 @@ func TestGroupsOfTheGatewayAreItsOwn(t *testing.T) {
 	w := &statusWriter{found: g.found, results: &g.results}
 	c := w.registered(g.found.BackendStates().ByName["b"])
 	if c.Status != "False" || c.Reason != "Conflict" || !strings.Contains(c.Message, rbac) || !strings.Contains(c.Message, "v2."+apiservice.Group) {
-		t.Errorf("it is told %+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestUnservedAPIServiceIsDeleted(t *testing.T) {
 	}
 	g.world.serves("crd", sources.NewSource(sources.Config{}))
 	if got := g.sync(t, nil); got[name] == nil {
-		t.Error("it went while its server is away")
+		t.Error("it was deleted while its server is down")
 	}
 	g.world.serves("crd", sources.NewSource(sources.Config{Previous: serving(shared, "v1")}))
 	got := g.sync(t, nil)

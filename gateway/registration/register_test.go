@@ -70,7 +70,7 @@ func newRegistry(t *testing.T, served []discovery.GroupVersion) *registry {
 	})
 	r.Elect(t.Context())
 	g.registrar, g.writer = r.registrar, r.status
-	g.startsWith(t, onSocket(t, "crd", "/nobody/crd"))
+	g.startsWith(t, onSocket(t, "crd", "/absent/crd"))
 	g.world.serves("crd", sources.NewSource(sources.Config{Previous: served}))
 	return g
 }

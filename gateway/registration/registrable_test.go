@@ -28,7 +28,7 @@ func TestRegisterOnlyWhatIsValid(t *testing.T) {
 		g.sync(t, nil)
 		c := g.writer.registered(g.found.BackendStates().ByName["b"])
 		if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, "1 group/versions cannot be registered: ") || len(c.Message) > 2*routing.MaxErrorText {
-			t.Errorf("%.20q, %q: it is told %+v", gv.Group, gv.Version, c)
+			t.Errorf("%.20q, %q: the condition is %+v", gv.Group, gv.Version, c)
 		}
 	}
 }

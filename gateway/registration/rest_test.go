@@ -31,7 +31,7 @@ func TestUnreadRESTServerIsRegistered(t *testing.T) {
 	g := newRegistry(t, nil)
 	g.addREST(t, "b", one, &backend.REST{Group: "widgets.example.com", Version: "v1"})
 	g.addREST(t, "own", two, &backend.REST{Group: "rbac.authorization.k8s.io", Version: "v7"})
-	g.addREST(t, "disguised", "unix:///nobody/crd", &backend.REST{Group: "user.example.com", Version: "v1"})
+	g.addREST(t, "disguised", "unix:///absent/crd", &backend.REST{Group: "user.example.com", Version: "v1"})
 	w := &statusWriter{found: g.found, results: &g.results}
 	registered := func(name string) metav1.Condition {
 		g.sync(t, nil)
@@ -39,7 +39,7 @@ func TestUnreadRESTServerIsRegistered(t *testing.T) {
 		return metav1.Condition{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason}
 	}
 	if got := g.sync(t, nil); got[widget] != nil {
-		t.Error("it is registered before it was asked")
+		t.Error("it is registered before the first check")
 	}
 	for name, url := range map[string]string{"b": one, "own": two} {
 		g.found.BackendStates().ByName[name].Server.Up.SetVerdict(url, availability.Verdict{Known: true, Err: errors.New("bad status from /openapi.json: 500"), Since: time.Now()})
@@ -52,10 +52,10 @@ func TestUnreadRESTServerIsRegistered(t *testing.T) {
 		t.Errorf("registered %v", got)
 	}
 	if c := registered("b"); c.Status != metav1.ConditionTrue {
-		t.Errorf("it is told %+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 	if c := registered("own"); c.Reason != "Conflict" {
-		t.Errorf("one in a group of the gateway's is told %+v", c)
+		t.Errorf("in a group of the gateway the condition is %+v", c)
 	}
 	before := g.storage.Revision()
 	g.sync(t, nil)
@@ -64,7 +64,7 @@ func TestUnreadRESTServerIsRegistered(t *testing.T) {
 	}
 	g.found.BackendStates().ByName["b"].Server.Up.SetEndpoints(nil) // not known any more
 	if got := g.sync(t, nil); got[widget] == nil {
-		t.Error("it is taken away while nothing is known")
+		t.Error("it is deleted while the state is unknown")
 	}
 	g.drop(t, "b")
 	if got := g.sync(t, nil); got[widget] != nil {

@@ -15,8 +15,8 @@ import (
 	"portico/gateway/routing"
 )
 
-// maxStatusGroups bounds the group/versions of a status; the condition Discovered tells the
-// rest. With the most endpoints of a Backend and the longest errors, an object remains well
+// maxStatusGroups bounds the group/versions of a status; the condition Discovered has the
+// number of all. With the most endpoints of a Backend and the longest errors, an object remains well
 // below the limit of etcd.
 const maxStatusGroups = backend.MaxStatusGroups
 

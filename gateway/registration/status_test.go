@@ -3,10 +3,7 @@ package registration
 import (
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,8 +20,6 @@ import (
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
 	"portico/internal/testing/memstore"
-	"portico/resource"
-	"portico/resource/rest"
 )
 
 // shown is a status writer of a Backend "b" with two endpoints, with storage in memory.
@@ -251,7 +246,7 @@ func TestRegisteredOnceStored(t *testing.T) {
 	s.world.serves("b", sources.NewSource(sources.Config{Previous: []discovery.GroupVersion{{Group: "user.example.com", Version: "v1"}}}))
 	s.readBackends(t)
 	if c := s.writer.registered(s.found.BackendStates().ByName["b"]); c.Status != "Unknown" {
-		t.Errorf("of what the server says now: %+v", c)
+		t.Errorf("of the new discovery: %+v", c)
 	}
 }
 
@@ -333,44 +328,19 @@ func TestStatusIsBounded(t *testing.T) {
 // listed.
 func TestStatusNamesUnreadDocuments(t *testing.T) {
 	s := newShown(t)
-	var gvs []discovery.GroupVersion
-	for _, group := range []string{"good.example.com", "bad.example.com"} {
-		gvs = append(gvs, discovery.FromKinds([]*rest.Kind{{
-			Info: resource.Info{Group: group, Versions: []string{"v1"}, Resource: "things", Kind: "Thing", Namespaced: true},
-		}})...)
-	}
-	snapshot, err := discovery.Build(gvs, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var fails atomic.Bool
-	fails.Store(true)
-	documents := discovery.NewHandler(discovery.Fixed(snapshot))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if fails.Load() && strings.HasPrefix(r.URL.Path, "/apis/bad.example.com/") {
-			http.Error(w, "no", http.StatusInternalServerError)
-			return
-		}
-		documents.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	source := sources.NewSource(sources.Config{
-		Name: "b", BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {},
-	})
-	defer source.Close()
-	s.world.serves("b", source)
-	st := s.found.BackendStates().ByName["b"]
+	v := startVersion(t, "good.example.com", "bad.example.com")
+	v.serves(t, "/apis/bad.example.com/v1", "good.example.com", "bad.example.com")
+	srv := s.addAt(t, "c", v)
 	discovered := func(reason string) {
 		t.Helper()
 		var c *metav1.Condition
 		var status backend.Status
-		for end := time.Now().Add(20 * time.Second); c == nil || c.Reason != reason; {
-			if err := source.Check(t.Context()); err != nil || time.Now().After(end) {
+		for end := time.Now().Add(20 * time.Second); c == nil || c.Reason != reason; time.Sleep(10 * time.Millisecond) {
+			if err := srv.Source.Check(t.Context()); err != nil || time.Now().After(end) {
 				t.Fatalf("checked: %v; never %s: %+v", err, reason, c)
 			}
-			status = s.writer.statusOf(st, &backend.Status{})
+			status = s.writer.statusOf(s.found.BackendStates().ByName["c"], &backend.Status{})
 			c = meta.FindStatusCondition(status.Conditions, backend.Discovered)
-			time.Sleep(10 * time.Millisecond)
 		}
 		if reason == "UnreadDocuments" && (c.Status != "False" || !strings.Contains(c.Message, "bad.example.com/v1; bad status from /apis/bad.example.com/v1: 500")) {
 			t.Errorf("%+v", c)
@@ -380,7 +350,7 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 		}
 	}
 	discovered("UnreadDocuments")
-	fails.Store(false)
+	v.serves(t, "", "good.example.com", "bad.example.com")
 	discovered("Discovered")
 }
 
@@ -388,7 +358,7 @@ func TestStatusNamesUnreadDocuments(t *testing.T) {
 // Checking; those that were found before remain.
 func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
 	g := newRegistry(t, nil)
-	g.addREST(t, "d", "unix:///nobody/crd", &backend.REST{Group: "user.example.com", Version: "v1"}) // never to be asked
+	g.addREST(t, "d", "unix:///absent/crd", &backend.REST{Group: "user.example.com", Version: "v1"}) // never checked
 	g.add(t, "b", everything(backend.KeepOther, 1000), nil)
 	g.world.serves("b", sources.NewSource(sources.Config{}))
 	conditions := func(name string, stored *backend.Status) map[string]string {
@@ -415,14 +385,14 @@ func TestConditionsOfAServerThatCannotBeRead(t *testing.T) {
 		t.Errorf("of one that was read before: %v", got)
 	}
 	if got := conditions("d", &backend.Status{}); got[backend.Registered] != "Unknown NotRead" {
-		t.Errorf("of one that is not to be asked: %v", got)
+		t.Errorf("of one that is not checked: %v", got)
 	}
 }
 
 // DiscoveryTruncated says how many group/versions exceed the limits and names known ones.
 func TestTruncatedCondition(t *testing.T) {
 	if c := truncatedCondition(0, nil); c != (apiservice.Condition{}) {
-		t.Errorf("of nothing it says %+v", c)
+		t.Errorf("without any it is %+v", c)
 	}
 	c := truncatedCondition(7, []sources.Unread{
 		{GroupVersion: schema.GroupVersion{Group: "large.example.com", Version: "v1"}, Err: sources.ErrBeyondLimits},
@@ -430,6 +400,6 @@ func TestTruncatedCondition(t *testing.T) {
 	})
 	want := "group/versions beyond the limits on the discovery of one server, which are left out: 7, of which these are known by name: large.example.com/v1"
 	if c.Status != apireg.ConditionFalse || c.Reason != "DiscoveryTruncated" || c.Message != want {
-		t.Errorf("it says %+v", c)
+		t.Errorf("it is %+v", c)
 	}
 }

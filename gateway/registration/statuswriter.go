@@ -126,7 +126,7 @@ func (w *statusWriter) write(ctx context.Context, st *routing.BackendState) (wri
 type writeLimit struct {
 	pause    time.Duration
 	burst    int
-	limiters map[string]*rate.Limiter // of objects whose burst is not full, by name
+	limiters map[string]*rate.Limiter // by name, unless the burst is full
 }
 
 // wait returns how long the object must not be written; 0 means that it may be.
@@ -149,7 +149,7 @@ func (l *writeLimit) spend(name string, now time.Time) {
 	l.limiters[name].AllowN(now, 1)
 }
 
-// forget drops the objects whose burst is full again.
+// forget drops the objects with a full burst.
 func (l *writeLimit) forget(now time.Time) {
 	for name, limiter := range l.limiters {
 		if limiter.TokensAt(now) >= float64(l.burst) {

@@ -22,7 +22,7 @@ type version struct {
 	*httptest.Server
 	mu       sync.Mutex
 	snapshot *discovery.Snapshot
-	lacks    string // a path that is 404, although it is listed
+	fails    string // a path that is answered 500, although it is listed
 }
 
 func startVersion(t *testing.T, groups ...string) *version {
@@ -34,7 +34,7 @@ func startVersion(t *testing.T, groups ...string) *version {
 	return v
 }
 
-func (v *version) serves(t *testing.T, lacks string, groups ...string) {
+func (v *version) serves(t *testing.T, fails string, groups ...string) {
 	t.Helper()
 	var gvs []discovery.GroupVersion
 	for _, g := range groups {
@@ -47,14 +47,14 @@ func (v *version) serves(t *testing.T, lacks string, groups ...string) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.snapshot, v.lacks = snapshot, lacks
+	v.snapshot, v.fails = snapshot, fails
 }
 
 func (v *version) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if r.URL.Path == v.lacks {
-		http.NotFound(w, r)
+	if r.URL.Path == v.fails {
+		http.Error(w, "no", http.StatusInternalServerError)
 		return
 	}
 	discovery.NewHandler(discovery.Fixed(v.snapshot)).ServeHTTP(w, r)
@@ -92,9 +92,9 @@ func (g *registry) checked(t *testing.T, srv *routing.Server) (names []string) {
 	return names
 }
 
-// A group/version whose document cannot be read remains registered until the server no
+// A group/version remains registered while its document cannot be read, until the server no
 // longer lists it.
-func TestListedAndNotThere(t *testing.T) {
+func TestListedAndNotRead(t *testing.T) {
 	const widget, user = "v1.widgets.example.com", "v1.user.example.com"
 	g := newRegistry(t, []discovery.GroupVersion{})
 	v := startVersion(t, "user.example.com")
@@ -104,7 +104,7 @@ func TestListedAndNotThere(t *testing.T) {
 	}
 	v.serves(t, "/apis/user.example.com/v1", "widgets.example.com", "user.example.com")
 	if got := g.checked(t, srv); !slices.Contains(got, widget) || !slices.Contains(got, user) {
-		t.Errorf("while it cannot tell of one: %v", got)
+		t.Errorf("while one document fails: %v", got)
 	}
 	v.serves(t, "", "widgets.example.com")
 	if got := g.checked(t, srv); !slices.Contains(got, widget) || slices.Contains(got, user) {
@@ -122,7 +122,7 @@ func (g *registry) registeredAt(t *testing.T, name string, srv *routing.Server) 
 	return g.writer.registered(g.found.BackendStates().ByName[name])
 }
 
-// A Backend whose discovery is incomplete has no conflict with itself.
+// A Backend with incomplete discovery has no conflict with itself.
 func TestNotKnownWholeIsNoConflict(t *testing.T) {
 	g := newRegistry(t, []discovery.GroupVersion{})
 	v := startVersion(t, "user.example.com")
@@ -142,13 +142,13 @@ func TestRegisteredNamesWhatIsLeftOut(t *testing.T) {
 	srv := g.addAt(t, "b", startVersion(t, "widgets.example.com", "UPPER.io"))
 	c := g.registeredAt(t, "b", srv)
 	if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, `"UPPER.io/v1"`) || g.stored(t)["v1.widgets.example.com"] == nil {
-		t.Errorf("it is told %+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 	g.add(t, "c", &backend.AutoRegister{Groups: []string{"user.example.com", "absent.example.com"}}, serving("user.example.com", "v1"))
 	g.sync(t, nil)
 	g.sync(t, nil)
 	c = g.writer.registered(g.found.BackendStates().ByName["c"])
 	if c.Status != "False" || c.Reason != "LeftOut" || !strings.Contains(c.Message, `does not serve "absent.example.com"`) || strings.Contains(c.Message, "user.example.com") {
-		t.Errorf("of a group that is not served it is told %+v", c)
+		t.Errorf("with a group that is not served the condition is %+v", c)
 	}
 }

@@ -24,7 +24,7 @@ type BackendState struct {
 	EffectiveBackend
 	// Server is nil if there is none.
 	Server *Server
-	// failed says why the addresses of the server are not known; nil: they are.
+	// failed is the condition if the server cannot be resolved; nil: it can.
 	failed *apiservice.Condition
 	// addresses are those of its Service, if it names one.
 	addresses addresses
@@ -92,8 +92,8 @@ func serviceReference(s *backend.Spec) *apireg.ServiceReference {
 	return &apireg.ServiceReference{Namespace: s.Service.Namespace, Name: s.Service.Name, Port: new(s.Service.PortOf())}
 }
 
-// inheritances returns, by Service, the APIService whose trust a Backend without tls that
-// names the same Service inherits: the first by name.
+// inheritances returns, by Service, the APIService that Backends without tls inherit the trust
+// of, because they name the same Service: the first by name.
 func inheritances(all []EffectiveBackend, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
 	out := map[serviceKey]*apireg.APIService{}
 	for i := range all {

@@ -75,13 +75,13 @@ func TestBackendOfTheSameService(t *testing.T) {
 		one     bool
 		balance backend.Balance
 	}{
-		"neither says anything": {widgetsAt(func(*apireg.APIServiceSpec) {}), servedBy("b", nothing), true, backend.RoundRobin},
-		"the APIService's":      {widgetsAt(vouched), servedBy("b", nothing), true, backend.RoundRobin},
-		"both the same":         {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca} }), true, backend.RoundRobin},
-		"both insecure":         {widgetsAt(insecure), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{InsecureSkipVerify: true} }), true, backend.RoundRobin},
-		"different":             {widgetsAt(insecure), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca} }), false, backend.RoundRobin},
-		"another name":          {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca, ServerName: "x"} }), false, backend.RoundRobin},
-		"another port":          {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.Service.Port = &port }), false, backend.LeastRequest},
+		"neither sets trust": {widgetsAt(func(*apireg.APIServiceSpec) {}), servedBy("b", nothing), true, backend.RoundRobin},
+		"the APIService's":   {widgetsAt(vouched), servedBy("b", nothing), true, backend.RoundRobin},
+		"both the same":      {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca} }), true, backend.RoundRobin},
+		"both insecure":      {widgetsAt(insecure), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{InsecureSkipVerify: true} }), true, backend.RoundRobin},
+		"different":          {widgetsAt(insecure), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca} }), false, backend.RoundRobin},
+		"another name":       {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca, ServerName: "x"} }), false, backend.RoundRobin},
+		"another port":       {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.Service.Port = &port }), false, backend.LeastRequest},
 	} {
 		s := onService(t, c.a, c.b)
 		up := s.table.Load().Lookup("widgets.example.com", "v1").Upstream
@@ -144,7 +144,7 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 	}
 }
 
-// A server whose endpoints all have the weight 0 is not available; its discovery remains.
+// A server is not available if all endpoints have the weight 0; its discovery remains.
 func TestAllDrained(t *testing.T) {
 	first, second := startListing(t), startListing(t)
 	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
@@ -160,15 +160,15 @@ func TestAllDrained(t *testing.T) {
 		s.SetBackends([]*backend.Backend{b})
 		s.Reconcile()
 	}
-	says := func(condition, apiServices apiservice.Condition) {
+	shows := func(condition, apiServices apiservice.Condition) {
 		t.Helper()
 		until(t, condition.Reason, func() bool {
 			s.Reconcile()
 			return s.BackendStates().List[0].Condition == condition && s.table.Load().Lookup("widgets.example.com", "v1").Condition == apiServices
 		})
 	}
-	passes := func() { t.Helper(); says(apiservice.Passed(), apiservice.Local()) }
-	drains := func() { t.Helper(); says(apiservice.AllDrained(), apiservice.AllDrained()) }
+	passes := func() { t.Helper(); shows(apiservice.Passed(), apiservice.Local()) }
+	drains := func() { t.Helper(); shows(apiservice.AllDrained(), apiservice.AllDrained()) }
 	passes()
 	none := int32(0)
 	set(backend.Endpoint{URL: first.URL, Weight: &none})
@@ -194,7 +194,7 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 	}}
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
 	stop := s.startChecks(t)
-	until(t, "it is found to be away", func() bool {
+	until(t, "it is down", func() bool {
 		s.Reconcile()
 		return s.BackendStates().List[0].Condition.Reason == "FailedDiscoveryCheck"
 	})
@@ -318,12 +318,12 @@ func TestWantedGroupVersions(t *testing.T) {
 	s.SetAPIServices([]*apireg.APIService{custom(widgets()[0], "custom"), own})
 	s.Reconcile()
 	if want := (schema.GroupVersion{Group: "hidden.example.com", Version: "v1"}); !slices.Equal(source.wants, []schema.GroupVersion{want}) {
-		t.Errorf("it is asked for %v, not %v", source.wants, want)
+		t.Errorf("wanted are %v, not %v", source.wants, want)
 	}
 	s.SetAPIServices([]*apireg.APIService{custom(widgets()[0], "custom")})
 	s.Reconcile()
 	if len(source.wants) > 0 {
-		t.Errorf("it is still asked for %v", source.wants)
+		t.Errorf("still wanted are %v", source.wants)
 	}
 }
 
@@ -344,7 +344,7 @@ func (s *Controller) entryOf(a *apireg.APIService) discovery.GroupVersion {
 	return r.entry(a, r.resolve(a))
 }
 
-// A Backend whose Service has no addresses is Stale in its status when it is in discovery.
+// A Backend without addresses is Stale in its status when it is in discovery.
 func TestStaleWithoutAddresses(t *testing.T) {
 	a := custom(customGroup("a.example.com")[0], "crd")
 	s := onService(t, a, servedBy("crd", func(*backend.Spec) {}))
@@ -364,8 +364,8 @@ func TestStaleWithoutAddresses(t *testing.T) {
 // Restored discovery is served while the Service has no addresses, for an APIService and for a
 // Backend.
 func TestRestoredWithoutAddresses(t *testing.T) {
-	said := customGroup("a.example.com")
-	named := custom(said[0], "")
+	served := customGroup("a.example.com")
+	named := custom(served[0], "")
 	named.Labels, named.Annotations = nil, nil
 	named.Spec.Service = &apireg.ServiceReference{Namespace: "ns", Name: "api"}
 	for target, c := range map[string]struct {
@@ -373,13 +373,13 @@ func TestRestoredWithoutAddresses(t *testing.T) {
 		b []*backend.Backend
 	}{
 		"apiservice/" + named.Name: {named, nil},
-		"backend/crd":              {custom(said[0], "crd"), []*backend.Backend{servedBy("crd", func(*backend.Spec) {})}},
+		"backend/crd":              {custom(served[0], "crd"), []*backend.Backend{servedBy("crd", func(*backend.Spec) {})}},
 	} {
 		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
 		s.SetServices(loop.Snapshot{}, loop.Snapshot{})
 		s.SetBackends(c.b)
-		if mine, err := s.Restore(target, packed(t, serverDocument{Versions: lastgood.Versions(said)})); !mine || err != nil {
-			t.Fatal(mine, err)
+		if ours, err := s.Restore(target, packed(t, serverDocument{Versions: lastgood.Versions(served)})); !ours || err != nil {
+			t.Fatal(ours, err)
 		}
 		s.SetAPIServices([]*apireg.APIService{c.a})
 		s.noAddress(t)

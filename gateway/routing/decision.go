@@ -64,7 +64,7 @@ func (r *reconcile) resolve(a *apireg.APIService) routeDecision {
 		r.live[old.target] = old
 		return r.judge(a, old, apiservice.Local(), addresses{})
 	}
-	// As for a Service that does not exist: the 503 says why.
+	// As for a Service that does not exist, the 503 has the condition.
 	return routeDecision{condition: apiservice.BackendNotFound(name), since: since, absent: true}
 }
 
@@ -83,7 +83,7 @@ func (s *Controller) serves(a *apireg.APIService) (version, group bool) {
 const handover = 2 * time.Second
 
 // hasSuccessor reports whether another Backend registers the group/version of an APIService
-// whose Backend is deleted.
+// after its own was deleted.
 func (r *reconcile) hasSuccessor(a *apireg.APIService) bool {
 	return apiservice.IsAutomanaged(a) && slices.ContainsFunc(r.backendStates.List, func(st *BackendState) bool {
 		auto := Registers(st.Spec)
@@ -147,7 +147,7 @@ func storedCondition(a *apireg.APIService) apiservice.Condition {
 	return Unchecked()
 }
 
-// judgeUnlisted completes the decision on a user's APIService whose server is healthy and
+// judgeUnlisted completes the decision on a user's APIService if its server is healthy and
 // does not list the group/version: that the server answers is no proof that it serves it, so
 // a check of its own decides (unlistedTarget). A REST server has no such path.
 func (r *reconcile) judgeUnlisted(a *apireg.APIService, d routeDecision) routeDecision {

@@ -18,8 +18,8 @@ import (
 	"portico/gateway/proxy"
 )
 
-// A user's APIService for another version of a group of the gateway has a condition that says
-// so, and no route, also with a Service.
+// A user's APIService for another version of a group of the gateway has the condition
+// GroupReserved and no route, also with a Service.
 func TestOtherVersionsOfOwnGroups(t *testing.T) {
 	const group = "rbac.authorization.k8s.io"
 	for name, change := range map[string]func(*apireg.APIService){
@@ -44,8 +44,8 @@ func TestOtherVersionsOfOwnGroups(t *testing.T) {
 	}
 }
 
-// The condition, requests and discovery of an APIService whose Backend does not exist say so,
-// once the Backends are read.
+// If the Backend of an APIService does not exist, its condition, requests and discovery name
+// it, once the Backends are read.
 func TestBackendThatIsNotPresent(t *testing.T) {
 	a := &apireg.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.widgets.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "gone"}},
@@ -79,7 +79,7 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 	s.mu.Unlock()
 	s.Reconcile()
 	if c := s.Conditions()[a.Name]; c == want {
-		t.Error("it is said of a Backend that may not be known yet")
+		t.Error("a Backend that was not read yet counts as deleted")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestHandoverToAnotherBackend(t *testing.T) {
 		"it takes others":                    {takes("others.example.com"), widgets(), false, false},
 		"it takes none":                      {nil, widgets(), false, false},
 		"its server does not have the group": {takes(backend.AllGroups), widgets()[1:], false, false},
-		"its server was not heard":           {takes(backend.AllGroups), nil, false, false},
+		"its server was not read":            {takes(backend.AllGroups), nil, false, false},
 		"the APIService is a user's":         {takes(backend.AllGroups), widgets(), true, false},
 	} {
 		holder := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}}, AutoRegister: takes("widgets.example.com")}}
@@ -141,7 +141,7 @@ func TestHandoverToAnotherBackend(t *testing.T) {
 		s.unresolved[a.Name] = time.Now().Add(-handover)
 		s.Reconcile()
 		if rt := route(); rt.Unavailable() == nil || s.servers["backend/a"] != nil {
-			t.Errorf("%s: nobody registered it, and its server still has it", name)
+			t.Errorf("%s: it was not registered in time, and its server still has it", name)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestWhyNothingIsKnown(t *testing.T) {
 		}}
 		s := onService(t, custom(discovery.GroupVersion{Group: "widgets.example.com", Version: "v1"}, "b"), b)
 		if why := s.WhyUnknown("widgets.example.com", "v1"); why != "" {
-			t.Errorf("%s: before it was asked: %s", name, why)
+			t.Errorf("%s: before the first check: %s", name, why)
 		}
 		stop := s.startChecks(t)
 		until(t, name+": the reason is known", func() bool {

@@ -14,7 +14,6 @@ import (
 	"portico/discovery"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
-	"portico/resource"
 )
 
 // onSocket returns a static Backend.
@@ -27,14 +26,14 @@ func onSocket(t testing.TB, name, path string) *StaticBackend {
 	return c
 }
 
-// fakeBackend adds a static Backend whose server has the source and is never connected to.
+// fakeBackend adds a static Backend with a server that has the source and no connections.
 func fakeBackend(t testing.TB, s *Controller, name string, source Source) {
 	t.Helper()
-	s.static = append(s.static, onSocket(t, name, "/nobody/"+name))
+	s.static = append(s.static, onSocket(t, name, "/absent/"+name))
 	s.proxies = proxy.NewMaker(slog.New(slog.DiscardHandler))
 	srv := &Server{Name: name, target: targetOfBackend(name), Source: source, whole: true}
 	srv.Up = proxy.NewUpstream(upstream.Config{
-		Base: &url.URL{Scheme: "http", Host: name}, Endpoints: []upstream.Endpoint{{URL: "unix:///nobody/" + name, Network: "unix", Address: "/nobody", Weight: 1}},
+		Base: &url.URL{Scheme: "http", Host: name}, Endpoints: []upstream.Endpoint{{URL: "unix:///absent/" + name, Network: "unix", Address: "/absent", Weight: 1}},
 	}, s.proxies)
 	srv.id, srv.trust = "https://"+name, "configured"
 	if s.servers == nil {
@@ -81,13 +80,6 @@ func custom(gv discovery.GroupVersion, backend string) *apireg.APIService {
 		Spec: apireg.APIServiceSpec{
 			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: discovery.DefaultGroupPriority, VersionPriority: discovery.CustomVersionPriority,
 		},
-	}
-}
-
-func alice() *resource.User {
-	return &resource.User{
-		Name: "alice", UID: "42", Groups: []string{"dev", "system:authenticated"},
-		Extra: map[string][]string{"example.com/scope": {"a", "b"}},
 	}
 }
 

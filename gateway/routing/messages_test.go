@@ -37,7 +37,7 @@ func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
 		"m3": "from " + first.URL + "/openapi.json: bad status from /openapi.json: 500", "m4": "any endpoint of m4: bad status from /openapi.json: 500",
 	} {
 		var text string
-		until(t, name+": it was asked for discovery", func() bool {
+		until(t, name+": its discovery was read", func() bool {
 			s.Reconcile()
 			st := s.BackendStates().ByName[name]
 			v := s.DiscoveryVerdict(st.Server)

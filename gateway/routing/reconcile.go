@@ -17,8 +17,8 @@ import (
 	"portico/gateway/proxy"
 )
 
-// absentAfter is how long a group/version that no server has, or whose Service does not
-// exist, is treated as that of a server that is down: it may be deleted to be created again.
+// absentAfter is how long a group/version without a server or a Service is treated as that of a
+// server that is down: it may be deleted to be created again.
 const absentAfter = 60 * time.Second
 
 // reconcile is one computation, from the inputs to what is published.

@@ -46,10 +46,10 @@ func TestAdd(t *testing.T) {
 	}{
 		"own":                     {"rbac.authorization.k8s.io", routeDecision{local: true, condition: apiservice.Local()}, true, true, false, false, true, false},
 		"answering":               {"a.example.com", routeDecision{server: known, condition: apiservice.Passed()}, true, true, false, false, true, false},
-		"stale says the server":   {"a.example.com", routeDecision{server: blind, condition: apiservice.Passed()}, true, true, true, false, true, false},
+		"stale by the server":     {"a.example.com", routeDecision{server: blind, condition: apiservice.Passed()}, true, true, true, false, true, false},
 		"never answered":          {"b.example.com", routeDecision{server: mute, condition: down}, true, false, false, true, true, false},
 		"no server":               {"c.example.com", routeDecision{condition: down}, true, false, false, true, true, false},
-		"nobody serves it":        {"d.example.com", routeDecision{nowhere: true, condition: apiservice.Local()}, false, false, false, false, false, false},
+		"no route":                {"d.example.com", routeDecision{nowhere: true, condition: apiservice.Local()}, false, false, false, false, false, false},
 		"down within the grace":   {"a.example.com", routeDecision{server: known, condition: down, wasGood: true, since: now.Add(-10 * time.Second)}, true, false, false, false, true, true},
 		"down longer than grace":  {"a.example.com", routeDecision{server: known, condition: down, wasGood: true, since: now.Add(-2 * time.Minute)}, true, false, true, false, true, false},
 		"without grace, down":     {"a.example.com", routeDecision{server: known, condition: down, wasGood: true, since: now.Add(-48 * time.Hour)}, true, false, false, false, true, false},
@@ -68,7 +68,7 @@ func TestAdd(t *testing.T) {
 				t.Errorf("route %+v", rt)
 			}
 			if c.group == apiservice.Group && !rt.Local {
-				t.Error("the registration group was given away")
+				t.Error("the registration group is not local")
 			}
 			var entry *discovery.GroupVersion
 			for i := range m.entries {

@@ -148,8 +148,8 @@ func (r *reconcile) serverFor(m *serverSpec) *Server {
 	return srv
 }
 
-// newServer makes a server. old is the same server with another identity, whose discovery is
-// used until that of the new one is read; nil: there is none.
+// newServer makes a server. old is the same server with another identity; its discovery is used
+// until that of the new one is read. nil: there is none.
 func (s *Controller) newServer(m *serverSpec, old *Server) *Server {
 	s.made++
 	srv := &Server{

@@ -14,8 +14,8 @@ const (
 	streamRetry    = 20 * time.Millisecond
 	streamRetryMax = 5 * time.Second
 	streamGood     = 5 * time.Second
-	// streamUnknown is the pause for a server that does not stream, whose checks find
-	// changes, and the first pause after a stream that exceeded its limits, which doubles up
+	// streamUnknown is the pause for a server that does not stream (its checks find
+	// changes), and the first pause after a stream that exceeded its limits, which doubles up
 	// to streamTooLongMax.
 	streamUnknown    = time.Minute
 	streamTooLongMax = time.Hour

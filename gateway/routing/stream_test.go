@@ -62,8 +62,8 @@ func refusal(t *testing.T, code int, retryAfter string) error {
 	return s.Follow(t.Context(), func() {})
 }
 
-// A passed check ends a short pause, and no pause that the server asked for or that follows a
-// server without streams.
+// A passed check ends a short pause, but not a pause of Retry-After or one for a server without
+// streams.
 func TestWaitToFollow(t *testing.T) {
 	for wait, ends := range map[time.Duration]bool{streamRetryMax: true, 30 * time.Second: false, streamUnknown: false} {
 		srv := &Server{}
@@ -102,7 +102,7 @@ func tooLong(t *testing.T) error {
 	return err
 }
 
-// refreshing is a source whose OpenAPI index may change, and nothing else.
+// refreshing is a source with an OpenAPI index that a test changes.
 type refreshing struct {
 	*sources.Source
 	changed bool

@@ -87,7 +87,7 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	v1 := v2(func(a *apireg.APIService) { a.Name, a.Spec.Version = "v1.widgets.example.com", "v1" })
 	s := onService(t, v1, b)
 	s.startChecks(t)
-	says := func(what, name, reason string) apiservice.Condition {
+	shows := func(what, name, reason string) apiservice.Condition {
 		t.Helper()
 		until(t, what, func() bool { s.Reconcile(); return s.Conditions()[name].Reason == reason })
 		return s.Conditions()[name]
@@ -95,21 +95,21 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	mine := v2(func(*apireg.APIService) {})
 	l.unlisted.Store(http.StatusForbidden)
 	s.SetAPIServices([]*apireg.APIService{v1, mine})
-	says("what the server refuses is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	shows("403 is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	s.checker.Suspect("backend/b")
 	until(t, "discovery was refused, too", func() bool { return len(s.servers["backend/b"].Source.Unread()) == 1 })
-	says("that is no reason to believe it", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	shows("and remains so", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	l.unlisted.Store(http.StatusNotFound)
 	path := l.URL + "/apis/widgets.example.com/v2"
-	until(t, "it is asked again", func() bool {
+	until(t, "it is checked again", func() bool {
 		err := s.checker.Verdict("backend/b " + path).Err
 		return err != nil && strings.Contains(err.Error(), "404")
 	})
-	until(t, "discovery was told the same", func() bool {
+	until(t, "discovery gets the same answer", func() bool {
 		s.checker.Suspect("backend/b")
 		return len(s.servers["backend/b"].Source.Unread()) == 0
 	})
-	c := says("what the server lacks is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	c := shows("404 is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	if want := "failing or missing response from " + path + ": bad status from " + path + ": 404; the server does not serve it, and the APIService stays until it is deleted: a user keeps it (kubectl delete apiservice)"; c.Message != want {
 		t.Errorf("%q, want %q", c.Message, want)
 	}
@@ -125,40 +125,40 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	}
 
 	l.unlisted.Store(http.StatusOK)
-	says("what the server has, without listing it, is available", "v2.widgets.example.com", "Local")
-	until(t, "discovery has it long before it would look again", func() bool {
+	shows("what is served without being listed is available", "v2.widgets.example.com", "Local")
+	until(t, "discovery reads it at once", func() bool {
 		gvs, _ := s.servers["backend/b"].Source.GroupVersions()
 		return slices.ContainsFunc(gvs, func(gv discovery.GroupVersion) bool { return gv.Version == "v2" && len(gv.Legacy) == 1 && gv.Unlisted })
 	})
 	l.unlisted.Store(http.StatusNotFound)
 	s.checker.Suspect("backend/b " + path)
-	says("it has it no more", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	shows("404 again", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	l.v2.Store(true)
 	s.checker.Suspect("backend/b")
-	says("it lists it", "v2.widgets.example.com", "Local")
+	shows("it lists it", "v2.widgets.example.com", "Local")
 	if v := s.checker.Verdict("backend/b " + path); v.Known {
-		t.Errorf("what is listed is asked for: %+v", v)
+		t.Errorf("a listed group/version is checked: %+v", v)
 	}
 	l.v2.Store(false)
 	s.checker.Suspect("backend/b")
-	says("it lists it no more", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	shows("it is not listed again", "v2.widgets.example.com", "FailedDiscoveryCheck")
 
-	// What the gateway registers itself comes and goes with the list.
+	// An automanaged APIService is not checked.
 	s.SetAPIServices([]*apireg.APIService{v1, v2(func(a *apireg.APIService) {
 		a.Labels = map[string]string{apiservice.AutomanagedLabel: apiservice.Managed}
 	})})
-	says("an automanaged APIService is its server's", "v2.widgets.example.com", "Local")
+	shows("an automanaged APIService is its server's", "v2.widgets.example.com", "Local")
 
-	// A server that is away is asked for nothing more than whether it is back.
+	// Nothing but the discovery of a server that is down is checked.
 	s.SetAPIServices([]*apireg.APIService{v1, mine})
-	says("it does not list it", "v2.widgets.example.com", "FailedDiscoveryCheck")
+	shows("it does not list it", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	if v := s.checker.Verdict("backend/b " + path); !v.Known {
-		t.Error("it is not asked for")
+		t.Error("it is not checked")
 	}
 	l.Close()
-	says("it is away", "v1.widgets.example.com", "FailedDiscoveryCheck")
+	shows("it is down", "v1.widgets.example.com", "FailedDiscoveryCheck")
 	if v := s.checker.Verdict("backend/b " + path); v.Known {
-		t.Errorf("a server that is away is asked for what it does not list: %+v", v)
+		t.Errorf("an unlisted group/version of a server that is down is checked: %+v", v)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestURLOfUnlisted(t *testing.T) {
 	s := onService(t, a, servedBy("b", func(*backend.Spec) {}))
 	srv := s.servers["backend/b"]
 	if got := srv.urlOf(discoveryPath(a)); got != "https://api.ns.svc:443/apis/widgets.example.com/v2" {
-		t.Errorf("it is asked for at %s", got)
+		t.Errorf("its URL is %s", got)
 	}
 	s.SetBackends([]*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}, {URL: two}}}}})
 	s.Reconcile()
@@ -187,11 +187,11 @@ func TestReplacedServerIsChecked(t *testing.T) {
 	}}
 	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
 	s.startChecks(t)
-	heard := func() bool {
+	read := func() bool {
 		srv := s.servers["backend/b"]
 		return srv.Source.Fetched() && srv.Up.Status().Endpoints[0].State == backend.EndpointHealthy
 	}
-	until(t, "the first is heard", heard)
+	until(t, "the first is read", read)
 	first := s.servers["backend/b"]
 	b = b.DeepCopy()
 	b.UID = "second"
@@ -200,5 +200,5 @@ func TestReplacedServerIsChecked(t *testing.T) {
 	if s.servers["backend/b"] == first {
 		t.Fatal("it is the same server")
 	}
-	until(t, "the second is heard", heard)
+	until(t, "the second is read", read)
 }
