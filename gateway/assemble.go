@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -89,13 +90,18 @@ func (g *Gateway) ownKinds() (all []*rest.Kind, services, backends *rest.Kind, e
 	return slices.Concat([]*rest.Kind{services, backends}, accessKinds, flowKinds), services, backends, nil
 }
 
-// backendKind returns the kind Backend with its schema.
+// backendKind returns the kind Backend with its schema and the warning that depends on other
+// Backends.
 func (g *Gateway) backendKind() (*rest.Kind, error) {
 	k, err := backend.Kind()
 	if err != nil {
 		return nil, err
 	}
 	k.Ownership = openapi.Ownership(k)
+	warnings := k.Strategy.Warnings
+	k.Strategy.Warnings = func(ctx context.Context, obj, old rest.Object) []string {
+		return append(warnings(ctx, obj, old), g.sync.SharedService(obj.(*backend.Backend))...)
+	}
 	return k, nil
 }
 

@@ -92,6 +92,26 @@ func serviceReference(s *backend.Spec) *apireg.ServiceReference {
 	return &apireg.ServiceReference{Namespace: s.Service.Namespace, Name: s.Service.Name, Port: new(s.Service.PortOf())}
 }
 
+// SharedService returns a warning if other Backends name the Service of b, as far as they are
+// read.
+func (s *Controller) SharedService(b *backend.Backend) []string {
+	ref := serviceReference(&b.Spec)
+	if ref == nil || b.Spec.REST != nil {
+		return nil
+	}
+	names := []string{b.Name}
+	for _, o := range s.snapshot().backends {
+		if other := serviceReference(&o.Spec); o.Name != b.Name && other != nil && o.Spec.REST == nil && keyOf(other) == keyOf(ref) {
+			names = append(names, o.Name)
+		}
+	}
+	if len(names) == 1 {
+		return nil
+	}
+	return []string{fmt.Sprintf("spec.service: %d Backends name port %d of Service %s/%s; its APIServices use the first by name, %q",
+		len(names), apiservice.Port(ref), ref.Namespace, ref.Name, slices.Min(names))}
+}
+
 // inheritances returns, by Service, the APIService that Backends without tls inherit the trust
 // of, because they name the same Service: the first by name.
 func inheritances(all []EffectiveBackend, list []*apireg.APIService) map[serviceKey]*apireg.APIService {
