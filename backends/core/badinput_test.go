@@ -9,8 +9,8 @@ import (
 	"portico/resource"
 )
 
-// Small bodies that stand for hundreds of megabytes are refused before anybody
-// makes these.
+// Small bodies that would expand to hundreds of megabytes are rejected before they are
+// expanded.
 func TestBodiesThatGrow(t *testing.T) {
 	c := running(t, Config{})
 	const (

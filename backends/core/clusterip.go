@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -18,7 +19,6 @@ import (
 
 	"portico/resource"
 	"portico/resource/loop"
-	"portico/resource/rest"
 )
 
 // claimGrace is the age from which a claim without a service is freed: a service is
@@ -26,13 +26,13 @@ import (
 const claimGrace = time.Minute
 
 // addresses allocates cluster IPs. A claim is an object in etcd named by the address, so
-// that several core servers never allocate one address twice.
+// that several core servers never allocate one address twice. The claim of a write that
+// fails is freed after claimGrace, as one without a service; a repeated write of a service
+// of that name renews it.
 type addresses struct {
 	prefix netip.Prefix
 	size   uint32 // of the range; at most 2^16 of it is used
 	claims resource.Store
-	// services use the addresses. Set before the first request.
-	services *rest.Resource
 }
 
 // apiService owns the first address of the range.
@@ -67,67 +67,55 @@ func (a *addresses) nth(n uint32) netip.Addr {
 }
 
 // allocate is kinds.Config.AllocateClusterIP.
-func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error) {
-	owner := svc.Namespace + "/" + svc.Name
-	var had []string
-	if old != nil && old.Spec.ClusterIP != corev1.ClusterIPNone {
-		had = old.Spec.ClusterIPs
-	}
+func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryRun bool) error {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		return nil, nil // the address of old is freed once the service is stored
+		return nil // the address of old is freed once the service is stored
 	}
+	owner := svc.Namespace + "/" + svc.Name
 	if svc.Spec.ClusterIP != "" {
-		if slices.Contains(had, svc.Spec.ClusterIP) {
-			return nil, nil
+		if old != nil && slices.Contains(old.Spec.ClusterIPs, svc.Spec.ClusterIP) {
+			return nil
 		}
 		return a.claimNamed(ctx, svc, owner, dryRun)
 	}
-	addr, claim, err := a.claimFree(ctx, owner, dryRun)
+	addr, err := a.claimFree(ctx, owner, dryRun)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = addr.String(), []string{addr.String()}
-	return a.releaser(svc, claim), nil
+	return nil
 }
 
 // claimNamed claims the address that a service names itself.
-func (a *addresses) claimNamed(ctx context.Context, svc *corev1.Service, owner string, dryRun bool) (func(), error) {
-	at := field.NewPath("spec", "clusterIPs")
+func (a *addresses) claimNamed(ctx context.Context, svc *corev1.Service, owner string, dryRun bool) error {
 	invalid := func(text string) error {
 		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, field.ErrorList{
-			field.Invalid(at, []string{svc.Spec.ClusterIP}, text),
+			field.Invalid(field.NewPath("spec", "clusterIPs"), []string{svc.Spec.ClusterIP}, text),
 		})
 	}
 	addr, err := netip.ParseAddr(svc.Spec.ClusterIP)
 	if err != nil || !a.prefix.Contains(addr) {
-		return nil, invalid(fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s",
+		return invalid(fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s",
 			svc.Spec.ClusterIP, svc.Spec.ClusterIP, a.prefix))
 	}
 	taken := invalid(fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", addr))
 	if addr == a.nth(1) && owner != apiService {
-		return nil, taken
+		return taken
 	}
 	if dryRun {
-		return nil, nil
+		return nil
 	}
-	claim, err := a.claim(ctx, addr, owner)
-	if apierrors.IsAlreadyExists(err) {
-		// A service that is replaced by one of its name keeps its address. Its claim is
-		// not released if the write fails: the old service may still exist.
-		claim, err = nil, a.renew(ctx, addr, owner)
+	if err := a.claim(ctx, addr, owner); apierrors.IsAlreadyExists(err) {
+		return taken
+	} else if err != nil {
+		return err
 	}
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return nil, taken
-	case err != nil:
-		return nil, err
-	}
-	return a.releaser(svc, claim), nil
+	return nil
 }
 
 // claimFree claims a free address. It starts at an address that depends on the service, so
 // that servers rarely try the same one. A dry run makes no claim.
-func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (netip.Addr, *resource.Object, error) {
+func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (netip.Addr, error) {
 	h := fnv.New32a()
 	fmt.Fprint(h, owner)
 	start := h.Sum32()
@@ -140,21 +128,17 @@ func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (n
 		if dryRun {
 			_, err := a.claims.Get(ctx, resource.Key{Name: addr.String()}, resource.At{})
 			if apierrors.IsNotFound(err) {
-				return addr, nil, nil
+				return addr, nil
 			} else if err != nil {
-				return netip.Addr{}, nil, err
+				return netip.Addr{}, err
 			}
 			continue
 		}
-		claim, err := a.claim(ctx, addr, owner)
-		if err == nil {
-			return addr, claim, nil
-		}
-		if !apierrors.IsAlreadyExists(err) {
-			return netip.Addr{}, nil, err
+		if err := a.claim(ctx, addr, owner); !apierrors.IsAlreadyExists(err) {
+			return addr, err
 		}
 	}
-	return netip.Addr{}, nil, apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: range %s is full", a.prefix))
+	return netip.Addr{}, apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: range %s is full", a.prefix))
 }
 
 // claimed is the stored form of a claim.
@@ -165,100 +149,45 @@ type claimed struct {
 	Owner      string            `json:"owner"` // namespace/name of the service
 }
 
-func encodeClaim(addr netip.Addr, owner string) (*resource.Object, error) {
-	data, err := json.Marshal(claimed{
-		APIVersion: "internal.portico.dev/v1", Kind: "ClusterIPClaim", Owner: owner,
-		// The uid makes every claim and renewal differ. A renewal without a change would
-		// keep its revision, and the release of the claim before it would free it.
-		Metadata: metav1.ObjectMeta{Name: addr.String(), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now()},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode claim: %w", err)
-	}
-	o, err := resource.Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("encode claim: %w", err)
-	}
-	return o, nil
-}
-
-// claim stores a claim; the error is AlreadyExists if there is one.
-func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) (*resource.Object, error) {
-	o, err := encodeClaim(addr, owner)
-	if err != nil {
-		return nil, err
-	}
-	return a.claims.Create(ctx, resource.Key{Name: addr.String()}, o, 0)
-}
-
-// renew updates a claim of the owner, so that it is not freed. The error is AlreadyExists if
-// the claim has another owner.
-func (a *addresses) renew(ctx context.Context, addr netip.Addr, owner string) error {
+// claim stores a claim, or renews that of the same owner. The error is AlreadyExists if the
+// address has another owner.
+func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) error {
 	_, err := a.claims.Update(ctx, resource.Key{Name: addr.String()}, func(cur *resource.Object) (resource.Mutation, error) {
-		var have claimed
 		if cur != nil {
+			var have claimed
 			if err := json.Unmarshal(cur.Data, &have); err != nil {
 				return resource.Mutation{}, fmt.Errorf("decode claim: %w", err)
 			}
+			if have.Owner != owner {
+				return resource.Mutation{}, apierrors.NewAlreadyExists(a.claims.Info().GroupResource(), addr.String())
+			}
 		}
-		if have.Owner != owner {
-			return resource.Mutation{}, apierrors.NewAlreadyExists(a.claims.Info().GroupResource(), addr.String())
+		data, err := json.Marshal(claimed{
+			APIVersion: "internal.portico.dev/v1", Kind: "ClusterIPClaim", Owner: owner,
+			// The uid makes every renewal a change, so that free finds a new revision.
+			Metadata: metav1.ObjectMeta{Name: addr.String(), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now()},
+		})
+		if err != nil {
+			return resource.Mutation{}, fmt.Errorf("encode claim: %w", err)
 		}
-		o, err := encodeClaim(addr, owner)
+		o, err := resource.Parse(data)
 		return resource.Mutation{Object: o}, err
 	})
 	return err
-}
-
-// releaser returns the function that frees the claim of a failed write unless it was
-// renewed; nil if there is no claim. If only the response of the write was lost, the service
-// is stored and keeps its claim.
-func (a *addresses) releaser(svc *corev1.Service, claim *resource.Object) func() {
-	if claim == nil {
-		return nil
-	}
-	key := resource.Key{Namespace: svc.Namespace, Name: svc.Name}
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		// A claim that remains is freed later, as one without a service.
-		if used, err := a.uses(ctx, key, claim.Name); err == nil && !used {
-			_ = a.free(ctx, claim)
-		}
-	}
-}
-
-// uses reports whether the stored service has the address.
-func (a *addresses) uses(ctx context.Context, key resource.Key, address string) (bool, error) {
-	if a.services == nil {
-		return false, nil
-	}
-	o, err := a.services.Store.Get(ctx, key, resource.At{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	obj, err := a.services.Decode(o)
-	if err != nil {
-		return false, err
-	}
-	return slices.Contains(obj.(*corev1.Service).Spec.ClusterIPs, address), nil
 }
 
 // free deletes a claim unless it has changed.
 func (a *addresses) free(ctx context.Context, claim *resource.Object) error {
 	_, err := a.claims.Delete(ctx, claim.Key(), func(cur *resource.Object) error {
 		if cur.Revision != claim.Revision {
-			return apierrors.NewConflict(a.claims.Info().GroupResource(), claim.Name, fmt.Errorf("claimed anew"))
+			return apierrors.NewConflict(a.claims.Info().GroupResource(), claim.Name, errors.New("the claim has been renewed"))
 		}
 		return nil
 	})
 	return err
 }
 
-// freeAddresses frees claims whose service is gone or uses another address, until ctx ends.
+// freeAddresses frees claims without a service that uses the address, until ctx ends.
 func (c *Core) freeAddresses(ctx context.Context) error {
 	return c.reconcile(ctx, "cluster IPs", new(loop.Signal), func(ctx context.Context) error {
 		return c.freeOnce(ctx, time.Now().Add(-claimGrace))

@@ -45,8 +45,8 @@ func TestAddressRanges(t *testing.T) {
 	}
 }
 
-// Many allocate at once from two servers; the whole range is given out, no
-// address twice, and then it is full.
+// Concurrent allocations of several servers never get one address twice, until the range is
+// full.
 func TestNoAddressTwice(t *testing.T) {
 	claims := memstore.New().Store(claimInfo())
 	var mu sync.Mutex
@@ -59,7 +59,7 @@ func TestNoAddressTwice(t *testing.T) {
 		}
 		wg.Go(func() {
 			svc := service(fmt.Sprint("s", i), "")
-			if _, err := a.allocate(context.Background(), svc, nil, false); err != nil {
+			if err := a.allocate(context.Background(), svc, nil, false); err != nil {
 				t.Error(err)
 				return
 			}
@@ -74,21 +74,16 @@ func TestNoAddressTwice(t *testing.T) {
 	wg.Wait()
 	a, _ := newAddresses("10.0.0.0/27", claims)
 	last := service("last", "")
-	release, err := a.allocate(t.Context(), last, nil, false)
-	if err != nil || len(last.Spec.ClusterIPs) != 1 || given[last.Spec.ClusterIP] != "" {
+	if err := a.allocate(t.Context(), last, nil, false); err != nil || len(last.Spec.ClusterIPs) != 1 || given[last.Spec.ClusterIP] != "" {
 		t.Fatalf("got %v, %v", last.Spec, err)
 	}
-	if _, err := a.allocate(t.Context(), service("more", ""), nil, false); err == nil || !strings.Contains(err.Error(), "range 10.0.0.0/27 is full") {
-		t.Errorf("full: %v", err)
-	}
-	if _, err := a.allocate(t.Context(), service("more", ""), nil, true); err == nil {
-		t.Error("full, dry run: no error")
-	}
-	release()
-	if more := service("more", ""); true {
-		if _, err := a.allocate(t.Context(), more, nil, false); err != nil || more.Spec.ClusterIP != last.Spec.ClusterIP {
-			t.Errorf("released: %v, %v", more.Spec, err)
+	for _, dryRun := range []bool{false, true} {
+		if err := a.allocate(t.Context(), service("more", ""), nil, dryRun); err == nil || !strings.Contains(err.Error(), "range 10.0.0.0/27 is full") {
+			t.Errorf("full, dry run %v: %v", dryRun, err)
 		}
+	}
+	if again := service("last", ""); a.allocate(t.Context(), again, nil, false) != nil || again.Spec.ClusterIP != last.Spec.ClusterIP {
+		t.Errorf("a repeated creation of the same service got %s, not %s", again.Spec.ClusterIP, last.Spec.ClusterIP)
 	}
 }
 
@@ -98,38 +93,26 @@ func TestAskedAddress(t *testing.T) {
 		"10.97.0.1":  "failed to allocate IP 10.97.0.1: the provided IP (10.97.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/16",
 		"10.96.0.50": "",
 	} {
-		_, err := a.allocate(t.Context(), service("a", ip), nil, false)
+		err := a.allocate(t.Context(), service("a", ip), nil, false)
 		if want == "" && err != nil || want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", ip, err)
 		}
 	}
-	_, err := a.allocate(t.Context(), service("b", "10.96.0.50"), nil, false)
+	err := a.allocate(t.Context(), service("b", "10.96.0.50"), nil, false)
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "failed to allocate IP 10.96.0.50: provided IP is already allocated") {
 		t.Errorf("taken: %v", err)
 	}
-	if _, err := a.allocate(t.Context(), service("b", "10.96.0.51"), nil, true); err != nil {
+	if err := a.allocate(t.Context(), service("b", "10.96.0.51"), nil, true); err != nil {
 		t.Errorf("dry run: %v", err)
 	}
-	if _, err := a.allocate(t.Context(), service("c", "10.96.0.51"), nil, false); err != nil {
+	if err := a.allocate(t.Context(), service("c", "10.96.0.51"), nil, false); err != nil {
 		t.Errorf("a dry run claimed: %v", err)
 	}
-}
-
-// A service of the same name may have its address again, and neither of the two
-// that asked takes it from the other by failing.
-func TestAskedAddressAgain(t *testing.T) {
-	a := pool(t, "10.96.0.0/16")
-	first, err := a.allocate(t.Context(), service("a", "10.96.0.50"), nil, false)
-	if err != nil || first == nil {
-		t.Fatal(err)
+	if err := a.allocate(t.Context(), service("a", "10.96.0.50"), nil, false); err != nil {
+		t.Errorf("the owner again: %v", err)
 	}
-	second, err := a.allocate(t.Context(), service("a", "10.96.0.50"), nil, false)
-	if err != nil || second != nil {
-		t.Fatalf("again: release %v, %v", second != nil, err)
-	}
-	first()
-	if _, err := a.allocate(t.Context(), service("b", "10.96.0.50"), nil, false); !apierrors.IsInvalid(err) {
-		t.Errorf("the renewed claim is lost: %v", err)
+	if err := a.allocate(t.Context(), service("thief", "10.96.0.1"), nil, false); err == nil {
+		t.Error("the address of default/kubernetes is allocated")
 	}
 }
 
@@ -148,7 +131,7 @@ func TestFreeOnce(t *testing.T) {
 		_, err := c.addresses.claims.Get(t.Context(), resource.Key{Name: ip}, resource.At{})
 		return err == nil
 	}
-	// A claim younger than the bound stays: its service may be about to be stored.
+	// A claim younger than the bound remains: its service may not be stored yet.
 	if err := c.freeOnce(t.Context(), time.Now().Add(-time.Hour)); err != nil || !claimed(gone.Spec.ClusterIP) {
 		t.Errorf("young: %v, claimed %v", err, claimed(gone.Spec.ClusterIP))
 	}

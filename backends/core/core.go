@@ -155,7 +155,6 @@ func (c *Core) assembleKinds() (err error) {
 	}
 	c.metrics = c.cfg.Metrics()
 	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
-	c.addresses.services = c.find("", "services")
 	if err := c.assembleEngine(); err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (d *drainer) check(ctx context.Context, name, uid string) error {
 	return nil
 }
 
-// target is a resource whose objects are deleted from a namespace.
+// target is a resource to delete from a namespace.
 type target struct {
 	*resource.Info
 	store resource.Reader

@@ -22,7 +22,7 @@ const (
 
 // result is the result of draining a namespace once.
 type result struct {
-	discovery error          // of groups whose resources are not known
+	discovery error          // of groups with unknown resources
 	content   []error        // deletions that failed
 	remaining map[string]int // number of objects left by resource
 	held      map[string]int // number of objects left by finalizer

@@ -61,7 +61,7 @@ func TestDrainKeepsForeignSpecFinalizers(t *testing.T) {
 	})
 }
 
-// Namespaces that wait for a finalizer took all the places there were.
+// Namespaces that wait for a finalizer do not delay others.
 func TestDrainIsNotHeldUpByStuckNamespaces(t *testing.T) {
 	c := running(t, Config{})
 	for i := range maxDrains + 2 {
@@ -81,11 +81,11 @@ func TestDrainIsNotHeldUpByStuckNamespaces(t *testing.T) {
 	eventually(t, "the free namespace is gone", func() bool { return missing(t, c, "/api/v1/namespaces/free") })
 }
 
-// elsewhere is a gateway with one group in front of another server.
+// elsewhere is a gateway that serves a group of another server.
 type elsewhere struct {
 	discovery string
-	listCode  int    // other than 0: what lists answer
-	causes    string // of the Status that there is in the place of the group/version's document
+	listCode  int    // status code of lists; 0: 200
+	causes    string // of the Status that the path of the group/version returns
 
 	mu      sync.Mutex
 	widgets []string
@@ -161,10 +161,10 @@ func TestDrainOtherServers(t *testing.T) {
 		"last good, but answering":  {discovery: discoveryOf("Stale", collection), gone: true, deletes: []string{"/widgets {"}},
 		"away, holds nothing here":  {discovery: discoveryOf("Stale", cluster), listCode: 503, gone: true},
 		"gone since discovery":      {discovery: discoveryOf("Current", plain), listCode: 404, gone: true},
-		"nobody has it any more":    {discovery: discoveryOf("Stale", plain), listCode: 503, causes: `{"reason":"NotServed"}`, gone: true},
+		"no server has it now":      {discovery: discoveryOf("Stale", plain), listCode: 503, causes: `{"reason":"NotServed"}`, gone: true},
 		"away, may hold something":  {discovery: discoveryOf("Stale", plain), listCode: 503, failed: corev1.NamespaceDeletionContentFailure, reason: "ContentDeletionFailed", message: "Failed to delete all resource types, 1 remaining: widgets.example.com: "},
 		"never seen":                {discovery: discoveryOf("Stale", ""), failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: example.com/v1"},
-		"never seen, nobody has it": {discovery: discoveryOf("Stale", ""), causes: `{"reason":"NotServed"}`, gone: true},
+		"never seen, no server":     {discovery: discoveryOf("Stale", ""), causes: `{"reason":"NotServed"}`, gone: true},
 		"discovery is not readable": {discovery: `{`, failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestDrainOtherServers(t *testing.T) {
 	}
 }
 
-// trusting is a gateway client that knows the server's certificate.
+// trusting returns the configuration of a client that trusts the server's certificate.
 func trusting(t *testing.T, server *httptest.Server) client.Gateway {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})

@@ -15,8 +15,7 @@ import (
 	"portico/resource"
 )
 
-// However much holds a namespace, its conditions can be stored and say how much
-// it is.
+// The conditions of a namespace are bounded, whatever it contains.
 func TestDrainConditionsAreBounded(t *testing.T) {
 	r := newResult()
 	held := &resource.Object{}
@@ -43,8 +42,7 @@ func TestDrainConditionsAreBounded(t *testing.T) {
 	}
 }
 
-// Namespaces have no collection to delete: one request takes no more than one
-// of them.
+// Namespaces have no deletecollection, and system namespaces cannot be deleted.
 func TestNamespacesGoOneByOne(t *testing.T) {
 	c := running(t, Config{})
 	c.must(t, http.MethodPost, "/api/v1/namespaces", object("aaa"), nil)
@@ -65,8 +63,8 @@ func TestNamespacesGoOneByOne(t *testing.T) {
 	}
 }
 
-// A namespace goes with its content; an object that a finalizer holds keeps it,
-// which its conditions tell, until the finalizer is taken away.
+// A namespace is deleted with its content. An object with a finalizer delays it, which the
+// conditions show.
 func TestDrain(t *testing.T) {
 	c := running(t, Config{})
 	c.must(t, http.MethodPost, "/api/v1/namespaces", object("n"), nil)
@@ -124,7 +122,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A namespace of the same name that came after the one to drain is left alone.
+// The content of a namespace of the same name and another uid is not deleted.
 func TestDrainSparesSuccessor(t *testing.T) {
 	c := running(t, Config{})
 	c.must(t, http.MethodPost, "/api/v1/namespaces", object("n"), nil)

@@ -13,7 +13,7 @@ import (
 	"portico/resource/client"
 )
 
-// unread is a storage whose feed has so much to read that it delivers nothing.
+// unread is a storage with a feed that never delivers anything, like one with a very large storage.
 type unread struct{ *memstore.Storage }
 
 func (u unread) Feed(...string) resource.Feed { return endless{u.Storage.Feed()} }
@@ -25,8 +25,8 @@ func (endless) Run(ctx context.Context, _ resource.FeedSink) error {
 	return ctx.Err()
 }
 
-// Objects are read and written while the cache is being filled. Writes wait for
-// the admission webhooks that are stored: those are read past the cache.
+// Objects are read and written while the cache is being filled. Writes wait for the stored
+// admission webhooks, which are not read from the cache.
 func TestServesBeforeTheCacheIsThere(t *testing.T) {
 	c := newCoreOver(t, unread{memstore.New()}, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
 	start(t, c.runParts)
@@ -47,6 +47,6 @@ func TestServesBeforeTheCacheIsThere(t *testing.T) {
 	}
 	c.must(t, "DELETE", path+"/x", nil, nil)
 	if c.cache.Ready() {
-		t.Error("the cache has a state")
+		t.Error("the cache is filled")
 	}
 }

@@ -46,7 +46,7 @@ type foreign struct {
 }
 
 // others returns the namespaced resources of other servers that can be listed and deleted. A
-// group whose server is down counts with its last discovery. A group that was never
+// group with a server that is down counts with its last discovery. A group that was never
 // discovered is an error, as it may have any objects, unless no server has it.
 func (d *drainer) others(ctx context.Context) ([]foreign, error) {
 	res, err := d.gateway.Do(ctx, http.MethodGet, "/apis", nil, nil)

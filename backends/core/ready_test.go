@@ -10,8 +10,7 @@ import (
 	"portico/resource/serve"
 )
 
-// The server says that it takes writes once webhooks and policies are known, no
-// earlier.
+// The readiness check of writes passes once webhooks and policies are known.
 func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 	c := newCore(t, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
 	c.addHealthChecks()
@@ -23,11 +22,11 @@ func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 	start(t, c.cache.Run)
 	eventually(t, "the cache is ready", c.cache.Ready)
 	if takes() {
-		t.Error("writes are taken though nobody has read the webhooks")
+		t.Error("the check passes before the webhooks are read")
 	}
 	start(t, c.engine.Run)
 	eventually(t, "webhooks and policies are known", func() bool { return c.engine.Ready() == nil })
 	if !takes() {
-		t.Error("writes are not taken though all is known")
+		t.Error("the check fails when all is known")
 	}
 }

@@ -36,7 +36,7 @@ func TestTokenRequestErrors(t *testing.T) {
 		is   func(error) bool
 		text string
 	}{
-		"no account":   {strings.Replace(tokenPath, "robot", "nobody", 1), spec(nil), apierrors.IsNotFound, `serviceaccounts "nobody" not found`},
+		"no account":   {strings.Replace(tokenPath, "robot", "none", 1), spec(nil), apierrors.IsNotFound, `serviceaccounts "none" not found`},
 		"too short":    {tokenPath, spec(map[string]any{"expirationSeconds": 599}), apierrors.IsInvalid, "may not specify a duration less than 10 minutes"},
 		"too long":     {tokenPath, spec(map[string]any{"expirationSeconds": 1<<32 + 1}), apierrors.IsInvalid, "may not specify a duration larger than 2^32 seconds"},
 		"pod":          {tokenPath, bound("Pod", "p", ""), apierrors.IsBadRequest, "cannot bind token"},
@@ -103,8 +103,7 @@ func TestTokenClaims(t *testing.T) {
 	}
 }
 
-// A token for longer than the server allows is made for as long as that, with a
-// warning; shorter ones are as asked for.
+// The lifetime of a token is shortened to the maximum of the server.
 func TestLongTokensAreShortened(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// blobs is a definition without a schema to speak of: what is refused is
-// refused for its form.
+// blobs is a definition with a schema that accepts everything, so that requests are only rejected for
+// their form.
 const blobs = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -37,12 +37,12 @@ const (
 	applyPatch = "application/apply-patch+yaml"
 	protobuf   = "application/vnd.kubernetes.protobuf"
 
-	// megabytes is what a request of the largest size may allocate in all,
-	// client included, unless its case says more.
+	// megabytes bounds the memory that a request allocates in all, client included, unless
+	// its case has another bound.
 	megabytes = 64
 )
 
-// badRequest is one request that must not do anything.
+// badRequest is a request that must be rejected.
 type badRequest struct {
 	method, target, contentType, body string
 	header                            []string // names and values
@@ -60,7 +60,7 @@ func nested(depth int, open, middle, end string) string {
 	return strings.Repeat(open, depth) + middle + strings.Repeat(end, depth)
 }
 
-// nestedMessage is a definition as protobuf whose schema is nested (not).
+// nestedMessage returns a definition as protobuf with a nested schema (not).
 func nestedMessage(depth int) string {
 	sizes := make([]int, depth)
 	for i := 1; i < depth; i++ {
@@ -78,7 +78,7 @@ func nestedMessage(depth int) string {
 	return "k8s\x00" + string(field(1, kind)) + string(field(2, object))
 }
 
-// manyMessages is a definition as protobuf that has so many versions.
+// manyMessages returns a definition as protobuf with n versions.
 func manyMessages(n int) string {
 	field := func(number protowire.Number, value []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
@@ -87,7 +87,7 @@ func manyMessages(n int) string {
 	return "k8s\x00" + string(field(1, kind)) + string(field(2, field(2, bytes.Repeat(field(7, nil), n))))
 }
 
-// bomb is YAML whose aliases stand for more than a billion elements.
+// bomb returns YAML whose aliases expand to more than a billion elements.
 func bomb() string {
 	text := "a0: &a0 [x]\n"
 	for i := range 9 {
@@ -96,8 +96,8 @@ func bomb() string {
 	return text
 }
 
-// echo is YAML of some kilobytes whose aliases stand for hundreds of megabytes of
-// one long scalar with that tag.
+// echo returns YAML of some kilobytes whose aliases expand to hundreds of megabytes of a scalar
+// with a tag.
 func echo(tag string) string {
 	return blobYAML + "spec:\n  a: &a " + tag + ` "` + strings.Repeat("eHh4", 16<<10) + "\"\n  z: [" + strings.Repeat("*a,", 3_000) + "]\n"
 }

@@ -16,7 +16,7 @@ import (
 	"portico/resource"
 )
 
-// listening serves what running does, on a real listener.
+// listening serves the resources of running on a real listener.
 func listening(t *testing.T) (*Server, *httptest.Server) {
 	t.Helper()
 	s := running(t)
@@ -32,7 +32,7 @@ func listening(t *testing.T) (*Server, *httptest.Server) {
 	return s, front
 }
 
-// kept is everything that is stored for users, as text.
+// kept returns all stored custom resources and definitions, as text.
 func (s *Server) kept(t *testing.T) string {
 	t.Helper()
 	var all []string
@@ -44,8 +44,8 @@ func (s *Server) kept(t *testing.T) string {
 	return strings.Join(all, " ")
 }
 
-// Whatever is sent, the answer is a Status that says what is wrong, nothing is
-// stored, and no more memory is used than the size of the request accounts for.
+// A malformed or too large request gets a Status with the reason, stores nothing, and allocates
+// a bounded amount of memory.
 func TestBadInput(t *testing.T) {
 	s, front := listening(t)
 	s.must(t, "POST", blobPath, "", strings.Replace(blob(`{"a":1}`), `"b"`, `"a"`, 1))
@@ -69,7 +69,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// check sends the request and reads its answer.
+// check sends the request and checks the response.
 func (c badRequest) check(t *testing.T, front *httptest.Server) {
 	t.Helper()
 	r, err := http.NewRequest(c.method, front.URL+c.target, strings.NewReader(c.body))
@@ -110,7 +110,7 @@ func (c badRequest) check(t *testing.T, front *httptest.Server) {
 	}
 }
 
-// What lies about its length, or never says it.
+// Requests with a wrong or unknown length.
 func TestBadLengths(t *testing.T) {
 	s, front := listening(t)
 	before := s.kept(t)
@@ -146,7 +146,7 @@ func TestBadLengths(t *testing.T) {
 	}
 }
 
-// What is odd and still good is stored as readers can have it.
+// Unusual but valid bodies are stored and can be read.
 func TestOddInput(t *testing.T) {
 	s, _ := listening(t)
 	for name, test := range map[string]struct{ query, contentType, body, want string }{

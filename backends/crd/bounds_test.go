@@ -15,7 +15,7 @@ import (
 	"portico/resource"
 )
 
-// wide is a definition with so many served versions, short names and categories.
+// wide returns a definition with numbers of served versions, short names and categories.
 func wide(plural, group string, versions, shortNames, categories int) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
@@ -49,7 +49,7 @@ func jsonOf(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) string 
 	return string(data)
 }
 
-// plant stores a definition as a server without bounds stored it.
+// plant stores a definition without checking the bounds.
 func plant(t testing.TB, kept *memstore.Storage, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	crd = crd.DeepCopy()

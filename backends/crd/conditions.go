@@ -14,7 +14,7 @@ import (
 
 // updateStatus sets the status of a definition from its spec and the other definitions of
 // its group, and reports whether it changed. Peers of the same name and those without
-// accepted names are ignored. A definition whose names are accepted is established at once:
+// accepted names are ignored. A definition with accepted names is established at once:
 // no other server has to serve it first.
 func updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (changed bool) {
 	before := crd.Status.DeepCopy()

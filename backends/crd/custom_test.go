@@ -95,8 +95,7 @@ func TestVersions(t *testing.T) {
 	if got := a.object(t); got["apiVersion"] != "example.com/v1beta1" || at(got, "spec", "color") != nil || at(got, "spec", "replicas") != 1.0 {
 		t.Errorf("read as v1beta1: %s", a.body)
 	}
-	// What the other version does not know is lost by a write through it, as
-	// without conversion it always is.
+	// A write through a version drops the fields that only other versions have.
 	made := s.must(t, "POST", old, "", "{apiVersion: example.com/v1beta1, kind: Widget, metadata: {name: b}, spec: {size: odd}}")
 	if made["apiVersion"] != "example.com/v1beta1" || at(made, "spec", "replicas") != 2.0 {
 		t.Errorf("made through v1beta1: %v", made)
@@ -111,7 +110,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// A default that is added later is there on reading, without a write.
+// A new default shows on reading, without a write.
 func TestDefaultsOnReading(t *testing.T) {
 	s := running(t)
 	def := s.install(t, widgets)
@@ -163,15 +162,6 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestWarnings(t *testing.T) {
-	s := running(t)
-	s.install(t, widgets)
-	a := s.send(t, "POST", widgetPath, "", "{apiVersion: example.com/v1, kind: Widget, metadata: {name: a, finalizers: [keep]}, spec: {size: small}}")
-	if a.code != 201 {
-		t.Fatalf("%d %s", a.code, a.body)
-	}
-}
-
 func TestScale(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -215,7 +205,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Who may only patch cannot create by applying.
+// Creating by an apply patch needs the verb create.
 func TestApplyNeedsTheRightToCreate(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -239,8 +229,7 @@ func TestApplyNeedsTheRightToCreate(t *testing.T) {
 	}
 }
 
-// What is valid by its bytes is held to its rules, also to those that compare
-// it with what it was.
+// An object that is prevalidated is still validated by CEL rules, including transition rules.
 func TestRulesOfValidBytes(t *testing.T) {
 	s := running(t)
 	s.install(t, strings.Replace(widgets, "              color: {type: string}\n",
@@ -262,8 +251,7 @@ func TestRulesOfValidBytes(t *testing.T) {
 	s.must(t, "PATCH", widgetPath+"/a/status", "application/merge-patch+json", `{"status":{"replicas":1}}`)
 }
 
-// A body that lacks only defaults gets them, and what a client of Go types sends
-// for no time is no time.
+// A prevalidated body gets defaults, and a creationTimestamp of null counts as missing.
 func TestBodyWithoutDefaults(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -279,7 +267,7 @@ func TestBodyWithoutDefaults(t *testing.T) {
 	}
 }
 
-// A watch ends when its definition goes, or serves something else.
+// A watch ends when its definition is no longer served.
 func TestWatchEndsWithDefinition(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -309,8 +297,7 @@ func TestWatchEndsWithDefinition(t *testing.T) {
 	}
 }
 
-// A definition that asks for a webhook to convert gets no other conversion,
-// which would lose what the webhook would have moved.
+// Objects of a definition with a conversion webhook are not converted without it.
 func TestNoConversionWithoutTheWebhook(t *testing.T) {
 	s := running(t)
 	s.install(t, strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced

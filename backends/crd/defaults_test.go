@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// swellingPath has objects whose items have a default each.
+// swellingPath has objects with a default in each item.
 const swellingPath = "/apis/example.com/v1/namespaces/default/swellings"
 
 func swellings(q string) string {

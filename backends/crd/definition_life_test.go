@@ -59,7 +59,7 @@ func TestDeleteDefinition(t *testing.T) {
 	})
 }
 
-// A definition whose name is taken gets the name once it is free.
+// A definition with a taken name gets the name once it is free.
 func TestNameFreed(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
@@ -82,7 +82,7 @@ func TestNameFreed(t *testing.T) {
 	})
 }
 
-// A definition whose specification did not change keeps its entry.
+// A definition with an unchanged specification keeps its entry.
 func TestEntriesAreReused(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)

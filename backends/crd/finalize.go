@@ -29,7 +29,7 @@ const (
 )
 
 // finalizer deletes the objects of definitions that are being deleted, removes their
-// finalizer, and updates the status of the others: a definition whose names were taken gets
+// finalizer, and updates the status of the others: a definition with taken names gets
 // them once they are free. It runs in one elected server.
 type finalizer struct {
 	server *Server
@@ -126,7 +126,7 @@ func (f *finalizer) finalizeOnce(ctx context.Context, o *custom.Outline) error {
 
 // current returns the current state of a definition; nil if it no longer waits for its
 // objects. If its finalizer was removed by a client there may be another definition of its
-// name, whose objects must not be deleted.
+// name; the objects of that must not be deleted.
 func (f *finalizer) current(ctx context.Context, o *custom.Outline) (*custom.Outline, error) {
 	cur, err := f.server.definitions.Store.Get(ctx, resource.Key{Name: o.Name}, resource.At{})
 	switch {
@@ -148,7 +148,7 @@ func waitsForObjects(o *custom.Outline) bool {
 }
 
 // overlaps reports whether a definition's objects would have the storage path of a
-// built-in kind, whose objects must not be deleted.
+// built-in kind. The objects of that must not be deleted.
 func (s *Server) overlaps(o *custom.Outline) bool {
 	path := o.StoragePath() + "/"
 	return strings.HasPrefix(path, s.definitions.Path+"/") ||
@@ -163,7 +163,7 @@ func (s *Server) storageRow(o *custom.Outline) (*rest.Resource, error) {
 		if row := d.rows[version]; row != nil {
 			return row, nil
 		}
-		o = d.serving.outline // whose schemas may be built already
+		o = d.serving.outline // its schemas may be built already
 	}
 	if row := s.row(o, version); row != nil {
 		return row, nil

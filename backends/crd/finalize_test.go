@@ -14,7 +14,7 @@ const (
 	widgetsByName = definitionPath + "/widgets.example.com"
 )
 
-// A definition whose deletion waits for an object with a finalizer loses its own finalizer
+// A definition that waits for an object with a finalizer during its deletion loses its own
 // by a patch and is created again. The retried deletion of the old one must not delete
 // objects of the new one.
 func TestRecreatedByForce(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"portico/resource"
 )
 
-// A definition with preserveUnknownFields that another server stored loses
-// nothing of its objects, whatever its schema is like; nobody can make another.
+// The objects of a stored definition with preserveUnknownFields keep unknown fields, whatever
+// its schema; such a definition cannot be created.
 func TestStoredDefinitionsThatPreserve(t *testing.T) {
 	for name, c := range map[string]struct{ schema, invalid string }{
 		"structural": {

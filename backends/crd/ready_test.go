@@ -16,15 +16,15 @@ import (
 	"portico/resource/serve/metrics"
 )
 
-// takesWrites is what the server says of itself.
+// takesWrites reports whether the readiness check of writes passes.
 func (s *Server) takesWrites() bool {
 	w := httptest.NewRecorder()
 	s.health.ServeHTTP(w, httptest.NewRequest("GET", "/readyz/"+serve.WritesCheck, nil))
 	return w.Code == http.StatusOK
 }
 
-// The server says that it takes writes once both are known that decide on them:
-// webhooks and policies, and the namespaces; whichever comes last.
+// The readiness check of writes passes once webhooks, policies and namespaces are known, in any
+// order.
 func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 	for _, namespacesLast := range []bool{false, true} {
 		kept := memstore.New()
@@ -37,7 +37,7 @@ func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 		s.assemble(kept, kept.Feed())
 		s.addHealthChecks()
 		if s.takesWrites() {
-			t.Error("writes are taken though nothing is known")
+			t.Error("the check passes before anything is known")
 		}
 		learn := []func(){
 			func() {
@@ -54,11 +54,11 @@ func TestTakesWritesWhenAllIsKnown(t *testing.T) {
 		}
 		learn[0]()
 		if s.takesWrites() {
-			t.Errorf("writes are taken though not all is known; namespaces are last: %v", namespacesLast)
+			t.Errorf("the check passes before all is known; namespaces are last: %v", namespacesLast)
 		}
 		learn[1]()
 		if !s.takesWrites() {
-			t.Error("writes are not taken though all is known")
+			t.Error("the check fails when all is known")
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // 2,000 levels deep, took 70 GB. The deepest schemas in use have about 30 levels.
 const maxSchemaDepth = 128
 
-// checkSchemaDepth rejects definitions whose schemas are nested too deep, before any other
+// checkSchemaDepth rejects definitions with schemas that are nested too deep, before any other
 // processing. A definition that another server has stored so can be changed.
 func checkSchemaDepth(_ context.Context, _ string, obj, old rest.Object) error {
 	crd := asDefinition(obj)

@@ -214,9 +214,9 @@ func (s *Server) runParts(ctx context.Context) error {
 	return loop.Together(ctx, parts...)
 }
 
-// follow rebuilds the snapshot of what is served with every change of a definition. It does
-// not wait for the cache, which takes seconds with a gigabyte of objects; until then they
-// are served from etcd.
+// follow rebuilds the snapshot of what is served with every change of a definition. It
+// starts before the cache is filled, which takes seconds with a gigabyte of objects; until
+// then objects are served from etcd, and changes of definitions wait.
 func (s *Server) follow(ctx context.Context) error {
 	return loop.Follow(ctx, s.early, loop.FollowOptions{Logger: s.log, Window: -1}, func(state loop.Snapshot) {
 		old := s.served.Load()

@@ -22,14 +22,14 @@ import (
 	"portico/resource/serve/metrics"
 )
 
-// running is a CRD server over memory without a listener, following its
-// definitions; the namespaces "default" and "going" are known.
+// running returns a running CRD server over memory without a listener; it knows the namespaces
+// "default" and "going".
 func running(t testing.TB) *Server {
 	t.Helper()
 	return over(t, memstore.New())
 }
 
-// over is running over a storage that may hold something.
+// over is running over a given storage.
 func over(t testing.TB, kept *memstore.Storage) *Server {
 	t.Helper()
 	s := fed(t, kept, kept.Feed())
@@ -41,7 +41,7 @@ func namespaceInfo() *resource.Info {
 	return &resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", Path: "namespaces"}
 }
 
-// namespaceStates know the namespaces default, and going, which is being deleted.
+// namespaceStates returns states of the namespaces default, and going, which is being deleted.
 func namespaceStates(t testing.TB) *admission.NamespaceStates {
 	t.Helper()
 	store := memstore.New().Store(namespaceInfo())
@@ -60,7 +60,7 @@ func namespaceStates(t testing.TB) *admission.NamespaceStates {
 	return n
 }
 
-// fed is over with a feed of its own, for which nobody waits.
+// fed is over with a given feed, and does not wait for the cache.
 func fed(t testing.TB, kept *memstore.Storage, feed resource.Feed) *Server {
 	t.Helper()
 	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), namespaces: namespaceStates(t)}
@@ -97,7 +97,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// answer is what a request got.
+// answer is the response to a request.
 type answer struct {
 	code     int
 	body     []byte

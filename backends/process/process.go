@@ -38,7 +38,7 @@ type Config struct {
 	Listen serve.ListenAddress
 	// Etcd keeps everything. Required.
 	Etcd etcd.Config
-	// RequestHeaderCAFile has the CAs of the front proxy's certificate, whose CN must be
+	// RequestHeaderCAFile has the CAs of the front proxy's certificate. Its CN must be
 	// in RequestHeaderAllowedNames (empty: any). On a unix socket a peer of the same uid
 	// is a front proxy.
 	RequestHeaderCAFile       string

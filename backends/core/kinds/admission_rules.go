@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What webhooks and policies have in common: which requests they match.
+// The parts that webhooks and policies share: the requests that they match.
 
-// maxMatchConditions is the most conditions a webhook or policy may have.
+// maxMatchConditions bounds the conditions of a webhook or policy.
 const maxMatchConditions = 64
 
 func validateFailurePolicy(p admissionregistrationv1.FailurePolicyType, path *field.Path) field.ErrorList {
@@ -69,15 +69,15 @@ func validateWildcards(values []string, path *field.Path, what string) field.Err
 	return nil
 }
 
-// validateRuleResources checks a list of "resource", "resource/subresource"
-// and forms of them with "*": none may be covered by an earlier one.
+// validateRuleResources validates a list of "resource", "resource/subresource" and forms with
+// "*". None may be covered by an earlier one.
 func validateRuleResources(resources []string, path *field.Path) field.ErrorList {
 	if len(resources) == 0 {
 		return field.ErrorList{field.Required(path, "")}
 	}
 	var errs field.ErrorList
 	wholeResource, everywhere := map[string]bool{}, map[string]bool{} // x/* and */x seen
-	plain := false
+	named := false
 	for i, entry := range resources {
 		res, sub, hasSub := strings.Cut(entry, "/")
 		switch {
@@ -85,7 +85,7 @@ func validateRuleResources(resources []string, path *field.Path) field.ErrorList
 			errs = append(errs, field.Required(path.Index(i), ""))
 			continue
 		case !hasSub:
-			plain = plain || entry != "*"
+			named = named || entry != "*"
 			continue
 		}
 		if wholeResource[res] {
@@ -100,14 +100,14 @@ func validateRuleResources(resources []string, path *field.Path) field.ErrorList
 	if len(resources) > 1 && slices.Contains(resources, "*/*") {
 		errs = append(errs, field.Invalid(path, resources, "if '*/*' is present, must not specify other resources"))
 	}
-	if plain && slices.Contains(resources, "*") {
+	if named && slices.Contains(resources, "*") {
 		errs = append(errs, field.Invalid(path, resources, "if '*' is present, must not specify other resources without subresources"))
 	}
 	return errs
 }
 
-// validateMatchConditions checks names and that there are expressions; they
-// are not compiled here.
+// validateMatchConditions validates names, and that there are expressions, which are not
+// compiled.
 func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(conditions) > maxMatchConditions {

@@ -50,12 +50,13 @@ func TestWebhookRules(t *testing.T) {
 			`webhooks[0].matchConditions[1].expression: Required value`,
 			`webhooks[0].matchConditions[1].name: Duplicate value: "a"`}},
 		{"name", strings.Replace(goodHook, "a.example.com", "a.com", 1), []string{`webhooks[0].name: Invalid value: "a.com": ` + qualified}},
-		{"URL", strings.Replace(goodHook, `"service":{"name":"s","namespace":"n"}`, `"url":"http://u:p@/x?q#f"`, 1), []string{
+		{"URL", strings.Replace(goodHook, `"service":{"name":"s","namespace":"n"}`, `"url":"http:///x?q#f"`, 1), []string{
 			`webhooks[0].clientConfig.url: Invalid value: "http": 'https' is the only allowed URL scheme; desired format: https://host[/path]`,
 			`webhooks[0].clientConfig.url: Invalid value: "": host must be specified; desired format: https://host[/path]`,
-			`webhooks[0].clientConfig.url: Invalid value: "u": user information is not permitted in the URL`,
 			`webhooks[0].clientConfig.url: Invalid value: "f": fragments are not permitted in the URL`,
 			`webhooks[0].clientConfig.url: Invalid value: "q": query parameters are not permitted in the URL`}},
+		{"URL with a password", strings.Replace(goodHook, `"service":{"name":"s","namespace":"n"}`, `"url":"https://u:p@h/x"`, 1),
+			[]string{`webhooks[0].clientConfig.url: Invalid value: "u": user information is not permitted in the URL`}},
 		{"good URL", strings.Replace(goodHook, `"service":{"name":"s","namespace":"n"}`, `"url":"https://h/x"`, 1), nil},
 		{"service", strings.Replace(goodHook, `"service":{"name":"s","namespace":"n"}`, `"service":{"name":"","namespace":"","port":0,"path":"a//b"}`, 1), []string{
 			"webhooks[0].clientConfig.service.name: Required value",
@@ -78,7 +79,7 @@ func TestWebhookRules(t *testing.T) {
 	}
 }
 
-// TestWebhookRatchet: what is stored already may stay as it is.
+// An update may keep what the stored object already violates.
 func TestWebhookRatchet(t *testing.T) {
 	some := strings.Replace(goodHook, `"None"`, `"Some"`, 1)
 	condition := strings.Replace(goodHook, `"sideEffects"`, `"matchConditions":[{"name":"a"}],"sideEffects"`, 1)
@@ -183,8 +184,8 @@ func TestValidatingPolicyStatus(t *testing.T) {
 		"status.typeChecking.expressionWarnings[0].fieldRef: Required value")
 	main := decode[*admissionregistrationv1.ValidatingAdmissionPolicy](t, k, stored)
 	k.Strategy.PrepareUpdate(t.Context(), main, p)
-	if main.Status.ObservedGeneration != 1 || k.Strategy.SpecChanged(main, p) {
-		t.Errorf("update through the main resource lost the status or counts as a change: %+v", main)
+	if main.Status.ObservedGeneration != 1 {
+		t.Errorf("an update of the main resource lost the status: %+v", main)
 	}
 	k.Strategy.PrepareCreate(t.Context(), main)
 	if main.Status.ObservedGeneration != 0 {

@@ -16,22 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What validating and mutating admission policies, and their bindings, have in
-// common. CEL expressions are checked for presence, not compiled.
+// The parts that validating and mutating admission policies, and their bindings, share. CEL
+// expressions are required, and not compiled.
 
 func defaultMatchResources(m *admissionregistrationv1.MatchResources) {
 	if m == nil {
 		return
 	}
-	if m.MatchPolicy == nil {
-		m.MatchPolicy = new(admissionregistrationv1.Equivalent)
-	}
-	if m.NamespaceSelector == nil {
-		m.NamespaceSelector = &metav1.LabelSelector{}
-	}
-	if m.ObjectSelector == nil {
-		m.ObjectSelector = &metav1.LabelSelector{}
-	}
+	setDefault(&m.MatchPolicy, admissionregistrationv1.Equivalent)
+	setDefault(&m.NamespaceSelector, metav1.LabelSelector{})
+	setDefault(&m.ObjectSelector, metav1.LabelSelector{})
 	for i := range m.ResourceRules {
 		defaultRule(&m.ResourceRules[i].Rule)
 	}
@@ -40,8 +34,8 @@ func defaultMatchResources(m *admissionregistrationv1.MatchResources) {
 	}
 }
 
-// validateMatchConstraints checks which requests a policy is for. It must name
-// resources, since they give the expressions their types.
+// validateMatchConstraints validates the requests that a policy applies to. They must name
+// resources, which determine the types of the expressions.
 func validateMatchConstraints(m *admissionregistrationv1.MatchResources, path *field.Path) field.ErrorList {
 	if m == nil {
 		return field.ErrorList{field.Required(path, "")}
@@ -114,27 +108,27 @@ func validateParamKind(k *admissionregistrationv1.ParamKind, path *field.Path) f
 		errs = append(errs, field.Invalid(version, k.APIVersion, err.Error()))
 	default:
 		if gv.Group != "" {
-			errs = append(errs, joined(version, gv.Group, "", validation.IsDNS1123Subdomain(gv.Group))...)
+			errs = append(errs, invalidOnce(version, gv.Group, "", validation.IsDNS1123Subdomain(gv.Group))...)
 		}
 		if gv.Version == "" {
 			errs = append(errs, field.Invalid(version, k.APIVersion, "version must be specified"))
 		} else {
-			errs = append(errs, joined(version, gv.Version, "", validation.IsDNS1035Label(gv.Version))...)
+			errs = append(errs, invalidOnce(version, gv.Version, "", validation.IsDNS1035Label(gv.Version))...)
 		}
 	}
 	if k.Kind == "" {
 		return append(errs, field.Required(path.Child("kind"), ""))
 	}
-	return append(errs, joined(path.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: ",
+	return append(errs, invalidOnce(path.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: ",
 		validation.IsDNS1035Label(strings.ToLower(k.Kind)))...)
 }
 
-// joined makes one error of all complaints.
-func joined(path *field.Path, value, prefix string, complaints []string) field.ErrorList {
-	if len(complaints) == 0 {
+// invalidOnce returns one error for several messages about a value.
+func invalidOnce(path *field.Path, value, prefix string, messages []string) field.ErrorList {
+	if len(messages) == 0 {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, value, prefix+strings.Join(complaints, ","))}
+	return field.ErrorList{field.Invalid(path, value, prefix+strings.Join(messages, ","))}
 }
 
 func validateVariables(variables []admissionregistrationv1.Variable, path *field.Path) field.ErrorList {
@@ -156,8 +150,8 @@ func validateVariables(variables []admissionregistrationv1.Variable, path *field
 
 var celIdentifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 
-// isCELIdentifier follows the CEL specification's IDENT, without its reserved
-// words.
+// isCELIdentifier reports whether a name is an IDENT of the CEL specification, and not one of
+// its reserved words.
 func isCELIdentifier(name string) bool {
 	switch name {
 	case "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
@@ -200,8 +194,6 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, path *field.Path) fie
 		admissionregistrationv1.AllowAction, admissionregistrationv1.DenyAction)...)
 }
 
-// paramKindCell and paramRefCell are columns that policies and bindings share.
-
 func paramKindCell(k *admissionregistrationv1.ParamKind) string {
 	if k == nil {
 		return unset
@@ -209,8 +201,8 @@ func paramKindCell(k *admissionregistrationv1.ParamKind) string {
 	return k.APIVersion + "/" + k.Kind
 }
 
-// paramRefCell cannot know whether the parameter is namespaced: without a
-// namespace it is shown as in any.
+// paramRefCell shows a parameter without a namespace as "*/name", because the kind may be
+// namespaced.
 func paramRefCell(r *admissionregistrationv1.ParamRef) string {
 	switch {
 	case r == nil:
@@ -239,8 +231,8 @@ func bindingColumns() []metav1.TableColumnDefinition {
 	}
 }
 
-// maxAuditAnnotations is the most audit annotations of a policy;
-// maxAuditExpression the most bytes of the expression of one.
+// maxAuditAnnotations bounds the audit annotations of a policy, and maxAuditExpression the
+// expression of one, in bytes.
 const (
 	maxAuditAnnotations = 20
 	maxAuditExpression  = 5 * 1024

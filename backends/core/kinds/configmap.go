@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -25,7 +26,7 @@ func configMaps() *rest.Kind {
 			ValidateUpdate: checkUpdate(validateConfigMapUpdate),
 		},
 		Columns: []metav1.TableColumnDefinition{
-			nameColumn(), column("Data", "string", "How many keys it holds, in data and binaryData."), ageColumn(),
+			nameColumn(), column("Data", "string", "The number of keys in data and binaryData."), ageColumn(),
 		},
 		Cells: cells(func(cm *corev1.ConfigMap) []any {
 			return []any{cm.Name, int64(len(cm.Data) + len(cm.BinaryData)), age(cm.CreationTimestamp)}
@@ -50,7 +51,7 @@ func validateConfigMap(cm *corev1.ConfigMap) field.ErrorList {
 		size += len(cm.BinaryData[key])
 	}
 	if size > corev1.MaxSecretSize {
-		// The limit is on the whole object, hence no field.
+		// The limit is that of data and binaryData together, so the error has no field.
 		errs = append(errs, field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
 	}
 	return errs
@@ -58,7 +59,7 @@ func validateConfigMap(cm *corev1.ConfigMap) field.ErrorList {
 
 func validateConfigMapUpdate(cm, old *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
-	if isTrue(old.Immutable) {
+	if ptr.Deref(old.Immutable, false) {
 		errs = append(errs, validateFrozen(cm.Immutable, map[string]bool{
 			"binaryData": !reflect.DeepEqual(cm.BinaryData, old.BinaryData),
 			"data":       !reflect.DeepEqual(cm.Data, old.Data),
@@ -67,12 +68,12 @@ func validateConfigMapUpdate(cm, old *corev1.ConfigMap) field.ErrorList {
 	return append(errs, validateConfigMap(cm)...)
 }
 
-// validateFrozen is the rule of immutable config maps and secrets: the flag
-// stays, and none of the fields has changed.
+// validateFrozen validates an update of an immutable ConfigMap or Secret: the flag is kept, and
+// no field has changed.
 func validateFrozen(immutable *bool, changed map[string]bool) field.ErrorList {
 	const message = "field is immutable when `immutable` is set"
 	var errs field.ErrorList
-	if !isTrue(immutable) {
+	if !ptr.Deref(immutable, false) {
 		errs = append(errs, field.Forbidden(field.NewPath("immutable"), message))
 	}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
@@ -86,5 +87,3 @@ func validateFrozen(immutable *bool, changed map[string]bool) field.ErrorList {
 func validateDataKey(key string, path *field.Path) field.ErrorList {
 	return invalid(path, key, validation.IsConfigMapKey(key))
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }

@@ -16,7 +16,7 @@ import (
 	"portico/resource/rest"
 )
 
-// endpoints is the row of v1 Endpoints, the older form of EndpointSlice.
+// endpoints is the row of v1 Endpoints, the predecessor of EndpointSlice.
 func endpoints() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{
@@ -29,7 +29,7 @@ func endpoints() *rest.Kind {
 			ValidateUpdate: checkNew(validateEndpoints),
 		},
 		Columns: []metav1.TableColumnDefinition{
-			nameColumn(), column("Endpoints", "string", "The first addresses, with their ports, that are ready."), ageColumn(),
+			nameColumn(), column("Endpoints", "string", "The first ready addresses, with their ports."), ageColumn(),
 		},
 		Cells: cells(func(ep *corev1.Endpoints) []any {
 			return []any{ep.Name, endpointList(ep.Subsets), age(ep.CreationTimestamp)}

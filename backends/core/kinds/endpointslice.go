@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -25,9 +27,8 @@ const (
 	maxSliceTopology  = 16
 )
 
-// endpointSlices is the row of discovery.k8s.io/v1 EndpointSlice. Its
-// generation also counts changes of labels: they say which service and which
-// controller a slice belongs to.
+// endpointSlices is the row of discovery.k8s.io/v1 EndpointSlice. A change of its labels, which
+// name its service and controller, also makes a new generation.
 func endpointSlices() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{
@@ -51,8 +52,8 @@ func endpointSlices() *rest.Kind {
 		},
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn(),
-			column("AddressType", "string", "What the addresses are: IPv4, IPv6 or FQDN."),
-			column("Ports", "string", "The first ports that every endpoint of the slice has."),
+			column("AddressType", "string", "The type of the addresses: IPv4, IPv6 or FQDN."),
+			column("Ports", "string", "The first ports of every endpoint of the slice."),
 			column("Endpoints", "string", "The first addresses of the slice."),
 			ageColumn(),
 		},
@@ -66,12 +67,8 @@ func endpointSlices() *rest.Kind {
 func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
 	for i := range s.Ports {
 		port := &s.Ports[i]
-		if port.Name == nil {
-			port.Name = new("")
-		}
-		if port.Protocol == nil {
-			port.Protocol = new(corev1.ProtocolTCP)
-		}
+		setDefault(&port.Name, "")
+		setDefault(&port.Protocol, corev1.ProtocolTCP)
 	}
 }
 
@@ -82,8 +79,7 @@ func endpointSliceChanged(s, old *discoveryv1.EndpointSlice) bool {
 		!equality.Semantic.DeepEqual(s.Labels, old.Labels)
 }
 
-// dropTopology clears a field that belongs to the beta version; v1 shows it
-// only where it was stored before.
+// dropTopology clears a field of the beta version, which v1 only keeps if it was stored.
 func dropTopology(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		s.Endpoints[i].DeprecatedTopology = nil
@@ -177,32 +173,30 @@ func validateSliceIP(address string, kind discoveryv1.AddressType, path *field.P
 }
 
 func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
+	var zones, nodes []string
+	for _, zone := range h.ForZones {
+		zones = append(zones, zone.Name)
+	}
+	for _, node := range h.ForNodes {
+		nodes = append(nodes, node.Name)
+	}
+	errs := validateHintNames(zones, path.Child("forZones"), validation.IsValidLabelValue)
+	return append(errs, validateHintNames(nodes, path.Child("forNodes"), func(name string) []string {
+		return apivalidation.NameIsDNSSubdomain(name, false)
+	})...)
+}
+
+func validateHintNames(names []string, path *field.Path, validate func(string) []string) field.ErrorList {
+	if len(names) > maxSliceHints {
+		return field.ErrorList{field.TooMany(path, len(names), maxSliceHints)}
+	}
 	var errs field.ErrorList
-	zones := path.Child("forZones")
-	if len(h.ForZones) > maxSliceHints {
-		return append(errs, field.TooMany(zones, len(h.ForZones), maxSliceHints))
-	}
-	seen := map[string]bool{}
-	for i, zone := range h.ForZones {
-		at := zones.Index(i).Child("name")
-		if seen[zone.Name] {
-			errs = append(errs, field.Duplicate(at, zone.Name))
+	for i, name := range names {
+		at := path.Index(i).Child("name")
+		if slices.Contains(names[:i], name) {
+			errs = append(errs, field.Duplicate(at, name))
 		}
-		seen[zone.Name] = true
-		errs = append(errs, invalid(at, zone.Name, validation.IsValidLabelValue(zone.Name))...)
-	}
-	nodes := path.Child("forNodes")
-	if len(h.ForNodes) > maxSliceHints {
-		return append(errs, field.TooMany(nodes, len(h.ForNodes), maxSliceHints))
-	}
-	seen = map[string]bool{}
-	for i, node := range h.ForNodes {
-		at := nodes.Index(i).Child("name")
-		if seen[node.Name] {
-			errs = append(errs, field.Duplicate(at, node.Name))
-		}
-		seen[node.Name] = true
-		errs = append(errs, invalid(at, node.Name, apivalidation.NameIsDNSSubdomain(node.Name, false))...)
+		errs = append(errs, invalid(at, name, validate(name))...)
 	}
 	return errs
 }
@@ -214,10 +208,7 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) fiel
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, port := range ports {
-		at, name := path.Index(i), ""
-		if port.Name != nil {
-			name = *port.Name
-		}
+		at, name := path.Index(i), ptr.Deref(port.Name, "")
 		if name != "" {
 			errs = append(errs, validateDNSLabel(name, at.Child("name"))...)
 		}

@@ -16,7 +16,7 @@ import (
 	"portico/resource"
 )
 
-// fullEvent has every field set, so that a field lost on the way shows.
+// fullEvent returns an event with every field set.
 func fullEvent() *corev1.Event {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ref := corev1.ObjectReference{Kind: "Pod", Namespace: "n", Name: "p", UID: "u", APIVersion: "v1", ResourceVersion: "7", FieldPath: "spec"}
@@ -58,8 +58,8 @@ func TestEventConversion(t *testing.T) {
 	}
 }
 
-// TestEventFaces writes through one row and reads through the other.
-func TestEventFaces(t *testing.T) {
+// An event that is written through one row can be read and written through the other.
+func TestEventsOfBothGroups(t *testing.T) {
 	core, group := kind(t, "events"), kind(t, "events.events.k8s.io")
 	want := fullEvent()
 	stored, err := core.Codec.EncodeStored(want)
@@ -87,7 +87,7 @@ func TestEventFaces(t *testing.T) {
 	}
 }
 
-// TestEventFields: both rows read the field values kept with one object.
+// Both rows use the field values that are cached with an object.
 func TestEventFields(t *testing.T) {
 	core, group := kind(t, "events"), kind(t, "events.events.k8s.io")
 	e := fullEvent()
@@ -152,7 +152,7 @@ func TestEventUpdate(t *testing.T) {
 		paths = append(paths, err.Field)
 	}
 	if got := strings.Join(paths, " "); got != "series.count series.lastObservedTime reason eventTime" {
-		t.Errorf("complaints about %s: %v", got, errs)
+		t.Errorf("errors of %s: %v", got, errs)
 	}
 	if errs := kind(t, "events").Strategy.ValidateUpdate(t.Context(), e, old); len(errs) != 0 {
 		t.Errorf("v1 lets everything change: %v", errs)

@@ -8,9 +8,8 @@ import (
 	"portico/resource/rest"
 )
 
-// FuzzWrite sends bodies through everything a row does to them. Nothing may
-// panic, defaulting twice must be defaulting once, and the old object of an
-// update must stay as it was.
+// FuzzWrite applies all functions of a row to bodies. They must not panic, defaulting must be
+// idempotent, and the old object of an update must not change.
 func FuzzWrite(f *testing.F) {
 	for i, body := range []string{
 		`{"metadata":{"name":"x"},"spec":{"finalizers":["a"]}}`,
@@ -37,7 +36,7 @@ func FuzzWrite(f *testing.F) {
 		read := func(data []byte) rest.Object {
 			obj, _, err := k.Codec.Decode(data, jsonType, k.GVK("v1"), false)
 			if err != nil {
-				t.Skip()
+				return nil
 			}
 			typed := obj.(rest.Object)
 			if k.Strategy.Default != nil {
@@ -46,6 +45,9 @@ func FuzzWrite(f *testing.F) {
 			return typed
 		}
 		obj, old := read(body), read(stored)
+		if obj == nil || old == nil {
+			return
+		}
 		if again := obj.DeepCopyObject().(rest.Object); k.Strategy.Default != nil {
 			if k.Strategy.Default(again); !equality.Semantic.DeepEqual(again, obj) {
 				t.Errorf("%s: defaults are not stable", k.Resource)

@@ -3,17 +3,19 @@ package kinds
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// invalid turns complaints about one value into field errors.
-func invalid(path *field.Path, value any, complaints []string) field.ErrorList {
+// invalid returns an error for each message about a value.
+func invalid(path *field.Path, value any, messages []string) field.ErrorList {
 	var errs field.ErrorList
-	for _, c := range complaints {
-		errs = append(errs, field.Invalid(path, value, c))
+	for _, m := range messages {
+		errs = append(errs, field.Invalid(path, value, m))
 	}
 	return errs
 }
@@ -26,8 +28,7 @@ func validateQualifiedName(value string, path *field.Path) field.ErrorList {
 	return invalid(path, value, validation.IsQualifiedName(value))
 }
 
-// validateEnum takes the values given, and complains about an empty one by
-// asking for a value.
+// validateEnum is validateSupported for a required value.
 func validateEnum[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -35,23 +36,29 @@ func validateEnum[T ~string](value T, path *field.Path, supported ...T) field.Er
 	return validateSupported(value, path, supported...)
 }
 
-// validateSupported takes the values given. They are listed in the order
-// given, which callers keep sorted.
+// validateSupported requires one of the supported values, which callers sort.
 func validateSupported[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
-	for _, s := range supported {
-		if value == s {
-			return nil
-		}
+	if slices.Contains(supported, value) {
+		return nil
 	}
 	return field.ErrorList{field.NotSupported(path, value, supported)}
+}
+
+// joined joins values for a message.
+func joined[T ~string](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	return strings.Join(texts, ", ")
 }
 
 func validateProtocol(p corev1.Protocol, path *field.Path) field.ErrorList {
 	return validateEnum(p, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
-// validateNonSpecialIP refuses addresses that can be no endpoint: they would
-// let a tenant reach the loopback or the metadata services of other machines.
+// validateNonSpecialIP rejects addresses by which a tenant could reach the loopback interface
+// or the metadata service of other machines.
 func validateNonSpecialIP(address string, path *field.Path) field.ErrorList {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

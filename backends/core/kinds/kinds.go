@@ -19,34 +19,25 @@ import (
 	"portico/resource/rest"
 )
 
-// Config is what the kinds need from the server that serves them.
+// Config has the functions of the server that the kinds use.
 type Config struct {
-	// AllocateClusterIP fills spec.clusterIP and spec.clusterIPs of svc, one
-	// address for each of spec.ipFamilies that has none yet, and claims the
-	// addresses that svc names itself. old is nil on create; addresses that old
-	// has are claimed already. It is called when svc or old uses cluster IPs
-	// (is neither ExternalName nor headless), on every write, with ipFamilies
-	// set and clusterIPs well formed. release gives the claims of this call back
-	// when the write fails; it may be nil. With dryRun nothing is claimed.
-	// Errors are StatusErrors. nil: services get no addresses.
-	AllocateClusterIP func(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error)
-	// IPFamilies are the families that AllocateClusterIP has addresses of, the
-	// cluster's default first; one or two. Default: IPv4.
-	IPFamilies []corev1.IPFamily
-	// CreateToken serves serviceaccounts/token; body is an
-	// authentication.k8s.io/v1 TokenRequest, as decoded. nil: the subresource
-	// is not served.
+	// AllocateClusterIP sets spec.clusterIP and spec.clusterIPs of svc, one address for
+	// each of spec.ipFamilies that has none, and claims the addresses that svc names. old
+	// is nil on create; its addresses are claimed already. It is called on every write if
+	// svc or old uses cluster IPs (is neither ExternalName nor headless), with ipFamilies
+	// set and clusterIPs well formed. With dryRun nothing is claimed. Errors are
+	// StatusErrors. nil: services get no addresses.
+	AllocateClusterIP func(ctx context.Context, svc, old *corev1.Service, dryRun bool) error
+	// CreateToken serves serviceaccounts/token; body is a decoded TokenRequest of
+	// authentication.k8s.io/v1. nil: the subresource is not served.
 	CreateToken func(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error)
-	// EventTTL is how long an event is kept after its last write. Default 1 h.
+	// EventTTL is how long an event is kept after its last write. Default: 1 h.
 	EventTTL time.Duration
 }
 
-// All returns the rows of every kind, core group first. The rows share one
-// small scheme; they may be changed until they are served.
+// All returns the rows of all kinds, those of the core group first. The rows share one scheme;
+// they may be changed until they are served.
 func All(cfg Config) []*rest.Kind {
-	if len(cfg.IPFamilies) == 0 {
-		cfg.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-	}
 	if cfg.EventTTL == 0 {
 		cfg.EventTTL = time.Hour
 	}
@@ -69,9 +60,8 @@ func All(cfg Config) []*rest.Kind {
 	return all
 }
 
-// newScheme knows the groups served here and the body of the token
-// subresource. Registering fixed types cannot fail, except by a mistake in
-// this file.
+// newScheme returns a scheme of the served groups and of the body of the token subresource.
+// Registering fixed types fails only by a programming error.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

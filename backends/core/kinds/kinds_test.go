@@ -40,8 +40,7 @@ func kind(t *testing.T, name string) *rest.Kind {
 	return nil
 }
 
-// decode reads a manifest as the server reads a body: decoded and defaulted.
-// apiVersion and kind may be left out.
+// decode decodes and defaults a manifest, in which apiVersion and kind may be missing.
 func decode[T rest.Object](t *testing.T, k *rest.Kind, manifest string) T {
 	t.Helper()
 	obj, strict, err := k.Codec.Decode([]byte(manifest), "application/yaml", k.GVK(k.Versions[0]), true)
@@ -62,7 +61,7 @@ func texts(errs field.ErrorList) []string {
 	return all
 }
 
-// expect compares complaints, in order.
+// expect compares errors, in order.
 func expect(t *testing.T, got field.ErrorList, want ...string) {
 	t.Helper()
 	if !slices.Equal(texts(got), want) {
@@ -70,7 +69,7 @@ func expect(t *testing.T, got field.ErrorList, want ...string) {
 	}
 }
 
-// changeOne is one update: what is stored, what is sent, and the complaints.
+// changeOne is one update: the stored and the sent object, and the errors.
 type changeOne struct {
 	name, old, obj string
 	want           []string
@@ -89,13 +88,13 @@ func checkChanges(t *testing.T, k *rest.Kind, cases []changeOne) {
 	}
 }
 
-// TestRows checks what holds for every row.
+// The rules of all rows.
 func TestRows(t *testing.T) {
 	served, stored := map[string]bool{}, map[string]int{}
 	for _, k := range allKinds() {
 		t.Run(k.GroupResource().String(), func(t *testing.T) {
 			if gvr := k.GVR(k.Versions[0]).String(); served[gvr] {
-				t.Errorf("%s is there twice", gvr)
+				t.Errorf("%s has two rows", gvr)
 			} else {
 				served[gvr] = true
 			}
@@ -140,7 +139,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A kind that lacks a verb which others have says so, here as in discovery.
+// Every kind has all verbs, except namespaces, which have no deletecollection.
 func TestVerbs(t *testing.T) {
 	want := map[string][]string{"namespaces": {"create", "delete", "get", "list", "patch", "update", "watch"}}
 	for _, k := range allKinds() {
@@ -150,7 +149,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestWriteSemantics holds the per-kind switches against docs/wire.md 4.7.
+// The switches of each kind are those of docs/wire.md 4.7.
 func TestWriteSemantics(t *testing.T) {
 	type semantics struct{ createOnUpdate, unconditional, returnDeleted, generation bool }
 	admission := semantics{generation: true}
@@ -184,8 +183,7 @@ func TestWriteSemantics(t *testing.T) {
 	}
 }
 
-// TestCodec stores an object of every kind and reads it back in both media
-// types.
+// Objects of every kind are encoded and decoded in both media types.
 func TestCodec(t *testing.T) {
 	for _, k := range allKinds() {
 		t.Run(k.GroupResource().String(), func(t *testing.T) {
@@ -239,11 +237,11 @@ func TestServiceAccountKeepsNamesOfSecrets(t *testing.T) {
 
 func TestEventTTL(t *testing.T) {
 	if got := kind(t, "events").TTL(nil); got != time.Hour {
-		t.Errorf("default life time is %v", got)
+		t.Errorf("the default TTL is %v", got)
 	}
 	for _, k := range All(Config{EventTTL: time.Minute}) {
 		if k.TTL != nil && k.TTL(nil) != time.Minute {
-			t.Errorf("%s: life time is %v", k.GroupResource(), k.TTL(nil))
+			t.Errorf("%s: the TTL is %v", k.GroupResource(), k.TTL(nil))
 		}
 	}
 }

@@ -6,13 +6,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"portico/resource"
 	"portico/resource/rest"
 )
 
-// leases is the row of coordination.k8s.io/v1 Lease. An update must carry a
-// resourceVersion: leader election rests on it.
+// leases is the row of coordination.k8s.io/v1 Lease. An update requires a resourceVersion, on
+// which leader election depends.
 func leases() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{
@@ -23,14 +24,10 @@ func leases() *rest.Kind {
 			ValidateUpdate: checkNew(validateLease),
 		},
 		Columns: []metav1.TableColumnDefinition{
-			nameColumn(), column("Holder", "string", "Who holds the lease, or held it last."), ageColumn(),
+			nameColumn(), column("Holder", "string", "The current or last holder of the lease."), ageColumn(),
 		},
 		Cells: cells(func(l *coordinationv1.Lease) []any {
-			holder := ""
-			if l.Spec.HolderIdentity != nil {
-				holder = *l.Spec.HolderIdentity
-			}
-			return []any{l.Name, holder, age(l.CreationTimestamp)}
+			return []any{l.Name, ptr.Deref(l.Spec.HolderIdentity, ""), age(l.CreationTimestamp)}
 		}),
 		CreateOnUpdate: true,
 	}

@@ -17,13 +17,10 @@ func mutatingAdmissionPolicies() *rest.Kind {
 		Info: admissionInfo("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
 		Strategy: rest.Strategy{
 			Default: onDefault(func(p *policy) {
-				if p.Spec.FailurePolicy == nil {
-					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
-				}
+				setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 				defaultMatchResources(p.Spec.MatchConstraints)
 			}),
 			TrackGeneration: true,
-			SpecChanged:     changed(func(p, old *policy) bool { return !equality.Semantic.DeepEqual(p.Spec, old.Spec) }),
 			Validate: check(func(p *policy) field.ErrorList {
 				return validateMutatingPolicy(p, true)
 			}),
@@ -32,7 +29,7 @@ func mutatingAdmissionPolicies() *rest.Kind {
 					!equality.Semantic.DeepEqual(p.Spec.MatchConditions, old.Spec.MatchConditions))
 			}),
 		},
-		Columns: policyColumns("Mutations", "How many mutations the policy makes."),
+		Columns: policyColumns("Mutations", "The number of mutations."),
 		Cells: cells(func(p *policy) []any {
 			return []any{p.Name, int64(len(p.Spec.Mutations)), paramKindCell(p.Spec.ParamKind), age(p.CreationTimestamp)}
 		}),
@@ -47,7 +44,6 @@ func mutatingAdmissionPolicyBindings() *rest.Kind {
 		Strategy: rest.Strategy{
 			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
 			TrackGeneration: true,
-			SpecChanged:     changed(func(b, old *binding) bool { return !equality.Semantic.DeepEqual(b.Spec, old.Spec) }),
 			Validate:        check(validateMutatingBinding),
 			ValidateUpdate:  checkNew(validateMutatingBinding),
 		},
@@ -78,7 +74,7 @@ func validateMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy, 
 		admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
 }
 
-// validateMutable refuses rules for DELETE: there is no object to change.
+// validateMutable rejects rules for DELETE, which has no object to change.
 func validateMutable(m *admissionregistrationv1.MatchResources, path *field.Path) field.ErrorList {
 	if m == nil {
 		return nil
@@ -96,24 +92,22 @@ func validateMutable(m *admissionregistrationv1.MatchResources, path *field.Path
 func validateMutation(m *admissionregistrationv1.Mutation, path *field.Path) field.ErrorList {
 	errs := validateEnum(m.PatchType, path.Child("patchType"),
 		admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch)
-	// Each patch type has one field of its own, and excludes the other's.
+	// Each patch type requires a field of its own and excludes that of the other.
 	type form struct {
 		name, expression string
 		set              bool
 	}
-	apply, patch := form{name: "applyConfiguration"}, form{name: "jsonPatch"}
+	own, other := form{name: "applyConfiguration"}, form{name: "jsonPatch"}
 	if c := m.ApplyConfiguration; c != nil {
-		apply.set, apply.expression = true, c.Expression
+		own.set, own.expression = true, c.Expression
 	}
 	if c := m.JSONPatch; c != nil {
-		patch.set, patch.expression = true, c.Expression
+		other.set, other.expression = true, c.Expression
 	}
-	var own, other form
 	switch m.PatchType {
 	case admissionregistrationv1.PatchTypeApplyConfiguration:
-		own, other = apply, patch
 	case admissionregistrationv1.PatchTypeJSONPatch:
-		own, other = patch, apply
+		own, other = other, own
 	default:
 		return errs
 	}

@@ -13,15 +13,15 @@ import (
 	"portico/resource/rest"
 )
 
-// namespaces is the row of v1 Namespace. A namespace is created with the
-// finalizer "kubernetes" in its spec, which only the finalize subresource can
-// take away, so that its deletion waits until its content is gone.
+// namespaces is the row of v1 Namespace. A namespace is created with the finalizer
+// "kubernetes" in its spec, which only the finalize subresource can remove, so that its
+// deletion waits until its content is deleted.
 func namespaces() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{
 			Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", ShortNames: []string{"ns"},
 		},
-		// Not all at once: each deletion takes a namespace's whole content.
+		// Without deletecollection: each deletion deletes the content of a namespace.
 		Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		Strategy: rest.Strategy{
 			Default:        onDefault(defaultNamespace),
@@ -44,7 +44,7 @@ func namespaces() *rest.Kind {
 			}},
 		},
 		Columns: []metav1.TableColumnDefinition{
-			nameColumn(), column("Status", "string", "Active, or Terminating while its content is being deleted."), ageColumn(),
+			nameColumn(), column("Status", "string", "Active, or Terminating while the content is being deleted."), ageColumn(),
 		},
 		Cells: cells(func(ns *corev1.Namespace) []any {
 			return []any{ns.Name, string(ns.Status.Phase), age(ns.CreationTimestamp)}
@@ -58,13 +58,13 @@ func namespaces() *rest.Kind {
 	}
 }
 
-// defaultNamespace labels the namespace with its own name, over whatever the
-// body says: selectors must be able to rely on that label.
+// defaultNamespace sets the label with the name of the namespace, also if the body has another
+// value, because selectors depend on it.
 func defaultNamespace(ns *corev1.Namespace) {
 	if ns.Status.Phase == "" {
 		ns.Status.Phase = corev1.NamespaceActive
 	}
-	if ns.Name == "" { // generateName: prepareNamespace sees the final name
+	if ns.Name == "" { // with generateName prepareNamespace sets the label
 		return
 	}
 	if ns.Labels == nil {
@@ -103,7 +103,7 @@ func validateNamespaceFinalizers(ns *corev1.Namespace) field.ErrorList {
 	return errs
 }
 
-// validateFinalizer takes qualified names and the few well-known short ones.
+// validateFinalizer accepts qualified names and the standard ones.
 func validateFinalizer(name string, path *field.Path) field.ErrorList {
 	errs := apivalidation.ValidateFinalizerName(name, path)
 	if strings.Contains(name, "/") {
@@ -117,7 +117,7 @@ func validateFinalizer(name string, path *field.Path) field.ErrorList {
 }
 
 func validateNamespaceStatus(ns *corev1.Namespace) field.ErrorList {
-	path := field.NewPath("status", "Phase") // sic: the path clients know
+	path := field.NewPath("status", "Phase") // as upstream
 	switch {
 	case ns.DeletionTimestamp.IsZero() && ns.Status.Phase != corev1.NamespaceActive:
 		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}

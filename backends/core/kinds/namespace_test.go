@@ -19,7 +19,7 @@ func TestNamespaceLife(t *testing.T) {
 		t.Errorf("phase %s, labels %v", ns.Status.Phase, ns.Labels)
 	}
 
-	// An update cannot take finalizers or the label away.
+	// An update keeps the finalizers and the label.
 	update := decode[*corev1.Namespace](t, k, `{"metadata":{"name":"x","labels":{"kubernetes.io/metadata.name":"y"}},"spec":{"finalizers":[]}}`)
 	k.Strategy.PrepareUpdate(t.Context(), update, ns)
 	if !slices.Equal(update.Spec.Finalizers, ns.Spec.Finalizers) || update.Labels[corev1.LabelMetadataName] != "x" {

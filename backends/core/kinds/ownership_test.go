@@ -16,8 +16,7 @@ import (
 	"portico/resource/rest/handlers"
 )
 
-// What field ownership is tracked with must know every version of every kind;
-// an unknown one is only seen by who applies it.
+// The type converter for field ownership has every version of every kind.
 func TestOwnershipKnowsEveryKind(t *testing.T) {
 	for _, k := range All(Config{}) {
 		converter, err := k.Ownership()
@@ -39,8 +38,7 @@ func TestOwnershipKnowsEveryKind(t *testing.T) {
 	}
 }
 
-// An event has two faces, and what somebody owns of it through one of them is
-// known under the names of that one.
+// Fields of an event that are owned through one group have the names of that group.
 func TestOwnersOfEvents(t *testing.T) {
 	storage := memstore.New()
 	var served []*rest.Resource

@@ -10,6 +10,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -25,8 +26,8 @@ func secrets() *rest.Kind {
 			ValidateUpdate: checkUpdate(validateSecretUpdate),
 		},
 		Columns: []metav1.TableColumnDefinition{
-			nameColumn(), column("Type", "string", "What the data is for; it decides which keys are required."),
-			column("Data", "string", "How many keys it holds."), ageColumn(),
+			nameColumn(), column("Type", "string", "The purpose of the data, which determines the required keys."),
+			column("Data", "string", "The number of keys."), ageColumn(),
 		},
 		Cells: cells(func(s *corev1.Secret) []any {
 			return []any{s.Name, string(s.Type), int64(len(s.Data)), age(s.CreationTimestamp)}
@@ -39,8 +40,7 @@ func secrets() *rest.Kind {
 	}
 }
 
-// defaultSecret sets the type and merges stringData, which is write-only and
-// never stored.
+// defaultSecret sets the type and moves stringData to data.
 func defaultSecret(s *corev1.Secret) {
 	if s.Type == "" {
 		s.Type = corev1.SecretTypeOpaque
@@ -68,8 +68,8 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretKeys(s, path)...)
 }
 
-// validateSecretKeys checks what the secret's type requires. Types it does not
-// know require nothing.
+// validateSecretKeys validates the keys that the secret's type requires. Unknown types require
+// none.
 func validateSecretKeys(s *corev1.Secret, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	require := func(ok bool, key string) {
@@ -80,7 +80,7 @@ func validateSecretKeys(s *corev1.Secret, path *field.Path) field.ErrorList {
 	has := func(key string) bool { _, ok := s.Data[key]; return ok }
 	switch s.Type {
 	case corev1.SecretTypeServiceAccountToken:
-		// The token and the account's uid may be added later, by a controller.
+		// A controller may add the token and the account's uid later.
 		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
 			errs = append(errs, field.Required(field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey), ""))
 		}
@@ -89,7 +89,7 @@ func validateSecretKeys(s *corev1.Secret, path *field.Path) field.ErrorList {
 	case corev1.SecretTypeDockerConfigJson:
 		errs = append(errs, validateJSONKey(s.Data, corev1.DockerConfigJsonKey, path)...)
 	case corev1.SecretTypeBasicAuth:
-		// Either may be missing or empty, not both missing.
+		// One of them may be missing.
 		one := has(corev1.BasicAuthUsernameKey) || has(corev1.BasicAuthPasswordKey)
 		require(one, corev1.BasicAuthUsernameKey)
 		require(one, corev1.BasicAuthPasswordKey)
@@ -102,8 +102,8 @@ func validateSecretKeys(s *corev1.Secret, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateJSONKey requires a key that holds a JSON object. Its content never
-// shows up in the error.
+// validateJSONKey requires a key with a JSON object as value. The error does not contain the
+// value.
 func validateJSONKey(data map[string][]byte, key string, path *field.Path) field.ErrorList {
 	value, ok := data[key]
 	if !ok {
@@ -117,7 +117,7 @@ func validateJSONKey(data map[string][]byte, key string, path *field.Path) field
 
 func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 	errs := apivalidation.ValidateImmutableField(s.Type, old.Type, field.NewPath("type"))
-	if isTrue(old.Immutable) {
+	if ptr.Deref(old.Immutable, false) {
 		errs = append(errs, validateFrozen(s.Immutable, map[string]bool{
 			"data": !reflect.DeepEqual(s.Data, old.Data),
 		})...)

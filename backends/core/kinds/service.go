@@ -2,37 +2,41 @@ package kinds
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"portico/resource"
 	"portico/resource/rest"
 )
 
-// services is the row of v1 Service. What the fields about addresses mean for
-// each other is in service_address.go, the rules in service_validation.go and
-// service_update.go.
+// services is the row of v1 Service. service_address.go has the fields of addresses, and
+// service_validation.go the other rules.
 func services(cfg Config) *rest.Kind {
 	info := resource.Info{
 		Versions: []string{"v1"}, Resource: "services", Kind: "Service",
 		ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true, Path: "services/specs",
 	}
-	rules := serviceRules{families: cfg.IPFamilies}
 	return &rest.Kind{
 		Info: info,
 		Strategy: rest.Strategy{
 			Default:        onDefault(defaultService),
 			ValidateName:   apivalidation.NameIsDNS1035Label,
-			PrepareCreate:  onCreate(rules.prepareCreate),
-			PrepareUpdate:  onUpdate(rules.prepareUpdate),
-			Validate:       check(rules.validate),
-			ValidateUpdate: checkUpdate(rules.validateUpdate),
+			PrepareCreate:  onCreate(prepareService),
+			PrepareUpdate:  onUpdate(prepareServiceUpdate),
+			Validate:       check(validateService),
+			ValidateUpdate: checkUpdate(validateServiceUpdate),
 			Warnings:       warn(serviceWarnings),
-			Allocate:       rules.allocate(&info, cfg.AllocateClusterIP),
+			Allocate:       allocateService(&info, cfg.AllocateClusterIP),
 		},
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
 			PrepareUpdate:  onUpdate(func(svc, old *corev1.Service) { old.Spec.DeepCopyInto(&svc.Spec) }),
@@ -50,18 +54,13 @@ func services(cfg Config) *rest.Kind {
 	}
 }
 
-// serviceRules are the rules that depend on the server's address families.
-type serviceRules struct {
-	families []corev1.IPFamily
-}
-
-func (r serviceRules) prepareCreate(svc *corev1.Service) {
+func prepareService(svc *corev1.Service) {
 	svc.Status = corev1.ServiceStatus{}
 	syncClusterIPs(svc, nil)
-	r.chooseFamilies(svc, nil)
+	chooseFamilies(svc, nil)
 }
 
-func (r serviceRules) prepareUpdate(svc, old *corev1.Service) {
+func prepareServiceUpdate(svc, old *corev1.Service) {
 	old.Status.DeepCopyInto(&svc.Status)
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
@@ -69,12 +68,12 @@ func (r serviceRules) prepareUpdate(svc, old *corev1.Service) {
 	dropFieldsOfOtherType(svc, old)
 	keepAllocated(svc, old)
 	syncClusterIPs(svc, old)
-	r.chooseFamilies(svc, old)
+	chooseFamilies(svc, old)
 }
 
-// allocate checks the address fields before it asks for addresses, so that the
-// allocator only ever sees well-formed ones.
-func (r serviceRules) allocate(info *resource.Info, claim func(context.Context, *corev1.Service, *corev1.Service, bool) (func(), error),
+// allocateService returns the function that allocates cluster IPs. It validates the address
+// fields first, so that claim gets well-formed ones.
+func allocateService(info *resource.Info, claim func(context.Context, *corev1.Service, *corev1.Service, bool) error,
 ) func(context.Context, rest.Object, rest.Object, bool) (func(), error) {
 	if claim == nil {
 		return nil
@@ -83,22 +82,16 @@ func (r serviceRules) allocate(info *resource.Info, claim func(context.Context, 
 		svc := obj.(*corev1.Service)
 		old, _ := oldObj.(*corev1.Service)
 		if !usesClusterIPs(svc) && (old == nil || !usesClusterIPs(old)) {
-			return func() {}, nil
+			return nil, nil
 		}
-		errs := append(validateClusterIPs(svc), r.validateFamilies(svc, old)...)
-		if len(errs) > 0 {
+		if errs := append(validateClusterIPs(svc), validateFamilies(svc, old)...); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(info.GroupKind(), svc.Name, errs)
 		}
-		release, err := claim(ctx, svc, old, dryRun)
-		if release == nil {
-			release = func() {}
-		}
-		return release, err
+		return nil, claim(ctx, svc, old, dryRun)
 	}
 }
 
-// defaultService fills in the fields whose default depends on nothing but the
-// body itself.
+// defaultService sets the defaults that depend on the body alone.
 func defaultService(svc *corev1.Service) {
 	spec := &svc.Spec
 	if spec.Type == "" {
@@ -117,16 +110,14 @@ func defaultService(svc *corev1.Service) {
 	if externallyAccessible(svc) && spec.ExternalTrafficPolicy == "" {
 		spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 	}
-	if spec.InternalTrafficPolicy == nil && hasTrafficPolicy(spec.Type) {
-		spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyCluster)
+	if hasTrafficPolicy(spec.Type) {
+		setDefault(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	}
 	if spec.Type == corev1.ServiceTypeLoadBalancer {
-		if spec.AllocateLoadBalancerNodePorts == nil {
-			spec.AllocateLoadBalancerNodePorts = new(true)
-		}
+		setDefault(&spec.AllocateLoadBalancerNodePorts, true)
 		for i := range svc.Status.LoadBalancer.Ingress {
-			if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" && in.IPMode == nil {
-				in.IPMode = new(corev1.LoadBalancerIPModeVIP)
+			if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" {
+				setDefault(&in.IPMode, corev1.LoadBalancerIPModeVIP)
 			}
 		}
 	}
@@ -148,7 +139,7 @@ func defaultAffinity(spec *corev1.ServiceSpec) {
 	}
 }
 
-// hasTrafficPolicy says whether services of that type route traffic at all.
+// hasTrafficPolicy reports whether services of that type route traffic.
 func hasTrafficPolicy(t corev1.ServiceType) bool {
 	return t == corev1.ServiceTypeClusterIP || t == corev1.ServiceTypeNodePort || t == corev1.ServiceTypeLoadBalancer
 }
@@ -163,26 +154,26 @@ func externallyAccessible(svc *corev1.Service) bool {
 	return false
 }
 
-// needsNodePort says whether the ports of the service carry node ports.
+// needsNodePort reports whether the ports of the service have node ports.
 func needsNodePort(svc *corev1.Service) bool {
 	switch svc.Spec.Type {
 	case corev1.ServiceTypeNodePort:
 		return true
 	case corev1.ServiceTypeLoadBalancer:
-		return svc.Spec.AllocateLoadBalancerNodePorts == nil || *svc.Spec.AllocateLoadBalancerNodePorts
+		return ptr.Deref(svc.Spec.AllocateLoadBalancerNodePorts, true)
 	}
 	return false
 }
 
-// needsHealthCheckPort says whether nodes would answer health checks for it.
+// needsHealthCheckPort reports whether nodes serve health checks of the service.
 func needsHealthCheckPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer &&
 		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// dropFieldsOfOtherType clears what only the old type had a use for, unless
-// the writer changed it too: then validation shall complain. The type is the
-// discriminator of a union, and clients often change nothing but the type.
+// dropFieldsOfOtherType clears the fields that only the old type uses, because clients often
+// change the type alone. A field that the client changed as well is kept, and validation
+// reports it.
 func dropFieldsOfOtherType(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
 	if was.Type != corev1.ServiceTypeExternalName && spec.Type == corev1.ServiceTypeExternalName {
@@ -192,7 +183,7 @@ func dropFieldsOfOtherType(svc, old *corev1.Service) {
 		if slices.Equal(spec.IPFamilies, was.IPFamilies) {
 			spec.IPFamilies = nil
 		}
-		if equalPointers(spec.IPFamilyPolicy, was.IPFamilyPolicy) {
+		if ptr.Equal(spec.IPFamilyPolicy, was.IPFamilyPolicy) {
 			spec.IPFamilyPolicy = nil
 		}
 	}
@@ -205,10 +196,10 @@ func dropFieldsOfOtherType(svc, old *corev1.Service) {
 		spec.HealthCheckNodePort = 0
 	}
 	if was.Type == corev1.ServiceTypeLoadBalancer && spec.Type != corev1.ServiceTypeLoadBalancer {
-		if equalPointers(spec.AllocateLoadBalancerNodePorts, was.AllocateLoadBalancerNodePorts) {
+		if ptr.Equal(spec.AllocateLoadBalancerNodePorts, was.AllocateLoadBalancerNodePorts) {
 			spec.AllocateLoadBalancerNodePorts = nil
 		}
-		if equalPointers(spec.LoadBalancerClass, was.LoadBalancerClass) {
+		if ptr.Equal(spec.LoadBalancerClass, was.LoadBalancerClass) {
 			spec.LoadBalancerClass = nil
 		}
 	}
@@ -231,10 +222,73 @@ func sameNodePorts(a, b *corev1.Service) bool {
 	return slices.Equal(ports(a), ports(b))
 }
 
-// equalPointers compares what two pointers point to; nil equals nil only.
-func equalPointers[T comparable](a, b *T) bool {
-	if a == nil || b == nil {
-		return a == b
+func serviceColumns() []metav1.TableColumnDefinition {
+	return []metav1.TableColumnDefinition{
+		nameColumn(),
+		column("Type", "string", "The type: ClusterIP, NodePort, LoadBalancer or ExternalName."),
+		column("Cluster-IP", "string", "The primary address inside the cluster; None for a headless service."),
+		column("External-IP", "string", "The addresses or names outside the cluster."),
+		column("Port(s)", "string", "The ports with their node ports and protocols."),
+		ageColumn(),
+		wide("Selector", "string", "The labels of the pods behind the service."),
 	}
-	return *a == *b
+}
+
+func serviceCells(svc *corev1.Service) []any {
+	clusterIP := none
+	if len(svc.Spec.ClusterIPs) > 0 {
+		clusterIP = svc.Spec.ClusterIPs[0]
+	}
+	return []any{
+		svc.Name, string(svc.Spec.Type), clusterIP, externalAddresses(svc), portList(svc.Spec.Ports),
+		age(svc.CreationTimestamp), labels.FormatLabels(svc.Spec.Selector),
+	}
+}
+
+func externalAddresses(svc *corev1.Service) string {
+	ips := svc.Spec.ExternalIPs
+	switch svc.Spec.Type {
+	case corev1.ServiceTypeExternalName:
+		return svc.Spec.ExternalName
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
+		if len(ips) == 0 {
+			return none
+		}
+		return strings.Join(ips, ",")
+	case corev1.ServiceTypeLoadBalancer:
+		all := append(ingressAddresses(svc.Status.LoadBalancer.Ingress), ips...)
+		if len(all) == 0 {
+			return "<pending>"
+		}
+		return strings.Join(all, ",")
+	}
+	return unknown
+}
+
+// ingressAddresses returns each address or host name once, sorted.
+func ingressAddresses(ingress []corev1.LoadBalancerIngress) []string {
+	set := map[string]bool{}
+	for _, in := range ingress {
+		switch {
+		case in.IP != "":
+			set[in.IP] = true
+		case in.Hostname != "":
+			set[in.Hostname] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+func portList(ports []corev1.ServicePort) string {
+	if len(ports) == 0 {
+		return none
+	}
+	all := make([]string, len(ports))
+	for i, p := range ports {
+		all[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+		if p.NodePort > 0 {
+			all[i] = fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol)
+		}
+	}
+	return strings.Join(all, ",")
 }

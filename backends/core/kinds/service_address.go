@@ -7,20 +7,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
-// isHeadless says that the service asks for no cluster IP.
+// clusterFamily is the family of the addresses that the server allocates.
+const clusterFamily = corev1.IPv4Protocol
+
+// isHeadless reports whether the service has no cluster IP by request.
 func isHeadless(svc *corev1.Service) bool {
 	return len(svc.Spec.ClusterIPs) == 1 && svc.Spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// isUnmanaged says that the service is headless and selects nothing: whoever
-// writes its endpoints chooses their families, so any are allowed.
+// isUnmanaged reports whether the service is headless without a selector. Its endpoints are
+// written by clients, which choose the families, so any are allowed.
 func isUnmanaged(svc *corev1.Service) bool {
 	return svc.Spec.ClusterIP == corev1.ClusterIPNone && len(svc.Spec.Selector) == 0
 }
 
-// usesClusterIPs says that the service has, or shall get, cluster IPs.
+// usesClusterIPs reports whether the service has or needs cluster IPs.
 func usesClusterIPs(svc *corev1.Service) bool {
 	return svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ClusterIP != corev1.ClusterIPNone
 }
@@ -37,11 +41,11 @@ func familyOf(ip string) corev1.IPFamily {
 }
 
 func isPolicy(svc *corev1.Service, p corev1.IPFamilyPolicy) bool {
-	return svc.Spec.IPFamilyPolicy != nil && *svc.Spec.IPFamilyPolicy == p
+	return ptr.Deref(svc.Spec.IPFamilyPolicy, "") == p
 }
 
-// keepAllocated carries over what was allocated and the writer left out, so
-// that the manifest that created a service can also update it.
+// keepAllocated keeps allocated values that the body omits, so that the manifest that created a
+// service can also update it.
 func keepAllocated(svc, old *corev1.Service) {
 	if svc.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName {
 		if svc.Spec.ClusterIP == "" {
@@ -59,8 +63,8 @@ func keepAllocated(svc, old *corev1.Service) {
 	}
 }
 
-// keepNodePorts matches ports by name; a node port that the writer has given
-// to another port is not given twice.
+// keepNodePorts keeps node ports by the name of the port, except those that the body assigns to
+// another port.
 func keepNodePorts(svc, old *corev1.Service) {
 	used := map[int32]bool{}
 	for _, p := range svc.Spec.Ports {
@@ -78,19 +82,18 @@ func keepNodePorts(svc, old *corev1.Service) {
 	}
 }
 
-// syncClusterIPs keeps clusterIP and clusterIPs in step where the writer has
-// used only one of them, as clients from before dual stack do. It looks at no
-// other field. old is nil on create.
+// syncClusterIPs sets clusterIPs for clients that only know clusterIP, which is older than dual
+// stack. old is nil on create.
 func syncClusterIPs(svc, old *corev1.Service) {
 	spec := &svc.Spec
 	if old == nil {
 		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
 			spec.ClusterIPs = []string{spec.ClusterIP}
 		}
-		return // who knows clusterIPs is expected to send both
+		return // clients that send clusterIPs send both
 	}
 	if spec.ClusterIP == old.Spec.ClusterIP || !sameClusterIPs(svc, old) {
-		return // the writer changed both or neither: validation judges
+		return // both changed or neither did
 	}
 	if spec.ClusterIP == "" {
 		spec.ClusterIPs = nil
@@ -99,22 +102,12 @@ func syncClusterIPs(svc, old *corev1.Service) {
 	spec.ClusterIPs = []string{spec.ClusterIP}
 }
 
-// keepsPreferDualStack says that an update leaves the addresses of a
-// PreferDualStack service alone. Such a service must not gain or lose an
-// address only because the server's families have changed.
-func keepsPreferDualStack(svc, old *corev1.Service) bool {
-	return old != nil && svc.Spec.Type != corev1.ServiceTypeExternalName &&
-		isPolicy(svc, corev1.IPFamilyPolicyPreferDualStack) && isPolicy(old, corev1.IPFamilyPolicyPreferDualStack) &&
-		sameClusterIPs(svc, old) && slices.Equal(svc.Spec.IPFamilies, old.Spec.IPFamilies)
-}
-
-// chooseFamilies sets ipFamilyPolicy and ipFamilies where the writer left them
-// out. The policy of an update without one is the old one, of a create single
-// stack: a service never changes stacks without being told. old is nil on
-// create.
-func (r serviceRules) chooseFamilies(svc, old *corev1.Service) {
+// chooseFamilies sets ipFamilyPolicy and ipFamilies if the body omits them. The policy of an
+// update is the old one, and of a create SingleStack: a service changes between single and dual
+// stack only by request. old is nil on create.
+func chooseFamilies(svc, old *corev1.Service) {
 	spec := &svc.Spec
-	if spec.Type == corev1.ServiceTypeExternalName || keepsPreferDualStack(svc, old) {
+	if spec.Type == corev1.ServiceTypeExternalName {
 		return
 	}
 	if spec.IPFamilyPolicy == nil {
@@ -137,9 +130,9 @@ func (r serviceRules) chooseFamilies(svc, old *corev1.Service) {
 		}
 	}
 	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{r.families[0]}
+		spec.IPFamilies = []corev1.IPFamily{clusterFamily}
 	}
-	if len(spec.IPFamilies) == 1 && !single && (isUnmanaged(svc) || len(r.families) == 2) {
+	if len(spec.IPFamilies) == 1 && !single && isUnmanaged(svc) {
 		other := corev1.IPv6Protocol
 		if spec.IPFamilies[0] == corev1.IPv6Protocol {
 			other = corev1.IPv4Protocol
@@ -148,8 +141,8 @@ func (r serviceRules) chooseFamilies(svc, old *corev1.Service) {
 	}
 }
 
-// dropSecondary reads a change to SingleStack as the wish to give up the
-// second address, even where the lists were sent unchanged.
+// dropSecondary removes the second address and family of a service that changes to SingleStack,
+// if the lists were sent unchanged.
 func dropSecondary(svc, old *corev1.Service) {
 	if sameClusterIPs(svc, old) && len(svc.Spec.ClusterIPs) > 1 {
 		svc.Spec.ClusterIPs = svc.Spec.ClusterIPs[:1:1]
@@ -159,11 +152,11 @@ func dropSecondary(svc, old *corev1.Service) {
 	}
 }
 
-// validateFamilies checks the families against the policy and against those
-// the server has. old is nil on create.
-func (r serviceRules) validateFamilies(svc, old *corev1.Service) field.ErrorList {
+// validateFamilies validates the families against the policy and that of the cluster. old is nil
+// on create.
+func validateFamilies(svc, old *corev1.Service) field.ErrorList {
 	spec := &svc.Spec
-	if spec.Type == corev1.ServiceTypeExternalName || keepsPreferDualStack(svc, old) {
+	if spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
 	var errs field.ErrorList
@@ -187,19 +180,17 @@ func (r serviceRules) validateFamilies(svc, old *corev1.Service) field.ErrorList
 	if isUnmanaged(svc) {
 		return errs
 	}
-	refuse(isPolicy(svc, corev1.IPFamilyPolicyRequireDualStack) && len(r.families) < 2,
-		"this cluster is not configured for dual-stack services")
+	refuse(isPolicy(svc, corev1.IPFamilyPolicyRequireDualStack), "this cluster is not configured for dual-stack services")
 	for i, family := range spec.IPFamilies {
-		if !slices.Contains(r.families, family) {
+		if family != clusterFamily {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilies").Index(i), family, "not configured on this cluster"))
 		}
 	}
 	return errs
 }
 
-// validateClusterIPs checks the form of the address fields and that they agree
-// with each other. They are all empty in an ExternalName service, which
-// validateServiceType sees to.
+// validateClusterIPs validates the form of the address fields and that they agree with each
+// other. validateServiceType requires that those of an ExternalName service are empty.
 func validateClusterIPs(svc *corev1.Service) field.ErrorList {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -248,7 +239,7 @@ func validateClusterIPList(svc *corev1.Service, path *field.Path) field.ErrorLis
 		errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may only hold up to 2 values"))
 	}
 	if malformed || isHeadless(svc) {
-		return errs // the family of what is no address means nothing
+		return errs // without addresses to compare families with
 	}
 	if len(spec.ClusterIPs) > 1 && familyOf(spec.ClusterIPs[0]) == familyOf(spec.ClusterIPs[1]) {
 		errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may specify no more than one IP for each IP family"))

@@ -12,20 +12,6 @@ import (
 	"portico/resource/rest"
 )
 
-var (
-	singleStack = []corev1.IPFamily{corev1.IPv4Protocol}
-	dualStack   = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-)
-
-func serviceKind(families []corev1.IPFamily) *rest.Kind {
-	for _, k := range All(Config{IPFamilies: families}) {
-		if k.Resource == "services" {
-			return k
-		}
-	}
-	return nil
-}
-
 func TestServiceDefaults(t *testing.T) {
 	k := kind(t, "services")
 	svc := decode[*corev1.Service](t, k, `{"spec":{"ports":[{"port":80},{"port":81,"targetPort":"web","protocol":"UDP"}],"sessionAffinity":"ClientIP"}}`)
@@ -39,7 +25,7 @@ func TestServiceDefaults(t *testing.T) {
 		spec.Ports[1].TargetPort.StrVal != "web" || spec.Ports[1].Protocol != corev1.ProtocolUDP {
 		t.Errorf("ports %+v", spec.Ports)
 	}
-	if !slices.Equal(spec.IPFamilies, singleStack) || *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
+	if !slices.Equal(spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}) || *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
 		t.Errorf("families %v, policy %v", spec.IPFamilies, *spec.IPFamilyPolicy)
 	}
 
@@ -57,22 +43,18 @@ func TestServiceDefaults(t *testing.T) {
 
 func TestServiceFamilies(t *testing.T) {
 	type families = []corev1.IPFamily
+	k := kind(t, "services")
 	for _, c := range []struct {
 		name, spec string
-		cluster    families
 		want       families
 		policy     corev1.IPFamilyPolicy
 	}{
-		{"default", `{}`, dualStack, singleStack, "SingleStack"},
-		{"of the address", `{"clusterIP":"fd00::1"}`, dualStack, families{"IPv6"}, "SingleStack"},
-		{"prefer", `{"ipFamilyPolicy":"PreferDualStack"}`, dualStack, dualStack, "PreferDualStack"},
-		{"prefer, second first", `{"ipFamilyPolicy":"PreferDualStack","ipFamilies":["IPv6"]}`, dualStack, families{"IPv6", "IPv4"}, "PreferDualStack"},
-		{"prefer in vain", `{"ipFamilyPolicy":"PreferDualStack"}`, singleStack, singleStack, "PreferDualStack"},
-		{"headless", `{"clusterIP":"None","selector":{"a":"b"}}`, singleStack, singleStack, "SingleStack"},
-		{"unmanaged", `{"clusterIP":"None"}`, singleStack, dualStack, "RequireDualStack"},
+		{"default", `{}`, families{"IPv4"}, "SingleStack"},
+		{"PreferDualStack", `{"ipFamilyPolicy":"PreferDualStack"}`, families{"IPv4"}, "PreferDualStack"},
+		{"headless", `{"clusterIP":"None","selector":{"a":"b"}}`, families{"IPv4"}, "SingleStack"},
+		{"headless without a selector", `{"clusterIP":"None"}`, families{"IPv4", "IPv6"}, "RequireDualStack"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := serviceKind(c.cluster)
 			svc := decode[*corev1.Service](t, k, `{"spec":`+c.spec+`}`)
 			svc.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}
 			k.Strategy.Default(svc)
@@ -85,7 +67,6 @@ func TestServiceFamilies(t *testing.T) {
 	}
 }
 
-// TestServiceRules is long because its table is.
 func TestServiceRules(t *testing.T) {
 	k := kind(t, "services")
 	for _, c := range []struct {
@@ -171,15 +152,6 @@ func TestServiceChanges(t *testing.T) {
 		{"load balancer to cluster IP", `{"spec":{"type":"LoadBalancer","loadBalancerClass":"a","allocateLoadBalancerNodePorts":true,"externalTrafficPolicy":"Local","healthCheckNodePort":30001,"ports":[{"port":80,"nodePort":30000}]}}`,
 			`{"spec":{"type":"ClusterIP","loadBalancerClass":"a","allocateLoadBalancerNodePorts":true,"externalTrafficPolicy":"Local","healthCheckNodePort":30001,"ports":[{"port":80,"nodePort":30000}]}}`, nil},
 	})
-
-	const dual = `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1"],"ipFamilies":["IPv4","IPv6"],"ipFamilyPolicy":"RequireDualStack",` + web + `}}`
-	checkChanges(t, serviceKind(dualStack), []changeOne{
-		{"to single stack", dual, `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1"],"ipFamilies":["IPv4","IPv6"],"ipFamilyPolicy":"SingleStack",` + web + `}}`, nil},
-		{"second address taken away", dual, `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4","IPv6"],"ipFamilyPolicy":"RequireDualStack",` + web + `}}`, []string{
-			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be set to 'SingleStack' when releasing the secondary clusterIP`,
-			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be 'SingleStack' to release the secondary cluster IP`}},
-		{"to dual stack", stored, `{"spec":{"ipFamilyPolicy":"RequireDualStack",` + web + `}}`, nil},
-	})
 }
 
 func TestServiceKeepsNodePorts(t *testing.T) {
@@ -197,45 +169,42 @@ func TestServiceKeepsNodePorts(t *testing.T) {
 }
 
 func TestServiceAllocate(t *testing.T) {
-	calls, released := 0, false
-	rows := All(Config{AllocateClusterIP: func(_ context.Context, svc, old *corev1.Service, _ bool) (func(), error) {
+	calls := 0
+	rows := All(Config{AllocateClusterIP: func(_ context.Context, svc, old *corev1.Service, _ bool) error {
 		calls++
 		if old == nil && svc.Spec.ClusterIP == "10.0.0.9" {
-			return nil, errors.New("taken")
+			return errors.New("taken")
 		}
 		if svc.Spec.ClusterIP == "" {
 			svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "10.0.0.1", []string{"10.0.0.1"}
 		}
-		return func() { released = true }, nil
+		return nil
 	}})
 	k := rows[slices.IndexFunc(rows, func(k *rest.Kind) bool { return k.Resource == "services" })]
-	allocate := func(spec string, old rest.Object) (*corev1.Service, func(), error) {
+	allocate := func(spec string, old rest.Object) (*corev1.Service, error) {
 		svc := decode[*corev1.Service](t, k, `{"metadata":{"name":"x"},"spec":`+spec+`}`)
 		k.Strategy.PrepareCreate(t.Context(), svc)
-		release, err := k.Strategy.Allocate(t.Context(), svc, old, false)
-		return svc, release, err
+		_, err := k.Strategy.Allocate(t.Context(), svc, old, false)
+		return svc, err
 	}
 	for _, spec := range []string{`{"type":"ExternalName","externalName":"a"}`, `{"clusterIP":"None"}`} {
-		if _, release, err := allocate(spec, nil); err != nil || release == nil || calls != 0 {
+		if _, err := allocate(spec, nil); err != nil || calls != 0 {
 			t.Errorf("%s: %d calls, %v", spec, calls, err)
 		}
 	}
-	if _, _, err := allocate(`{"clusterIP":"x","ports":[{"port":80}]}`, nil); !apierrors.IsInvalid(err) || calls != 0 {
+	if _, err := allocate(`{"clusterIP":"x","ports":[{"port":80}]}`, nil); !apierrors.IsInvalid(err) || calls != 0 {
 		t.Errorf("malformed address: %d calls, %v", calls, err)
 	}
-	svc, release, err := allocate(`{"ports":[{"port":80}]}`, nil)
+	svc, err := allocate(`{"ports":[{"port":80}]}`, nil)
 	if err != nil || svc.Spec.ClusterIP != "10.0.0.1" || calls != 1 {
 		t.Fatalf("got %q, %d calls, %v", svc.Spec.ClusterIP, calls, err)
 	}
 	expect(t, k.Strategy.Validate(t.Context(), svc))
-	if release(); !released {
-		t.Error("release is not the allocator's")
+	if _, err := allocate(`{"clusterIP":"10.0.0.9","ports":[{"port":80}]}`, nil); err == nil {
+		t.Error("a failed claim is no error")
 	}
-	if _, release, err := allocate(`{"clusterIP":"10.0.0.9","ports":[{"port":80}]}`, nil); err == nil || release == nil {
-		t.Errorf("a failed claim: %v", err)
-	}
-	if _, _, err := allocate(`{"type":"ExternalName","externalName":"a"}`, svc); err != nil || calls != 3 {
-		t.Errorf("giving up an address: %d calls, %v", calls, err)
+	if _, err := allocate(`{"type":"ExternalName","externalName":"a"}`, svc); err != nil || calls != 3 {
+		t.Errorf("a change to ExternalName: %d calls, %v", calls, err)
 	}
 }
 

@@ -11,14 +11,63 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
-func (r serviceRules) validate(svc *corev1.Service) field.ErrorList {
-	return append(validateService(svc), r.validateFamilies(svc, nil)...)
+func validateService(svc *corev1.Service) field.ErrorList {
+	return append(validateServiceSpec(svc), validateFamilies(svc, nil)...)
 }
 
-// validateService checks a service by itself, families apart.
-func validateService(svc *corev1.Service) field.ErrorList {
+// validateServiceUpdate adds the rules for fields that must not change: the primary address and
+// family, the load balancer class and the health check port.
+func validateServiceUpdate(svc, old *corev1.Service) field.ErrorList {
+	var errs field.ErrorList
+	if svc.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName {
+		if !isHeadless(svc) || !isHeadless(old) {
+			errs = append(errs, validateStackChange(svc, svc.Spec.ClusterIPs, old.Spec.ClusterIPs, field.NewPath("spec", "clusterIPs"), "clusterIP")...)
+		}
+		if !isHeadless(svc) && !isHeadless(old) {
+			errs = append(errs, validateStackChange(svc, svc.Spec.IPFamilies, old.Spec.IPFamilies, field.NewPath("spec", "ipFamilies"), "ipFamily")...)
+		}
+	}
+	lb := corev1.ServiceTypeLoadBalancer
+	if svc.Spec.Type == lb && old.Spec.Type == lb && !ptr.Equal(svc.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "loadBalancerClass"), svc.Spec.LoadBalancerClass, "may not change once set"))
+	}
+	// Port 0 is not allocated and may be set once.
+	if was := old.Spec.HealthCheckNodePort; was != 0 && needsHealthCheckPort(svc) && needsHealthCheckPort(old) &&
+		svc.Spec.HealthCheckNodePort != was {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "healthCheckNodePort"), "field is immutable"))
+	}
+	errs = append(errs, validateServiceSpec(svc)...)
+	return append(errs, validateFamilies(svc, old)...)
+}
+
+// validateStackChange validates a change of the addresses or families: the first may be added
+// and the second added or removed, but none may change.
+func validateStackChange[T comparable](svc *corev1.Service, now, was []T, path *field.Path, name string) field.ErrorList {
+	var errs field.ErrorList
+	if len(was) > 0 && len(now) == 0 {
+		return append(errs, field.Invalid(path.Index(0), now, "primary "+name+" can not be unset"))
+	}
+	compare := min(len(now), len(was), 1)
+	if len(now) == len(was) {
+		compare = len(now)
+	}
+	for i := range compare {
+		if now[i] != was[i] {
+			errs = append(errs, field.Invalid(path.Index(i), now, "may not change once set"))
+		}
+	}
+	if len(was) > len(now) && len(now) == 1 && !isPolicy(svc, corev1.IPFamilyPolicySingleStack) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), svc.Spec.IPFamilyPolicy,
+			"must be set to 'SingleStack' when releasing the secondary "+name))
+	}
+	return errs
+}
+
+// validateServiceSpec validates a service by itself, except its families.
+func validateServiceSpec(svc *corev1.Service) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := validateTopologyAnnotations(svc)
 	errs = append(errs, validateServiceType(svc, spec)...)
@@ -50,7 +99,7 @@ func validateTopologyAnnotations(svc *corev1.Service) field.ErrorList {
 	return nil
 }
 
-// validateServiceType checks what each type demands and forbids.
+// validateServiceType validates the fields that a type requires or forbids.
 func validateServiceType(svc *corev1.Service, path *field.Path) field.ErrorList {
 	errs := validateEnum(svc.Spec.Type, path.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
@@ -85,7 +134,7 @@ func validateExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Erro
 	forbid(len(spec.ClusterIPs) > 0 || spec.ClusterIP != "", "clusterIPs")
 	forbid(len(spec.IPFamilies) > 0, "ipFamilies")
 	forbid(spec.IPFamilyPolicy != nil, "ipFamilyPolicy")
-	// A trailing dot marks a name as fully qualified.
+	// A fully qualified name may end in a dot.
 	name := strings.TrimSuffix(spec.ExternalName, ".")
 	if name == "" {
 		return append(errs, field.Required(path.Child("externalName"), ""))
@@ -94,7 +143,7 @@ func validateExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Erro
 }
 
 func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList {
-	// Ports and node ports are unique for each protocol.
+	// Ports and node ports are unique by protocol.
 	type endpoint struct {
 		protocol corev1.Protocol
 		number   int32
@@ -170,7 +219,7 @@ func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// maxAffinitySeconds is a day.
+// maxAffinitySeconds is one day.
 const maxAffinitySeconds = 86400
 
 func validateLoadBalancer(svc *corev1.Service, path *field.Path) field.ErrorList {
@@ -183,7 +232,7 @@ func validateLoadBalancer(svc *corev1.Service, path *field.Path) field.ErrorList
 	}
 	ranges, at, each := spec.LoadBalancerSourceRanges, path.Child("LoadBalancerSourceRanges"), true
 	if len(ranges) == 0 {
-		// The annotation is the field's older form; entries of both may be padded.
+		// The annotation is the older form of the field. Entries of both may have spaces.
 		if value, ok := svc.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]; ok {
 			at, each = field.NewPath("metadata", "annotations").Key(corev1.AnnotationLoadBalancerSourceRangesKey), false
 			forbid(true, at)
@@ -248,8 +297,8 @@ func validateTraffic(svc *corev1.Service, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateLegacyIP takes an address in any unambiguous form, not only the
-// canonical one, as fields older than that rule do.
+// validateLegacyIP accepts an address in any unambiguous form, for fields that are older than
+// the rule that requires the canonical one.
 func validateLegacyIP(ip string, path *field.Path) field.ErrorList {
 	return validation.IsValidIPForLegacyField(path, ip, true, nil)
 }
@@ -290,22 +339,22 @@ func validateIngress(in *corev1.LoadBalancerIngress, path *field.Path) field.Err
 	return errs
 }
 
-// serviceWarnings names fields that are set and have no effect.
+// serviceWarnings warns of fields that are set and have no effect.
 func serviceWarnings(svc *corev1.Service) []string {
 	var warnings []string
-	say := func(when bool, text string) {
+	warn := func(when bool, text string) {
 		if when {
 			warnings = append(warnings, text)
 		}
 	}
 	spec := &svc.Spec
 	_, hints := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
-	say(hints, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
+	warn(hints, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
 		corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	if isHeadless(svc) {
-		say(spec.LoadBalancerIP != "", "spec.loadBalancerIP is ignored for headless services")
-		say(len(spec.ExternalIPs) > 0, "spec.externalIPs is ignored for headless services")
-		say(spec.SessionAffinity != corev1.ServiceAffinityNone, "spec.SessionAffinity is ignored for headless services")
+		warn(spec.LoadBalancerIP != "", "spec.loadBalancerIP is ignored for headless services")
+		warn(len(spec.ExternalIPs) > 0, "spec.externalIPs is ignored for headless services")
+		warn(spec.SessionAffinity != corev1.ServiceAffinityNone, "spec.SessionAffinity is ignored for headless services")
 	}
 	for i, ip := range spec.ExternalIPs {
 		if _, err := netip.ParseAddr(ip); err == nil {
@@ -313,7 +362,7 @@ func serviceWarnings(svc *corev1.Service) []string {
 		}
 	}
 	external := spec.Type == corev1.ServiceTypeExternalName
-	say(external && len(spec.ExternalIPs) > 0, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
-	say(!external && spec.ExternalName != "", `spec.externalName is ignored when spec.type is not "ExternalName"`)
+	warn(external && len(spec.ExternalIPs) > 0, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
+	warn(!external && spec.ExternalName != "", `spec.externalName is ignored when spec.type is not "ExternalName"`)
 	return slices.Clip(warnings)
 }

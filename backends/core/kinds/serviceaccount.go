@@ -9,12 +9,12 @@ import (
 	"portico/resource/rest"
 )
 
-// enforceMountableSecrets is an annotation that asks that pods of the account
-// mount only the secrets it lists.
+// enforceMountableSecrets is the annotation that limits pods of the account to mounting the
+// secrets that it lists.
 const enforceMountableSecrets = "kubernetes.io/enforce-mountable-secrets"
 
-// serviceAccounts is the row of v1 ServiceAccount, with the token subresource
-// if cfg can make tokens.
+// serviceAccounts is the row of v1 ServiceAccount, with the token subresource if cfg can create
+// tokens.
 func serviceAccounts(cfg Config) *rest.Kind {
 	k := &rest.Kind{
 		Info: resource.Info{
@@ -44,8 +44,8 @@ func serviceAccounts(cfg Config) *rest.Kind {
 	return k
 }
 
-// keepSecretNames reduces the references to secrets to their names: they are
-// secrets of the same namespace, whatever else the writer says.
+// keepSecretNames reduces references to secrets to their names: they are of the same
+// namespace.
 func keepSecretNames(sa *corev1.ServiceAccount) {
 	for i, s := range sa.Secrets {
 		sa.Secrets[i] = corev1.ObjectReference{Name: s.Name}

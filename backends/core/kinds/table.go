@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// What a cell says when there is nothing to say; kubectl users know these.
+// The texts of cells without a value, as of kubectl.
 const (
 	none    = "<none>"
 	unset   = "<unset>"
@@ -18,25 +18,25 @@ const (
 
 func nameColumn() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name",
-		Description: "The object's name, unique for its kind within its namespace."}
+		Description: "The name of the object, unique for its kind within its namespace."}
 }
 
 func ageColumn() metav1.TableColumnDefinition {
-	return column("Age", "string", "How long ago the object was created.")
+	return column("Age", "string", "Time since the object was created.")
 }
 
 func column(name, kind, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: kind, Description: description}
 }
 
-// wide is a column that is shown on request only (kubectl get -o wide).
+// wide returns a column that kubectl shows with -o wide.
 func wide(name, kind, description string) metav1.TableColumnDefinition {
 	c := column(name, kind, description)
 	c.Priority = 1
 	return c
 }
 
-// age says how long ago t was, in the short form of kubectl ("5m", "3d2h").
+// age returns the time since t, in the short form of kubectl ("5m", "3d2h").
 func age(t metav1.Time) string {
 	if t.IsZero() {
 		return unknown
@@ -46,10 +46,10 @@ func age(t metav1.Time) string {
 
 func microAge(t metav1.MicroTime) string { return age(metav1.NewTime(t.Time)) }
 
-// maxListed is how many entries of a list fit into a cell.
+// maxListed bounds the entries of a list in a cell.
 const maxListed = 3
 
-// shortList joins the first entries and says how many more there are.
+// shortList joins the first entries and counts the others.
 func shortList(all []string, empty string) string {
 	switch {
 	case len(all) == 0:

@@ -14,9 +14,7 @@ import (
 
 func fieldPath(name string) *field.Path { return field.NewPath(name) }
 
-// TestTables makes one row of each kind and compares it with what kubectl
-// users see. [x] is a column of the wide form; every object is 3 days old. The
-// table makes it long.
+// The columns and cells of every kind. [x] is a wide column; every object is 3 days old.
 func TestTables(t *testing.T) {
 	for _, c := range []struct{ resource, manifest, columns, row string }{
 		{"namespaces", `{"status":{"phase":"Terminating"}}`, "Name|Status|Age", "x|Terminating|3d"},
@@ -81,7 +79,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// looseDecode takes manifests that no client could write.
+// looseDecode decodes manifests that validation would reject.
 func looseDecode(t *testing.T, k *rest.Kind, manifest string) rest.Object {
 	t.Helper()
 	obj, _, err := k.Codec.Decode([]byte(manifest), jsonType, k.GVK("v1"), false)

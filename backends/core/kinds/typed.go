@@ -10,9 +10,8 @@ import (
 	"portico/resource/rest"
 )
 
-// The functions of a rest.Strategy take rest.Object. These adapters let every
-// kind be written against its Go type. The assertions cannot fail on objects
-// that came out of the kind's own codec.
+// The functions of a rest.Strategy take rest.Object. These adapters let the rules of a kind
+// use its Go type. The assertions cannot fail for objects of the kind's own codec.
 
 func onDefault[T rest.Object](f func(obj T)) func(rest.Object) {
 	return func(obj rest.Object) { f(obj.(T)) }
@@ -34,7 +33,7 @@ func checkUpdate[T rest.Object](f func(obj, old T) field.ErrorList) func(context
 	return func(_ context.Context, obj, old rest.Object) field.ErrorList { return f(obj.(T), old.(T)) }
 }
 
-// checkNew is the update check of a kind with no rules about transitions.
+// checkNew validates updates of a kind without rules about changes.
 func checkNew[T rest.Object](f func(obj T) field.ErrorList) func(context.Context, rest.Object, rest.Object) field.ErrorList {
 	return func(_ context.Context, obj, _ rest.Object) field.ErrorList { return f(obj.(T)) }
 }
@@ -47,8 +46,8 @@ func warn[T rest.Object](f func(obj T) []string) func(context.Context, rest.Obje
 	return func(_ context.Context, obj, _ rest.Object) []string { return f(obj.(T)) }
 }
 
-// cells adapts the row of a table. An object of another type is an error, since
-// tables are also made of objects that come from storage.
+// cells adapts a function that returns the cells of an object. An object of another type is an
+// error.
 func cells[T rest.Object](f func(obj T) []any) func(runtime.Object) ([]any, error) {
 	return func(obj runtime.Object) ([]any, error) {
 		typed, ok := obj.(T)
@@ -59,7 +58,8 @@ func cells[T rest.Object](f func(obj T) []any) func(runtime.Object) ([]any, erro
 	}
 }
 
-// fieldsOf adapts the selectable fields; another type has none.
+// fieldsOf adapts a function that returns the selectable fields of an object. An object of
+// another type has none.
 func fieldsOf[T rest.Object](f func(obj T) map[string]string) func(runtime.Object) map[string]string {
 	return func(obj runtime.Object) map[string]string {
 		typed, ok := obj.(T)
@@ -67,5 +67,12 @@ func fieldsOf[T rest.Object](f func(obj T) map[string]string) func(runtime.Objec
 			return nil
 		}
 		return f(typed)
+	}
+}
+
+// setDefault sets a field that is nil.
+func setDefault[T any](to **T, value T) {
+	if *to == nil {
+		*to = &value
 	}
 }

@@ -20,13 +20,10 @@ func validatingAdmissionPolicies() *rest.Kind {
 		Info: admissionInfo("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
 		Strategy: rest.Strategy{
 			Default: onDefault(func(p *policy) {
-				if p.Spec.FailurePolicy == nil {
-					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
-				}
+				setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 				defaultMatchResources(p.Spec.MatchConstraints)
 			}),
 			TrackGeneration: true,
-			SpecChanged:     changed(func(p, old *policy) bool { return !equality.Semantic.DeepEqual(p.Spec, old.Spec) }),
 			PrepareCreate: onCreate(func(p *policy) {
 				p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
 			}),
@@ -35,8 +32,8 @@ func validatingAdmissionPolicies() *rest.Kind {
 				return validateValidatingPolicy(p, true)
 			}),
 			ValidateUpdate: checkUpdate(func(p, old *policy) field.ErrorList {
-				// Conditions that were valid once stay so while nothing they
-				// depend on has changed.
+				// Match conditions are validated again only if they or their parameters
+				// change.
 				return validateValidatingPolicy(p, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
 					!equality.Semantic.DeepEqual(p.Spec.MatchConditions, old.Spec.MatchConditions))
 			}),
@@ -49,15 +46,14 @@ func validatingAdmissionPolicies() *rest.Kind {
 			}),
 			ValidateUpdate: checkNew(validateValidatingPolicyStatus),
 		}}},
-		Columns: policyColumns("Validations", "How many validations the policy makes."),
+		Columns: policyColumns("Validations", "The number of validations."),
 		Cells: cells(func(p *policy) []any {
 			return []any{p.Name, int64(len(p.Spec.Validations)), paramKindCell(p.Spec.ParamKind), age(p.CreationTimestamp)}
 		}),
 	}
 }
 
-// validatingAdmissionPolicyBindings is the row of
-// ValidatingAdmissionPolicyBinding.
+// validatingAdmissionPolicyBindings is the row of ValidatingAdmissionPolicyBinding.
 func validatingAdmissionPolicyBindings() *rest.Kind {
 	type binding = admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	return &rest.Kind{
@@ -65,7 +61,6 @@ func validatingAdmissionPolicyBindings() *rest.Kind {
 		Strategy: rest.Strategy{
 			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
 			TrackGeneration: true,
-			SpecChanged:     changed(func(b, old *binding) bool { return !equality.Semantic.DeepEqual(b.Spec, old.Spec) }),
 			Validate:        check(validateValidatingBinding),
 			ValidateUpdate:  checkNew(validateValidatingBinding),
 		},

@@ -1,15 +1,22 @@
 package kinds
 
 import (
+	"net/url"
+	"reflect"
+	"slices"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
 	"portico/resource"
 	"portico/resource/rest"
 )
 
-// admissionInfo describes a cluster-scoped resource of
+// admissionInfo returns the description of a cluster-scoped resource of
 // admissionregistration.k8s.io/v1.
 func admissionInfo(plural, kind string) resource.Info {
 	return resource.Info{
@@ -31,11 +38,8 @@ func validatingWebhookConfigurations() *rest.Kind {
 				}
 			}),
 			TrackGeneration: true,
-			SpecChanged: changed(func(c, old *config) bool {
-				return !equality.Semantic.DeepEqual(c.Webhooks, old.Webhooks)
-			}),
-			Validate:       check(validateWebhooks[*config]),
-			ValidateUpdate: checkUpdate(validateWebhooksUpdate[*config]),
+			Validate:        check(validateWebhooks[*config]),
+			ValidateUpdate:  checkUpdate(validateWebhooksUpdate[*config]),
 		},
 		Columns: webhookColumns(),
 		Cells: cells(func(c *config) []any {
@@ -54,17 +58,12 @@ func mutatingWebhookConfigurations() *rest.Kind {
 				for i := range c.Webhooks {
 					h := &c.Webhooks[i]
 					defaultWebhook(mutatingHook(h))
-					if h.ReinvocationPolicy == nil {
-						h.ReinvocationPolicy = new(admissionregistrationv1.NeverReinvocationPolicy)
-					}
+					setDefault(&h.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 				}
 			}),
 			TrackGeneration: true,
-			SpecChanged: changed(func(c, old *config) bool {
-				return !equality.Semantic.DeepEqual(c.Webhooks, old.Webhooks)
-			}),
-			Validate:       check(validateWebhooks[*config]),
-			ValidateUpdate: checkUpdate(validateWebhooksUpdate[*config]),
+			Validate:        check(validateWebhooks[*config]),
+			ValidateUpdate:  checkUpdate(validateWebhooksUpdate[*config]),
 		},
 		Columns: webhookColumns(),
 		Cells: cells(func(c *config) []any {
@@ -75,12 +74,12 @@ func mutatingWebhookConfigurations() *rest.Kind {
 
 func webhookColumns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
-		nameColumn(), column("Webhooks", "integer", "How many webhooks the configuration registers."), ageColumn(),
+		nameColumn(), column("Webhooks", "integer", "The number of webhooks."), ageColumn(),
 	}
 }
 
-// webhook is what both kinds of webhook have in common: pointers into one, so
-// that defaults and checks are written once.
+// webhook has pointers to the fields that both kinds of webhook have, so that defaults and
+// validation are written once.
 type webhook struct {
 	name                              string
 	client                            *admissionregistrationv1.WebhookClientConfig
@@ -128,26 +127,16 @@ func hooksOf(config rest.Object) []*webhook {
 	return all
 }
 
-// defaultWebhook fills in what v1 defaults. sideEffects and
-// admissionReviewVersions have none there: authors must say.
+// defaultWebhook sets the defaults. sideEffects and admissionReviewVersions have none in v1:
+// they are required.
 func defaultWebhook(h *webhook) {
-	if *h.failurePolicy == nil {
-		*h.failurePolicy = new(admissionregistrationv1.Fail)
-	}
-	if *h.matchPolicy == nil {
-		*h.matchPolicy = new(admissionregistrationv1.Equivalent)
-	}
-	if *h.namespaceSelector == nil {
-		*h.namespaceSelector = &metav1.LabelSelector{}
-	}
-	if *h.objectSelector == nil {
-		*h.objectSelector = &metav1.LabelSelector{}
-	}
-	if *h.timeoutSeconds == nil {
-		*h.timeoutSeconds = new(int32(10))
-	}
-	if s := h.client.Service; s != nil && s.Port == nil {
-		s.Port = new(int32(443))
+	setDefault(h.failurePolicy, admissionregistrationv1.Fail)
+	setDefault(h.matchPolicy, admissionregistrationv1.Equivalent)
+	setDefault(h.namespaceSelector, metav1.LabelSelector{})
+	setDefault(h.objectSelector, metav1.LabelSelector{})
+	setDefault(h.timeoutSeconds, 10)
+	if s := h.client.Service; s != nil {
+		setDefault(&s.Port, 443)
 	}
 	for i := range h.rules {
 		defaultRule(&h.rules[i].Rule)
@@ -155,7 +144,135 @@ func defaultWebhook(h *webhook) {
 }
 
 func defaultRule(r *admissionregistrationv1.Rule) {
-	if r.Scope == nil {
-		r.Scope = new(admissionregistrationv1.AllScopes)
+	setDefault(&r.Scope, admissionregistrationv1.AllScopes)
+}
+
+// webhookRules are the rules that do not apply to an update of an object that violates them
+// already.
+type webhookRules struct {
+	noSideEffects, knownReviewVersion, uniqueNames, strictSelectors, matchConditions bool
+}
+
+func validateWebhooks[T rest.Object](config T) field.ErrorList {
+	return checkWebhooks(hooksOf(config), webhookRules{true, true, true, true, true})
+}
+
+func validateWebhooksUpdate[T rest.Object](config, oldConfig T) field.ErrorList {
+	hooks, old := hooksOf(config), hooksOf(oldConfig)
+	rules := webhookRules{true, true, true, true, len(hooks) != len(old)}
+	names := map[string]bool{}
+	for i, h := range old {
+		rules.noSideEffects = rules.noSideEffects && hasNoSideEffects(h.sideEffects)
+		rules.knownReviewVersion = rules.knownReviewVersion && (len(h.reviewVersions) == 0 || hasKnownReviewVersion(h.reviewVersions))
+		rules.uniqueNames = rules.uniqueNames && !names[h.name]
+		names[h.name] = true
+		rules.strictSelectors = rules.strictSelectors && !hasInvalidLabelValue(*h.namespaceSelector) && !hasInvalidLabelValue(*h.objectSelector)
+		rules.matchConditions = rules.matchConditions || !reflect.DeepEqual(hooks[i].matchConditions, h.matchConditions)
 	}
+	return checkWebhooks(hooks, rules)
+}
+
+func checkWebhooks(hooks []*webhook, rules webhookRules) field.ErrorList {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i, h := range hooks {
+		path := field.NewPath("webhooks").Index(i)
+		errs = append(errs, checkWebhook(h, rules, path)...)
+		errs = append(errs, checkReviewVersions(h.reviewVersions, rules.knownReviewVersion, path.Child("admissionReviewVersions"))...)
+		if rules.uniqueNames && h.name != "" {
+			if names[h.name] {
+				errs = append(errs, field.Duplicate(path.Child("name"), h.name))
+			}
+			names[h.name] = true
+		}
+	}
+	return errs
+}
+
+func checkWebhook(h *webhook, rules webhookRules, path *field.Path) field.ErrorList {
+	errs := validation.IsFullyQualifiedName(path.Child("name"), h.name)
+	for i := range h.rules {
+		errs = append(errs, validateRuleWithOperations(&h.rules[i], path.Child("rules").Index(i))...)
+	}
+	if p := *h.failurePolicy; p != nil {
+		errs = append(errs, validateFailurePolicy(*p, path.Child("failurePolicy"))...)
+	}
+	if p := *h.matchPolicy; p != nil {
+		errs = append(errs, validateMatchPolicy(*p, path.Child("matchPolicy"))...)
+	}
+	errs = append(errs, checkSideEffects(h.sideEffects, rules.noSideEffects, path.Child("sideEffects"))...)
+	if t := *h.timeoutSeconds; t != nil && (*t < 1 || *t > 30) {
+		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
+	}
+	options := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: !rules.strictSelectors}
+	errs = append(errs, metav1validation.ValidateLabelSelector(*h.namespaceSelector, options, path.Child("namespaceSelector"))...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(*h.objectSelector, options, path.Child("objectSelector"))...)
+	if h.reinvocation != nil {
+		errs = append(errs, validateReinvocation(*h.reinvocation, path.Child("reinvocationPolicy"))...)
+	}
+	errs = append(errs, checkWebhookClient(h.client, path.Child("clientConfig"))...)
+	if rules.matchConditions {
+		errs = append(errs, validateMatchConditions(h.matchConditions, path.Child("matchConditions"))...)
+	}
+	return errs
+}
+
+func hasNoSideEffects(s *admissionregistrationv1.SideEffectClass) bool {
+	return s != nil && (*s == admissionregistrationv1.SideEffectClassNone || *s == admissionregistrationv1.SideEffectClassNoneOnDryRun)
+}
+
+func checkSideEffects(s *admissionregistrationv1.SideEffectClass, none bool, path *field.Path) field.ErrorList {
+	allowed := []admissionregistrationv1.SideEffectClass{
+		admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun,
+	}
+	if !none {
+		allowed = append(allowed, admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown)
+	}
+	if s == nil {
+		return field.ErrorList{field.Required(path, "must specify one of "+joined(allowed))}
+	}
+	return validateSupported(*s, path, allowed...)
+}
+
+// hasKnownReviewVersion reports whether the versions include one that the admission engine
+// can send.
+func hasKnownReviewVersion(versions []string) bool {
+	return slices.Contains(versions, "v1") || slices.Contains(versions, "v1beta1")
+}
+
+func checkReviewVersions(versions []string, known bool, path *field.Path) field.ErrorList {
+	const accepted = "v1, v1beta1"
+	if len(versions) == 0 {
+		return field.ErrorList{field.Required(path, "must specify one of "+accepted)}
+	}
+	var errs field.ErrorList
+	for i, v := range versions {
+		if slices.Contains(versions[:i], v) {
+			errs = append(errs, field.Invalid(path.Index(i), v, "duplicate version"))
+			continue
+		}
+		errs = append(errs, invalid(path.Index(i), v, validation.IsDNS1035Label(v))...)
+	}
+	if known && !hasKnownReviewVersion(versions) {
+		errs = append(errs, field.Invalid(path, versions, "must include at least one of "+accepted))
+	}
+	return errs
+}
+
+func hasInvalidLabelValue(s *metav1.LabelSelector) bool {
+	return s != nil && len(metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, nil)) > 0
+}
+
+func checkWebhookClient(c *admissionregistrationv1.WebhookClientConfig, path *field.Path) field.ErrorList {
+	if (c.URL == nil) == (c.Service == nil) {
+		return field.ErrorList{field.Required(path, "exactly one of url or service is required")}
+	}
+	if s := c.Service; s != nil {
+		return webhookutil.ValidateWebhookService(path.Child("service"), s.Namespace, s.Name, s.Path, *s.Port)
+	}
+	if u, err := url.Parse(*c.URL); err == nil && u.User != nil {
+		// Upstream's error would contain the password.
+		return field.ErrorList{field.Invalid(path.Child("url"), u.User.Username(), "user information is not permitted in the URL")}
+	}
+	return webhookutil.ValidateWebhookURL(path.Child("url"), *c.URL, true)
 }

@@ -68,7 +68,7 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 	return u, strictErrs, c.convert(u, c.gvk)
 }
 
-// decodeBody decodes a body whose kind is want, and normalizes it.
+// decodeBody decodes a body of kind want, and normalizes it.
 func (c *codec) decodeBody(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
 	u, strictErrs, err := c.kinds.bodies.decode(data, mediaType, want, strict)
 	if err != nil {
@@ -279,7 +279,7 @@ func newBodies() *bodies {
 	}
 }
 
-// decode decodes a body whose kind is want, also if the body does not name its kind.
+// decode decodes a body of kind want, also if the body does not name its kind.
 func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
 	var decoder, strictDecoder *jsonserializer.Serializer
 	switch mediaType {

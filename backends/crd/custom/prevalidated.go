@@ -14,7 +14,7 @@ import (
 	"portico/resource/rest"
 )
 
-// decodePrevalidated decodes a JSON body whose apiVersion and kind are want and that
+// decodePrevalidated decodes a JSON body with the apiVersion and kind want that
 // normalize would not change except for defaults, which it adds. nil: the body must be
 // decoded and normalized by upstream's packages.
 func (c *codec) decodePrevalidated(data []byte, mediaType string, want schema.GroupVersionKind) *unstructured.Unstructured {
@@ -55,7 +55,7 @@ func (s *versionSchema) decodePrevalidated(data []byte) *unstructured.Unstructur
 	return u
 }
 
-// prevalidated implements rest.Strategy.Prevalidated: of an object whose bytes are valid,
+// prevalidated implements rest.Strategy.Prevalidated: of an object with valid bytes,
 // only the scale fields and the CEL rules are checked, which need its values.
 func (c *custom) prevalidated(ctx context.Context, o *resource.Object, obj, old rest.Object) (field.ErrorList, bool) {
 	return c.checkPrevalidated(ctx, o, obj, old, true)

@@ -74,7 +74,7 @@ func (w *walker) member(n *node, f field, known, escaped bool, unknown unknownFi
 	case known:
 		return w.value(f.node, pruned)
 	case escaped && n.fields != nil:
-		// It may be a declared field whose name is written with escapes.
+		// It may be a declared field with escapes in its name.
 		return false
 	case n.open:
 		return w.value(n.extra, pruned)

@@ -47,7 +47,7 @@ func (w *walker) metadataField(name string) bool {
 	return false
 }
 
-// texts consumes an object whose values are strings.
+// texts consumes an object of strings.
 func (w *walker) texts() bool {
 	for range w.members {
 		if !w.isText() {

@@ -26,12 +26,12 @@ import (
 	"portico/resource/serve"
 )
 
-// inMemory is a storage whose feed has everything.
+// inMemory is a storage with one feed of all objects.
 type inMemory struct{ *memstore.Storage }
 
 func (m inMemory) Feed(...string) resource.Feed { return m.Storage.Feed() }
 
-// newCore assembles a core server over memory, without a listener.
+// newCore assembles a core server over memory without a listener.
 func newCore(t *testing.T, cfg Config) *Core {
 	t.Helper()
 	return newCoreOver(t, inMemory{memstore.New()}, cfg)
@@ -54,7 +54,7 @@ func newCoreOver(t *testing.T, kept storage, cfg Config) *Core {
 	return c
 }
 
-// start runs some parts of it until the test ends.
+// start runs parts of the server until the test ends.
 func start(t *testing.T, parts ...func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,7 +72,7 @@ func start(t *testing.T, parts ...func(context.Context) error) {
 	})
 }
 
-// running is a core server with its cache and all controllers.
+// running returns a core server with its cache and all controllers running.
 func running(t *testing.T, cfg Config) *Core {
 	t.Helper()
 	c := newCore(t, cfg)
@@ -90,8 +90,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// do sends a request as an administrator. The answer is decoded into out, or
-// returned as an error.
+// do sends a request as an administrator. The response is decoded into out; a Status of failure
+// is the error.
 func (c *Core) do(t *testing.T, method, path string, in, out any) error {
 	t.Helper()
 	var body bytes.Buffer
@@ -121,7 +121,7 @@ func (c *Core) do(t *testing.T, method, path string, in, out any) error {
 	return nil
 }
 
-// must is do for what has to succeed.
+// must is do for a request that must succeed.
 func (c *Core) must(t *testing.T, method, path string, in, out any) {
 	t.Helper()
 	if err := c.do(t, method, path, in, out); err != nil {
@@ -129,7 +129,7 @@ func (c *Core) must(t *testing.T, method, path string, in, out any) {
 	}
 }
 
-// load returns a stored object, and whether there is one.
+// load returns a stored object; ok reports whether there is one.
 func load[T rest.Object](t *testing.T, c *Core, group, res, namespace, name string) (out T, ok bool) {
 	t.Helper()
 	r := c.find(group, res)
