@@ -30,7 +30,6 @@ import (
 // only if the namespace is still the same after the list.
 type drainer struct {
 	core    *Core
-	own     *client.Client // the server itself, in memory
 	gateway *client.Client // nil: only the server's own kinds are drained
 	log     *slog.Logger
 	tasks   *process.Tasks
@@ -43,7 +42,6 @@ const maxDrains = 10
 func newDrainer(c *Core, gateway *client.Client) *drainer {
 	return &drainer{
 		core: c, gateway: gateway, log: c.log,
-		own:   client.New(client.Config{BaseURL: "http://core", Transport: client.InProcess(c.api, controllerUser())}),
 		tasks: process.NewTasks(maxDrains, loop.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}),
 	}
 }
@@ -103,9 +101,10 @@ func (d *drainer) check(ctx context.Context, name, uid string) error {
 type target struct {
 	*resource.Info
 	store resource.Reader
-	// deletes sends the deletions; collection reports that deletecollection is supported.
-	deletes    *client.Client
-	collection bool
+	// delete deletes an object if it still has the same uid.
+	delete func(ctx context.Context, o *resource.Object) error
+	// deleteAll deletes all objects of the namespace; nil: deletecollection is not supported.
+	deleteAll func(ctx context.Context) error
 }
 
 // empty deletes the objects in a namespace and counts those that are left.
@@ -117,7 +116,10 @@ func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 			continue // events are in two groups and stored once
 		}
 		seen[k.RangePath("")] = true
-		d.emptyResource(ctx, target{Info: &k.Info, store: d.core.find(k.Group, k.Resource).Store, deletes: d.own}, name, uid, r)
+		row := d.core.find(k.Group, k.Resource)
+		d.emptyResource(ctx, target{Info: &k.Info, store: row.Store, delete: func(ctx context.Context, o *resource.Object) error {
+			return d.core.api.DeleteObject(ctx, row, controllerUser(), o)
+		}}, name, uid, r)
 	}
 	if d.gateway == nil {
 		return r
@@ -126,7 +128,14 @@ func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	r.discovery = err
 	for i := range others {
 		o := &others[i]
-		d.emptyResource(ctx, target{Info: &o.Info, store: d.gateway.Reader(&o.Info), deletes: d.gateway, collection: o.collection}, name, uid, r)
+		path := client.Path(&o.Info, name, "")
+		t := target{Info: &o.Info, store: d.gateway.Reader(&o.Info), delete: func(ctx context.Context, o *resource.Object) error {
+			return d.sendDelete(ctx, path+"/"+o.Name, o.UID)
+		}}
+		if o.collection {
+			t.deleteAll = func(ctx context.Context) error { return d.sendDelete(ctx, path, "") }
+		}
+		d.emptyResource(ctx, t, name, uid, r)
 	}
 	return r
 }
@@ -144,7 +153,7 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 			return // record finds the same
 		}
 		if err == nil {
-			err = t.remove(ctx, namespace, list.Items)
+			err = t.remove(ctx, list.Items)
 		}
 		if left, listErr := t.store.List(ctx, resource.ListOptions{Namespace: namespace}); listErr == nil {
 			list = left
@@ -161,14 +170,12 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 }
 
 // remove deletes the objects. It continues after errors and returns the first.
-func (t target) remove(ctx context.Context, namespace string, items []*resource.Object) error {
-	path := client.Path(t.Info, namespace, "")
-	if t.collection {
-		return t.send(ctx, path, "")
+func (t target) remove(ctx context.Context, items []*resource.Object) (first error) {
+	if t.deleteAll != nil {
+		return t.deleteAll(ctx)
 	}
-	var first error
 	for _, o := range items {
-		err := t.send(ctx, path+"/"+o.Name, o.UID)
+		err := t.delete(ctx, o)
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			continue // a conflict is another object of that name
 		}
@@ -182,8 +189,9 @@ func (t target) remove(ctx context.Context, namespace string, items []*resource.
 	return first
 }
 
-// send deletes the object or collection at path; with uid, only the object of that uid.
-func (t target) send(ctx context.Context, path, uid string) error {
+// sendDelete deletes the object or collection at a path of the gateway; with uid, only the
+// object of that uid.
+func (d *drainer) sendDelete(ctx context.Context, path, uid string) error {
 	background := metav1.DeletePropagationBackground
 	opts := metav1.DeleteOptions{
 		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
@@ -196,7 +204,7 @@ func (t target) send(ctx context.Context, path, uid string) error {
 	if err != nil {
 		return fmt.Errorf("encode delete options: %w", err)
 	}
-	res, err := t.deletes.Do(ctx, http.MethodDelete, path, nil, body)
+	res, err := d.gateway.Do(ctx, http.MethodDelete, path, nil, body)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package custom
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -99,10 +98,6 @@ func cell(columnType string, value any) any {
 			return v
 		case float64:
 			return int64(v)
-		case json.Number:
-			if n, err := v.Int64(); err == nil {
-				return n
-			}
 		}
 	case "number":
 		switch v := value.(type) {
