@@ -11,7 +11,7 @@ import (
 
 // Small bodies that would expand to hundreds of megabytes are rejected before they are
 // expanded.
-func TestBodiesThatGrow(t *testing.T) {
+func TestExpandingBodiesAreRejected(t *testing.T) {
 	c := running(t, Config{})
 	const (
 		megabytes = 64

@@ -87,7 +87,7 @@ func TestNoAddressTwice(t *testing.T) {
 	}
 }
 
-func TestAskedAddress(t *testing.T) {
+func TestRequestedAddress(t *testing.T) {
 	a := pool(t, "10.96.0.0/16")
 	for ip, want := range map[string]string{
 		"10.97.0.1":  "failed to allocate IP 10.97.0.1: the provided IP (10.97.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/16",
@@ -116,7 +116,7 @@ func TestAskedAddress(t *testing.T) {
 	}
 }
 
-func TestFreeOnce(t *testing.T) {
+func TestUnusedClaimsAreFreed(t *testing.T) {
 	c := running(t, Config{})
 	create := func(name, ip string) *corev1.Service {
 		svc := &corev1.Service{}

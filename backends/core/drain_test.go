@@ -43,7 +43,7 @@ func TestDrainConditionsAreBounded(t *testing.T) {
 }
 
 // Namespaces have no deletecollection, and system namespaces cannot be deleted.
-func TestNamespacesGoOneByOne(t *testing.T) {
+func TestNamespacesHaveNoDeleteCollection(t *testing.T) {
 	c := running(t, Config{})
 	c.must(t, http.MethodPost, "/api/v1/namespaces", object("aaa"), nil)
 	for _, query := range []string{"", "?labelSelector=kubernetes.io/metadata.name%3Daaa"} {
@@ -123,7 +123,7 @@ func TestDrain(t *testing.T) {
 }
 
 // The content of a namespace of the same name and another uid is not deleted.
-func TestDrainSparesSuccessor(t *testing.T) {
+func TestDrainSparesANamespaceOfTheSameName(t *testing.T) {
 	c := running(t, Config{})
 	c.must(t, http.MethodPost, "/api/v1/namespaces", object("n"), nil)
 	c.must(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("plain"), nil)

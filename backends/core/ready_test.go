@@ -11,7 +11,7 @@ import (
 )
 
 // The readiness check of writes passes once webhooks and policies are known.
-func TestTakesWritesWhenAllIsKnown(t *testing.T) {
+func TestWritesCheckNeedsAdmission(t *testing.T) {
 	c := newCore(t, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
 	c.addHealthChecks()
 	takes := func() bool {

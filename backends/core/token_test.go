@@ -104,7 +104,7 @@ func TestTokenClaims(t *testing.T) {
 }
 
 // The lifetime of a token is shortened to the maximum of the server.
-func TestLongTokensAreShortened(t *testing.T) {
+func TestTokenLifetimeIsShortened(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		longest     time.Duration

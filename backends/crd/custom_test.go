@@ -52,7 +52,7 @@ func TestCreateReadWrite(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestInvalidRequestsAreRejected(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
@@ -86,7 +86,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func TestVersions(t *testing.T) {
+func TestObjectsAreServedInEveryVersion(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, color: red}"))
@@ -131,7 +131,7 @@ func TestDefaultsOnReading(t *testing.T) {
 	}
 }
 
-func TestSelectors(t *testing.T) {
+func TestSelectableFields(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	for i, size := range []string{"small", "large", "small"} {
@@ -143,7 +143,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestColumnsOfADefinition(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, replicas: 3}"))
@@ -162,7 +162,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestScale(t *testing.T) {
+func TestScaleSubresource(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, replicas: 3}"))
@@ -180,7 +180,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-func TestApply(t *testing.T) {
+func TestServerSideApply(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	const patch = "application/apply-patch+yaml"
@@ -230,7 +230,7 @@ func TestApplyNeedsTheRightToCreate(t *testing.T) {
 }
 
 // An object that is prevalidated is still validated by CEL rules, including transition rules.
-func TestRulesOfValidBytes(t *testing.T) {
+func TestCELRulesOfPrevalidatedObjects(t *testing.T) {
 	s := running(t)
 	s.install(t, strings.Replace(widgets, "              color: {type: string}\n",
 		"              color: {type: string, x-kubernetes-validations: [{rule: \"self == oldSelf\", message: \"colours stay\"}]}\n", 1))
@@ -252,7 +252,7 @@ func TestRulesOfValidBytes(t *testing.T) {
 }
 
 // A prevalidated body gets defaults, and a creationTimestamp of null counts as missing.
-func TestBodyWithoutDefaults(t *testing.T) {
+func TestDefaultsOfPrevalidatedBodies(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	made := s.must(t, "POST", widgetPath, "application/json",
@@ -320,7 +320,7 @@ func TestNoConversionWithoutTheWebhook(t *testing.T) {
 }
 
 // A number is validated as it was sent, not as it is stored.
-func TestNumbersAsSent(t *testing.T) {
+func TestNumbersAreValidatedAsSent(t *testing.T) {
 	s := running(t)
 	s.install(t, definitionWith(`{"type":"object","properties":{"spec":{"type":"object","properties":{
 		"whole":{"type":"integer"},"least":{"type":"number","minimum":0.5},"tens":{"type":"number","multipleOf":10}}}}}`))

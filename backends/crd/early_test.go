@@ -29,7 +29,7 @@ func (f *heldFeed) Run(ctx context.Context, sink resource.FeedSink) error {
 // While the cache is being filled objects of the definitions stored at the start are read from
 // and written to the storage. Only requests that need all objects get 429. Definitions that are
 // created meanwhile are served once the cache is ready.
-func TestServesBeforeTheCacheIsThere(t *testing.T) {
+func TestServesWhileTheCacheIsFilled(t *testing.T) {
 	kept := memstore.New()
 	before := over(t, kept)
 	before.install(t, widgets)

@@ -17,7 +17,7 @@ const (
 // A definition that waits for an object with a finalizer during its deletion loses its own
 // by a patch and is created again. The retried deletion of the old one must not delete
 // objects of the new one.
-func TestRecreatedByForce(t *testing.T) {
+func TestOldDeletionSparesARecreatedDefinition(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", heldWidget)
@@ -41,7 +41,7 @@ func TestRecreatedByForce(t *testing.T) {
 
 // A definition is served once its names are accepted. Its objects are deleted with it even
 // if it was never established: the next definition of the name would show them again.
-func TestDeleteNeverEstablished(t *testing.T) {
+func TestObjectsOfANeverEstablishedDefinitionAreDeleted(t *testing.T) {
 	s := running(t)
 	s.install(t, strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
   conversion:
@@ -60,7 +60,7 @@ func TestDeleteNeverEstablished(t *testing.T) {
 }
 
 // Deleting a definition of CustomResourceDefinition itself does not delete all definitions.
-func TestDeleteOverlapping(t *testing.T) {
+func TestBuiltInObjectsAreNotDeletedWithADefinition(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	const name = "customresourcedefinitions.apiextensions.k8s.io"

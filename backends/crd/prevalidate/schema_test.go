@@ -180,7 +180,7 @@ func TestCheckWhole(t *testing.T) {
 }
 
 // A preserved field that decoders might take for apiVersion or kind is Unknown.
-func TestIdentityIsCaseSensitive(t *testing.T) {
+func TestFieldsLikeKindInOtherCaseAreUnknown(t *testing.T) {
 	yes := true
 	a := Compile(&apiextensions.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes})
 	for text, want := range map[string]Verdict{

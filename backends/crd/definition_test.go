@@ -60,7 +60,7 @@ func TestDeleteDefinition(t *testing.T) {
 }
 
 // A definition with a taken name gets the name once it is free.
-func TestNameFreed(t *testing.T) {
+func TestAFreedNameIsAccepted(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	other := strings.NewReplacer("widgets", "gadgets", "Widget", "Gadget").Replace(widgets)
@@ -102,7 +102,7 @@ func TestEntriesAreReused(t *testing.T) {
 
 // Definitions and objects are read again after a restart, and objects that another server
 // wrote are normalized.
-func TestRestart(t *testing.T) {
+func TestObjectsAreServedAfterARestart(t *testing.T) {
 	kept := memstore.New()
 	s := over(t, kept)
 	s.install(t, widgets)
