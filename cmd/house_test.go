@@ -88,7 +88,7 @@ var floors = []struct {
 	{"apiservice", 2, 0},
 	{"apiservice/availability", 2, 0},
 	{"discovery", 2, 0},
-	{"discovery/openapi", 2, 0},
+	{"discovery/openapi", 2, 1},
 	{"discovery/rest", 2, 1},
 	{"discovery/sources", 2, 2},
 	{"backends/process", 2, 0},

@@ -14,18 +14,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// document is one discovery document. Each encoding, and its ETag, is made when
-// it is first asked for.
+// document is one discovery document. Each encoding and its ETag are made at the first request.
 type document struct {
 	json, yaml, protobuf func() ([]byte, error)
 	tag, protobufTag     func() string
-	// unknown: the server never answered; there is nothing to show but a 503.
-	unknown bool
-	// absent: no server has it, which the 503 says.
-	absent bool
+	// unknown: the server never answered, so requests get a 503. absent: the 503 says that no
+	// server has it.
+	unknown, absent bool
 }
 
-// newDocument is the document of one object.
+// newDocument returns the document of one object.
 func newDocument(obj runtime.Object) *document {
 	return lazyDocument(func() runtime.Object { return obj }, func() ([]byte, error) {
 		data, err := json.Marshal(obj)
@@ -36,8 +34,8 @@ func newDocument(obj runtime.Object) *document {
 	})
 }
 
-// joined is the document of a list whose items are encoded already. empty is
-// the list without items, which ends with them.
+// joined returns the document of a list whose items are already encoded. empty is the list without
+// items, which are its last member.
 func joined(empty runtime.Object, whole func() runtime.Object, parts []*part, item func(*part) []byte) *document {
 	return lazyDocument(whole, func() ([]byte, error) {
 		frame, err := json.Marshal(empty)
@@ -60,8 +58,8 @@ func joined(empty runtime.Object, whole func() runtime.Object, parts []*part, it
 	})
 }
 
-// lazyDocument is the document of an object and its JSON, which encode makes
-// without the newline that documents end with.
+// lazyDocument returns the document of an object; encode returns its JSON without the newline at the
+// end.
 func lazyDocument(object func() runtime.Object, encode func() ([]byte, error)) *document {
 	d := &document{}
 	d.json = sync.OnceValues(func() ([]byte, error) {
@@ -87,10 +85,10 @@ func lazyDocument(object func() runtime.Object, encode func() ([]byte, error)) *
 	return d
 }
 
-// etag is the ETag of the JSON form: the quoted upper-hex SHA-512 of it.
+// etag returns the ETag of the JSON form: its SHA-512 in upper-case hex, quoted.
 func (d *document) etag() string { return d.tag() }
 
-// encoded returns a form and its ETag; "" is none.
+// encoded returns the document in a media type, and its ETag if it has one.
 func (d *document) encoded(media string) (data []byte, etag string, err error) {
 	switch media {
 	case mediaYAML:
@@ -104,7 +102,7 @@ func (d *document) encoded(media string) (data []byte, etag string, err error) {
 	return data, d.tag(), err
 }
 
-// digest makes an ETag; "" of what cannot be encoded.
+// digest returns the ETag of data; "" after an error.
 func digest(data []byte, err error) string {
 	if err != nil {
 		return ""
@@ -114,7 +112,7 @@ func digest(data []byte, err error) string {
 
 func encodeProtobuf(obj runtime.Object) ([]byte, error) {
 	var buf bytes.Buffer
-	// The serializer needs no scheme to encode: the objects name their kinds.
+	// The objects name their kinds, so the serializer needs no scheme.
 	if err := protobuf.NewSerializer(nil, nil).Encode(obj, &buf); err != nil {
 		return nil, fmt.Errorf("encode discovery document: %w", err)
 	}
@@ -136,7 +134,7 @@ func groupVersionDocument(gv *GroupVersion) *document {
 	return d
 }
 
-// listedGroup is a group's item of /apis.
+// listedGroup returns the item of a group in /apis.
 func listedGroup(versions []GroupVersion) metav1.APIGroup {
 	g := metav1.APIGroup{Name: versions[0].Group}
 	for i := range versions {
@@ -154,7 +152,7 @@ func groupList(parts []*part) *metav1.APIGroupList {
 	return list
 }
 
-// aggregatedGroup is a group's item of the aggregated /apis.
+// aggregatedGroup returns the item of a group in the aggregated /apis.
 func aggregatedGroup(versions []GroupVersion) apidiscovery.APIGroupDiscovery {
 	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: versions[0].Group}}
 	for i := range versions {

@@ -13,7 +13,7 @@ import (
 	"portico/resource/rest"
 )
 
-// GroupVersion is what a server says of one group/version. Immutable.
+// GroupVersion describes one group/version of a server. Immutable.
 type GroupVersion struct {
 	Group, Version string
 	// GroupPriority and VersionPriority order /apis; higher comes first.
@@ -22,15 +22,12 @@ type GroupVersion struct {
 	Legacy []metav1.APIResource
 	// Aggregated is the v2 form, sorted by name.
 	Aggregated []apidiscovery.APIResourceDiscovery
-	// Stale says that the server has been out of reach for longer than the
-	// grace period; what it last said still stands here.
+	// Stale: the server has been unavailable for longer than the grace period; the last
+	// description remains.
 	Stale bool
-	// Unknown says that the server never answered: nothing is known.
-	Unknown bool
-	// Absent says, of what is Unknown, that there is nothing to know: no server has it.
-	Absent bool
-	// Unlisted says that the server has it and does not list it: it was asked for it
-	// because somebody registered it.
+	// Unknown: the server never answered. Absent, together with Unknown: no server has it.
+	Unknown, Absent bool
+	// Unlisted: the server has it and does not list it; an APIService registers it.
 	Unlisted bool
 }
 
@@ -49,12 +46,10 @@ func (g *GroupVersion) freshness() apidiscovery.DiscoveryFreshness {
 	return apidiscovery.DiscoveryFreshnessCurrent
 }
 
-// fullVerbs is what a kind supports unless it says otherwise, in the order of
-// upstream's documents.
+// fullVerbs are the default verbs of a kind, in the order of kube-apiserver's documents.
 var fullVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// FromKinds describes the kinds that a server serves, with the priorities of
-// built-in groups.
+// FromKinds returns the description of kinds, with the priorities of built-in groups.
 func FromKinds(kinds []*rest.Kind) []GroupVersion {
 	var out []GroupVersion
 	index := map[[2]string]int{}
@@ -109,9 +104,9 @@ func legacyResources(k *rest.Kind, version string) []metav1.APIResource {
 	return out
 }
 
-// StorageVersionHash tells clients when a resource changed its storage
-// version: base64 of the first 8 bytes of SHA-256 over group/version/kind
-// (k8s.io/apiserver/pkg/endpoints/discovery/storageversionhash.go).
+// StorageVersionHash returns a value by which clients detect that the storage version of a resource
+// changed: base64 of the first 8 bytes of SHA-256 over group/version/kind, as in
+// k8s.io/apiserver/pkg/endpoints/discovery/storageversionhash.go.
 func StorageVersionHash(info *resource.Info) string {
 	sum := sha256.Sum256([]byte(info.Group + "/" + info.Storage() + "/" + info.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
@@ -121,8 +116,8 @@ func sortLegacy(list []metav1.APIResource) {
 	slices.SortFunc(list, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Aggregate derives the v2 form from the legacy one. A subresource whose parent
-// is not listed gets a stub parent (docs/wire.md 2.3).
+// Aggregate derives the aggregated form from the legacy one. A subresource whose parent is not listed
+// gets a stub parent (docs/wire.md 2.3).
 func Aggregate(group, version string, legacy []metav1.APIResource) []apidiscovery.APIResourceDiscovery {
 	out := []apidiscovery.APIResourceDiscovery{}
 	index := map[string]int{}
@@ -165,13 +160,13 @@ func Aggregate(group, version string, legacy []metav1.APIResource) []apidiscover
 
 func responseKind(group, version string, r *metav1.APIResource) *metav1.GroupVersionKind {
 	kind := &metav1.GroupVersionKind{Group: group, Version: version, Kind: r.Kind}
-	if r.Version != "" { // the kind lives elsewhere, possibly in the core group
+	if r.Version != "" { // a kind of another group, possibly of the core group
 		kind.Group, kind.Version = r.Group, r.Version
 	}
 	return kind
 }
 
-// Flatten derives the legacy form from the v2 one; storageVersionHash is lost.
+// Flatten derives the legacy form from the aggregated one, without storageVersionHash.
 func Flatten(group, version string, aggregated []apidiscovery.APIResourceDiscovery) []metav1.APIResource {
 	out := []metav1.APIResource{}
 	elsewhere := func(entry *metav1.APIResource, kind *metav1.GroupVersionKind) {

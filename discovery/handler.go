@@ -22,13 +22,12 @@ const (
 	mediaJSON     = "application/json"
 	mediaYAML     = "application/yaml"
 	mediaProtobuf = "application/vnd.kubernetes.protobuf"
-	// aggregatedParams mark the v2 form. client-go tells the forms apart by the
-	// Content-Type alone.
+	// aggregatedParams mark the aggregated form, which client-go detects by the Content-Type.
 	aggregatedParams = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 )
 
-// CauseNotServed is the cause in the Status for a group/version that is registered and
-// that no server has: there is nothing in it.
+// CauseNotServed is the cause in the Status for a group/version that is registered and that no server
+// has: it has no objects.
 const CauseNotServed metav1.CauseType = "NotServed"
 
 // NotServed returns that cause.
@@ -36,15 +35,14 @@ func NotServed() metav1.StatusCause {
 	return metav1.StatusCause{Type: CauseNotServed, Message: "no server has it"}
 }
 
-// NewHandler serves /api, /apis, /apis/G and /apis/G/V (and /api/v1) from the
-// current snapshot; before there is one it answers 503. What it does not know
-// is a 404. /apis?watch=true goes on to tell of changes (stream.go).
+// NewHandler serves /api, /apis, /apis/G, /apis/G/V and /api/V from the current snapshot; without one
+// it answers 503. Unknown paths are 404. /apis?watch=true is a stream (stream.go).
 func NewHandler(current *Current) http.Handler {
 	return NewExplaining(current, func(string, string) string { return "" })
 }
 
-// NewExplaining is NewHandler of a server that may know why nothing is known of a
-// group/version: why returns that as the end of a sentence, "" if it does not.
+// NewExplaining is NewHandler with a function that returns why a group/version is not known, as the
+// end of a sentence; "" if it does not know.
 func NewExplaining(current *Current, why func(group, version string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -69,7 +67,7 @@ func NewExplaining(current *Current, why func(group, version string) string) htt
 			response.WriteStatus(w, r, err)
 			return
 		}
-		if act := resource.ActionFrom(r.Context()); act != nil && act.Follow && aggregated != nil {
+		if act := resource.ActionFrom(r.Context()); act != nil && act.Follow && aggregated == s.groupsV2 {
 			if clause, ok := negotiate(r.Header.Values("Accept"), true); ok && clause.aggregated && clause.media == mediaJSON {
 				serveStream(w, r, current)
 				return
@@ -79,7 +77,7 @@ func NewExplaining(current *Current, why func(group, version string) string) htt
 	})
 }
 
-// unknown says that nothing is known of what is at the path of a group/version.
+// unknown returns the message of the 503 for a group/version that is not known.
 func unknown(path string, why func(group, version string) string) string {
 	if reason := why(groupVersionAt(path)); reason != "" {
 		return "what the server behind " + path + " serves is not known: " + reason
@@ -87,7 +85,7 @@ func unknown(path string, why func(group, version string) string) string {
 	return "the server behind " + path + " has not answered yet; what it serves is not known"
 }
 
-// groupVersionAt returns what a path is the document of.
+// groupVersionAt returns the group/version of the path of a document.
 func groupVersionAt(path string) (group, version string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if len(parts) == 3 {
@@ -96,14 +94,13 @@ func groupVersionAt(path string) (group, version string) {
 	return group, parts[len(parts)-1]
 }
 
-// Serves reports whether the snapshot has a document at that path.
+// Serves reports whether the snapshot has a document at a path.
 func (s *Snapshot) Serves(path string) bool {
 	d, _ := s.find(path)
 	return d != nil
 }
 
-// find returns the documents at a path; aggregated is nil where there is no
-// such form.
+// find returns the documents at a path; aggregated is nil where that form does not exist.
 func (s *Snapshot) find(path string) (legacy, aggregated *document) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -144,7 +141,7 @@ func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document)
 	}
 	if etag != "" {
 		h.Set("ETag", etag)
-		if matchesETag(r.Header.Get("If-None-Match"), etag) {
+		if MatchesETag(r, etag) {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
@@ -155,34 +152,37 @@ func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document)
 	response.WriteBody(w, r, http.StatusOK, contentType, body)
 }
 
-// indented is a document for people.
+// indented returns indented JSON.
 func indented(data []byte) []byte {
 	var buf bytes.Buffer
 	if json.Indent(&buf, data, "", "  ") != nil {
-		return data // which cannot be: it was just encoded
+		return data // impossible: it was just encoded
 	}
 	return buf.Bytes()
 }
 
-func matchesETag(header, etag string) bool {
-	for part := range strings.SplitSeq(header, ",") {
-		part = strings.TrimPrefix(strings.TrimSpace(part), "W/")
-		if part == etag || part == "*" {
-			return true
+// MatchesETag reports whether If-None-Match of a request has an ETag (RFC 9110, 13.1.2), which is
+// quoted.
+func MatchesETag(r *http.Request, etag string) bool {
+	for _, header := range r.Header.Values("If-None-Match") {
+		for tag := range strings.SplitSeq(header, ",") {
+			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// accepted is one clause of an Accept header that can be answered.
+// accepted is a supported clause of an Accept header.
 type accepted struct {
 	media      string
 	aggregated bool
 	q          float64
 }
 
-// negotiate chooses the best clause. A clause that asks for an aggregated form
-// other than v2 (v2beta1) is skipped, not refused (docs/wire.md 2.3).
+// negotiate returns the best clause. Clauses for other versions of the aggregated form (v2beta1) are
+// skipped (docs/wire.md 2.3).
 func negotiate(accept []string, hasAggregated bool) (accepted, bool) {
 	header := strings.Join(accept, ",")
 	if strings.TrimSpace(header) == "" {

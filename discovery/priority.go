@@ -2,18 +2,17 @@ package discovery
 
 import "strings"
 
-// Defaults for groups that nobody gave a priority (docs/wire.md 2.3), and for
-// groups of custom resources.
+// Default priorities (docs/wire.md 2.3), and that of versions of custom resources.
 const (
 	DefaultGroupPriority   = 1000
 	DefaultVersionPriority = 15
 	CustomVersionPriority  = 100
 )
 
-// Priorities returns the order of a built-in group and version in /apis, as
-// kube-apiserver gives them to its APIServices (docs/wire.md 2.2). A stable version that
-// Kubernetes does not have in a group comes after those that it has: custom resources
-// may be in such groups, and do not become what clients prefer.
+// Priorities returns the priorities of a built-in group and version in /apis, as kube-apiserver
+// gives them to its APIServices (docs/wire.md 2.2). A stable version that Kubernetes does not have
+// in a group follows those that it has: a custom resource in such a group does not become the
+// preferred version.
 func Priorities(group, version string) (groupPriority, versionPriority int32) {
 	groupPriority, ok := builtinGroups()[group]
 	if !ok {
@@ -46,9 +45,8 @@ func stable(version string) bool {
 	return !strings.Contains(version, "alpha") && !strings.Contains(version, "beta")
 }
 
-// Builtin reports whether a group belongs to Kubernetes itself, or is that of
-// Backends. The name alone does not tell: custom resources live under k8s.io
-// too (gateway.networking.k8s.io, snapshot.storage.k8s.io).
+// Builtin reports whether a group is one of Kubernetes, or that of Backends. The suffix k8s.io does
+// not decide: custom resources have it too (gateway.networking.k8s.io).
 func Builtin(group string) bool {
 	_, ok := builtinGroups()[group]
 	return ok

@@ -5,25 +5,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Sizes of the structs of both forms, in bytes, on 64-bit machines, and of the header
-// of a string or slice element. Values that are allocated by themselves are rounded up
-// to what the allocator takes.
+// Sizes of the structs of both forms and of a string header, in bytes, on 64-bit machines. Separate
+// allocations are rounded up to the size class of the allocator.
 const (
 	sizeLegacy      = 192 // metav1.APIResource
 	sizeResource    = 160 // apidiscovery.APIResourceDiscovery
 	sizeSubresource = 80  // apidiscovery.APISubresourceDiscovery
 	sizeKind        = 48  // metav1.GroupVersionKind
 	sizeString      = 16
-	sizeVersion     = 256 // GroupVersion and its place in maps
+	sizeVersion     = 256 // GroupVersion and its map entries
 )
 
-// Size is about how much memory the description of a group/version takes that was
-// decoded from a document, in bytes: both forms, with nothing shared between them.
+// Size estimates the memory of a description that was decoded from a document, in bytes: both forms,
+// with nothing shared between them.
 func (g *GroupVersion) Size() int {
 	return sizeVersion + len(g.Group) + len(g.Version) + LegacySize(g.Legacy) + AggregatedSize(g.Aggregated)
 }
 
-// LegacySize is Size of the unaggregated form alone.
+// LegacySize is Size of the legacy form.
 func LegacySize(list []metav1.APIResource) (n int) {
 	for i := range list {
 		r := &list[i]
@@ -33,7 +32,7 @@ func LegacySize(list []metav1.APIResource) (n int) {
 	return n
 }
 
-// AggregatedSize is Size of the v2 form alone.
+// AggregatedSize is Size of the aggregated form.
 func AggregatedSize(list []apidiscovery.APIResourceDiscovery) (n int) {
 	for i := range list {
 		r := &list[i]
@@ -59,7 +58,7 @@ func sizeOf(list []string) (n int) {
 
 func sizeOfKind(k *metav1.GroupVersionKind) int {
 	if k == nil {
-		return sizeKind // it is given one (docs/wire.md 2.3)
+		return sizeKind // an empty one is added (docs/wire.md 2.3)
 	}
 	return sizeKind + len(k.Group) + len(k.Version) + len(k.Kind)
 }

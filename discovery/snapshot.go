@@ -14,10 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// Snapshot is every discovery document of a server at one moment. It is made of
-// the encoded parts of its groups, and takes over from the snapshot before it
-// the parts of groups that did not change; a whole is put together when it is
-// first asked for. It is immutable and safe for concurrent use.
+// Snapshot has all discovery documents of a server at one moment. It consists of one encoded part
+// per group and shares those of unchanged groups with the snapshot before it; the documents of all
+// groups are assembled at their first request. Immutable and safe for concurrent use.
 type Snapshot struct {
 	// GroupVersions in the order of /apis; the core group first.
 	GroupVersions []GroupVersion
@@ -29,27 +28,24 @@ type Snapshot struct {
 	byGroup map[string]*part
 }
 
-// part is what one group contributes. Immutable; as long as what is said of the
-// group stays the same, it is the same part in every snapshot.
+// part has the documents of one group. Immutable; snapshots share it while the group does not change.
 type part struct {
 	versions []GroupVersion
-	// listed and aggregated are the group's items of /apis, encoded.
+	// listed and aggregated are the encoded items of the group in /apis.
 	listed, aggregated []byte
 	// group is /apis/G; documents are /apis/G/V of each version.
 	group     *document
 	documents []*document
 }
 
-// Build makes the snapshot of all group/versions. address is the host:port that
-// /api tells clients to use. The order of gvs does not matter; of two entries
-// for one group/version the first wins.
+// Build returns the snapshot of all group/versions, in any order; of two entries for one
+// group/version the first counts. address is the host:port in /api.
 func Build(gvs []GroupVersion, address string) (*Snapshot, error) {
 	return BuildAfter(nil, gvs, address)
 }
 
-// BuildAfter is Build for a server that showed old (nil: nothing) before. What
-// group/versions were built once and share (the slices of GroupVersion) is not
-// encoded again.
+// BuildAfter is Build with the parts of old, or nil, reused. A group is unchanged if the slices of
+// its GroupVersions are the same or their content is equal.
 func BuildAfter(old *Snapshot, gvs []GroupVersion, address string) (*Snapshot, error) {
 	s := &Snapshot{GroupVersions: order(gvs)}
 	var known map[string]*part
@@ -74,8 +70,7 @@ func BuildAfter(old *Snapshot, gvs []GroupVersion, address string) (*Snapshot, e
 	return s, nil
 }
 
-// partOf returns the part of a group: the old one (nil: there was none) if it
-// says the same.
+// partOf returns the part of a group: the old one (nil: none) if it is equal.
 func partOf(versions []GroupVersion, old *part) (*part, error) {
 	if old != nil && slices.EqualFunc(old.versions, versions, sameBuild) {
 		return old, nil
@@ -87,7 +82,7 @@ func partOf(versions []GroupVersion, old *part) (*part, error) {
 	return p, err
 }
 
-// split returns the core group's part, if there is one, and the others.
+// split returns the part of the core group, if there is one, and the others.
 func (s *Snapshot) split() (core, named []*part) {
 	if len(s.parts) > 0 && s.parts[0].versions[0].Group == "" {
 		return s.parts[:1], s.parts[1:]
@@ -95,7 +90,7 @@ func (s *Snapshot) split() (core, named []*part) {
 	return nil, s.parts
 }
 
-// assemble makes the documents of the whole.
+// assemble makes the documents of all groups.
 func (s *Snapshot) assemble(address string) {
 	core := &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{},
@@ -115,8 +110,7 @@ func (s *Snapshot) assemble(address string) {
 	s.coreV2, s.groupsV2 = v2(first), v2(parts)
 }
 
-// newPart encodes a group. The core group has no document of its own, and is
-// not listed.
+// newPart encodes a group. The core group has no document of its own and is not listed.
 func newPart(versions []GroupVersion) (*part, error) {
 	p := &part{versions: slices.Clone(versions)}
 	aggregated, err := json.Marshal(aggregatedGroup(p.versions))
@@ -139,10 +133,10 @@ func newPart(versions []GroupVersion) (*part, error) {
 	return p, nil
 }
 
-// ETag identifies the snapshot: that of its aggregated /apis.
+// ETag returns the ETag of the aggregated /apis.
 func (s *Snapshot) ETag() string { return s.groupsV2.etag() }
 
-// Equal reports whether two snapshots show the same in every document.
+// Equal reports whether all documents of two snapshots are equal.
 func (s *Snapshot) Equal(o *Snapshot) bool {
 	if len(s.parts) != len(o.parts) || s.core.etag() != o.core.etag() {
 		return false
@@ -155,16 +149,16 @@ func (s *Snapshot) Equal(o *Snapshot) bool {
 	return true
 }
 
-// equal reports whether two parts say the same.
+// equal reports whether two parts have the same content.
 func (p *part) equal(o *part) bool {
 	return bytes.Equal(p.aggregated, o.aggregated) && bytes.Equal(p.listed, o.listed) &&
 		slices.EqualFunc(p.versions, o.versions, func(a, b GroupVersion) bool {
-			// The rest of it is in the encoded forms.
+			// The rest is in the encoded forms.
 			return a.Unknown == b.Unknown && a.Absent == b.Absent && (sameSlice(a.Legacy, b.Legacy) || reflect.DeepEqual(a.Legacy, b.Legacy))
 		})
 }
 
-// version returns the document of one version; nil if the group has none such.
+// version returns the document of one version; nil: there is none.
 func (p *part) version(name string) *document {
 	if p == nil {
 		return nil
@@ -177,7 +171,7 @@ func (p *part) version(name string) *document {
 	return nil
 }
 
-// Paths returns every group and version path, for the index at "/".
+// Paths returns the paths of all groups and versions, for the index at "/".
 func (s *Snapshot) Paths() []string {
 	paths := []string{"/api", "/apis"}
 	for i := range s.GroupVersions {
@@ -192,7 +186,7 @@ func (s *Snapshot) Paths() []string {
 	return slices.Compact(paths)
 }
 
-// order sorts group/versions as /apis lists them and drops later duplicates.
+// order sorts group/versions in the order of /apis and removes later duplicates.
 func order(gvs []GroupVersion) []GroupVersion {
 	highest := make(map[string]int32, len(gvs))
 	seen := make(map[[2]string]bool, len(gvs))
@@ -207,7 +201,7 @@ func order(gvs []GroupVersion) []GroupVersion {
 	}
 	slices.SortStableFunc(sorted, func(a, b *GroupVersion) int {
 		if a.Group != b.Group {
-			// The core group stands first; it is not part of /apis.
+			// The core group is first; it is not part of /apis.
 			return cmp.Or(boolCompare(b.Group == "", a.Group == ""), cmp.Compare(highest[b.Group], highest[a.Group]), cmp.Compare(a.Group, b.Group))
 		}
 		return cmp.Or(cmp.Compare(b.VersionPriority, a.VersionPriority), version.CompareKubeAwareVersionStrings(b.Version, a.Version))
@@ -229,32 +223,31 @@ func boolCompare(a, b bool) int {
 	return -1
 }
 
-// Current is the snapshot that a server shows at the moment. The zero Current
-// has none yet. Safe for concurrent use; one goroutine at a time may Store.
+// Current holds the snapshot that a server serves. The zero value holds none. Safe for concurrent
+// use; one goroutine at a time may Store.
 type Current struct {
 	now atomic.Pointer[shown]
 }
 
-// shown is a snapshot and the way to hear of the one after it.
+// shown is a stored snapshot.
 type shown struct {
 	snapshot *Snapshot
-	openAPI  string // see StoreWith
-	replaced chan struct{}
+	openAPI  string        // see StoreWith
+	replaced chan struct{} // closed when the next one is stored
 }
 
-// Fixed returns a Current that always shows s.
+// Fixed returns a Current that holds s.
 func Fixed(s *Snapshot) *Current {
 	c := &Current{}
 	c.Store(s)
 	return c
 }
 
-// Store replaces the snapshot and wakes everybody who follows.
+// Store replaces the snapshot and sends the changes to open streams.
 func (c *Current) Store(s *Snapshot) { c.StoreWith(s, "") }
 
-// StoreWith is Store of a server that also tells those who follow when its
-// OpenAPI documents change: openAPI is any text that differs whenever they do.
-// What is stored may differ from before in that alone.
+// StoreWith is Store for a server whose streams report changes of its OpenAPI documents as well:
+// openAPI is any text that differs whenever they do. The snapshot may be the same as before.
 func (c *Current) StoreWith(s *Snapshot, openAPI string) {
 	old := c.now.Swap(&shown{s, openAPI, make(chan struct{})})
 	if old != nil {

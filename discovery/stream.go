@@ -10,58 +10,48 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The stream of discovery is Portico's own addition to the protocol. A client
-// asks for GET /apis?watch=true (or /api, for the core group) in the aggregated
-// form as JSON, and where the answer's Content-Type ends in stream=watch, the
-// body is JSON objects, a line each ([StreamEvent]): first all groups as ADDED in
-// the order of /apis, then, as they change, whole groups as ADDED, MODIFIED or
-// DELETED. A BOOKMARK ends the first state and each set of changes: what was sent
-// until then is one snapshot, and the ETag under which the same path answers
-// without watch is the BOOKMARK's metadata.resourceVersion. A BOOKMARK comes every
-// 10 s at least, also without a change, and its openAPI, of servers that tell it,
-// differs whenever the index at /openapi/v3 does; a client that hears nothing for three
-// times that long should take the connection for dead. Where a group stands among
-// the others is not told when it changes. Streams do not resume: a new one begins
-// with the whole state. Servers that do not know the parameter, or a client that
-// asks for another form, give and get the plain document.
+// The discovery stream is Portico's own addition to the protocol (docs/wire.md 2.6). The response to
+// GET /apis?watch=true for the aggregated form as JSON has a Content-Type that ends in
+// stream=watch, and one JSON object per line ([StreamEvent]): first all groups as ADDED in the order
+// of /apis, then changed groups as ADDED, MODIFIED or DELETED. A BOOKMARK ends the first state and
+// each set of changes: the events before it are one snapshot, and its metadata.resourceVersion is
+// the ETag of /apis. A BOOKMARK is sent every 10 s at least; its openAPI differs whenever the index
+// at /openapi/v3 does. After 30 s of silence the connection is broken. A change of the order of
+// groups is not sent. Streams do not resume: each begins with the whole state. Servers that do not
+// know the parameter answer with the document, and so do these servers in other forms.
 
 // StreamParameter is the parameter of the Content-Type that marks a stream.
 const StreamParameter = ";stream=watch"
 
 const (
-	// streamHeartbeat is how often a BOOKMARK is sent at least, so that both
-	// sides notice a connection that is dead.
+	// streamHeartbeat is the longest time between two BOOKMARKs.
 	streamHeartbeat = 10 * time.Second
-	// streamWriteTimeout is how long a reader may take to read what is sent.
+	// streamWriteTimeout bounds each write.
 	streamWriteTimeout = 30 * time.Second
 )
 
 // StreamEvent is one line of the stream.
 type StreamEvent struct {
 	Type watch.EventType `json:"type"`
-	// Object is a group. In a DELETED only its name is set, and in a BOOKMARK
-	// only its resourceVersion.
+	// Object is a group; of DELETED only the name, of BOOKMARK only the resourceVersion.
 	Object apidiscovery.APIGroupDiscovery `json:"object"`
-	// Resources is the unaggregated form of each version, which says more of
-	// some things (storageVersionHash). It is not sent of group/versions whose
-	// server never answered.
+	// Resources is the legacy form of each version, which has storageVersionHash. Versions whose
+	// server never answered are not in it.
 	Resources map[string][]metav1.APIResource `json:"resources,omitempty"`
-	// OpenAPI, set in a BOOKMARK only, stands for the state of the server's
-	// OpenAPI documents: another text says that they changed. "" says nothing.
+	// OpenAPI, of BOOKMARK only, differs whenever the OpenAPI documents of the server change; "" if
+	// the server does not report that.
 	OpenAPI string `json:"openAPI,omitempty"`
 }
 
-// serveStream sends the snapshots as they come until the client goes away or
-// the server ends. A client that reads slowly gets what it missed as one change:
-// nobody waits for it.
+// serveStream sends snapshots until the client goes away or the server ends. A slow client gets
+// several changes as one.
 func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 	h := w.Header()
 	h.Set("Content-Type", mediaJSON+aggregatedParams+StreamParameter)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Vary", "Accept")
-	core := r.URL.Path == "/api" || r.URL.Path == "/api/"
 	control := http.NewResponseController(w)
-	// The connection goes on to serve other requests.
+	// The connection serves further requests.
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
 	tick := time.NewTicker(streamHeartbeat)
 	defer tick.Stop()
@@ -69,9 +59,9 @@ func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 	var sent *Snapshot
 	for {
 		now := current.now.Load()
-		events := append(difference(sent, now.snapshot, core), bookmark(now.snapshot.streamTag(core), now.openAPI))
+		events := append(difference(sent, now.snapshot), bookmark(now.snapshot.ETag(), now.openAPI))
 		for i := range events {
-			// Writers without deadlines block for as long as their clients do.
+			// Fails for writers without deadlines.
 			_ = control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 			if encoder.Encode(&events[i]) != nil {
 				return
@@ -90,32 +80,19 @@ func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 	}
 }
 
-func (s *Snapshot) streamTag(core bool) string {
-	if core {
-		return s.coreV2.etag()
-	}
-	return s.groupsV2.etag()
-}
-
-// difference is what leads from one snapshot (nil: nothing) to the next, of the
-// core group or of all others: what is there in the order of /apis, then what is
-// gone. A group that did not change is the same part in both.
-func difference(from, to *Snapshot, core bool) (out []StreamEvent) {
+// difference returns the events that lead from one snapshot (nil: nothing) to the next, without the
+// core group: changed groups in the order of /apis, then deleted ones. An unchanged group is the
+// same part in both.
+func difference(from, to *Snapshot) (out []StreamEvent) {
 	if from == to {
 		return nil
-	}
-	partsOf := func(s *Snapshot) []*part {
-		first, named := s.split()
-		if core {
-			return first
-		}
-		return named
 	}
 	var before map[string]*part
 	if from != nil {
 		before = from.byGroup
 	}
-	for _, p := range partsOf(to) {
+	_, named := to.split()
+	for _, p := range named {
 		switch old := before[p.versions[0].Group]; {
 		case old == nil:
 			out = append(out, p.event(watch.Added))
@@ -126,7 +103,8 @@ func difference(from, to *Snapshot, core bool) (out []StreamEvent) {
 	if from == nil {
 		return out
 	}
-	for _, p := range partsOf(from) {
+	_, named = from.split()
+	for _, p := range named {
 		if name := p.versions[0].Group; to.byGroup[name] == nil {
 			out = append(out, StreamEvent{Type: watch.Deleted, Object: apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}})
 		}
@@ -134,8 +112,7 @@ func difference(from, to *Snapshot, core bool) (out []StreamEvent) {
 	return out
 }
 
-// sameBuild reports whether two entries are the same, built once. Priorities
-// show in the order only.
+// sameBuild reports whether two entries share their slices. Priorities only affect the order.
 func sameBuild(a, b GroupVersion) bool {
 	return a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && a.Absent == b.Absent && sameSlice(a.Aggregated, b.Aggregated) && sameSlice(a.Legacy, b.Legacy)
 }

@@ -107,25 +107,10 @@ func TestStream(t *testing.T) {
 	shows(t, current, core, customGroup("a.example.com", "others", "things"), c)
 	expect("a group goes; one that was described anew, alike, did not change", "DELETED b.example.com")
 	shows(t, current, customGroup("", "configmaps", "secrets"), customGroup("a.example.com", "others", "things"), c)
-	expect("the core group is not told of here")
+	expect("the core group is not in the stream")
 }
 
-func TestStreamOfTheCoreGroup(t *testing.T) {
-	current := &Current{}
-	shows(t, current, customGroup("", "configmaps"), customGroup("a.example.com", "things"))
-	next, _ := follow(t, current, "/api?watch=1")
-	got, etag := untilBookmark(next)
-	if !slices.Equal(got, []string{"ADDED  v1:configmaps"}) || etag != ask(current.Load(), "/api", "Accept", acceptV2).Header().Get("ETag") {
-		t.Errorf("got %q, %s", got, etag)
-	}
-	shows(t, current, customGroup("a.example.com", "others"))
-	if got, _ := untilBookmark(next); !slices.Equal(got, []string{"DELETED "}) {
-		t.Errorf("got %q", got)
-	}
-}
-
-// The objects carry what only the unaggregated form says, and nothing of what is
-// not known.
+// Events have both forms of a version, and nothing of one that is not known.
 func TestStreamCarriesBothForms(t *testing.T) {
 	current := &Current{}
 	a := customGroup("a.example.com", "things")

@@ -14,26 +14,25 @@ import (
 
 // Broken is a document of a server that cannot be used.
 type Broken struct {
-	// Key is "apis/G/V" or "api/v1"; "" is what all of a server's documents
-	// depend on: its index, or the document that all are made of.
+	// Key is "apis/G/V" or "api/v1"; "" is the index of a server, or the document from which all
+	// others are converted.
 	Key string
-	// Message says why, in a line that stays the same while the document does.
+	// Message is the reason in one line. It is the same while the document is.
 	Message string
 }
 
 // maxMessage bounds a Message, in bytes.
 const maxMessage = 300
 
-// BrokenError says that a server answered, but not with a document that can be
-// used. Being out of reach is another matter.
+// BrokenError says that a server answered with an invalid document. An unavailable server is another
+// error.
 type BrokenError struct{ Err error }
 
 func (e *BrokenError) Error() string { return e.Err.Error() }
 func (e *BrokenError) Unwrap() error { return e.Err }
 
-// BadStatus is the error for an answer with such a code in place of a document.
-// A server that is only busy, or starting, has no broken one, nor has one that
-// knows the document under another hash by now.
+// BadStatus returns the error for an answer without a document. It is no BrokenError if the server is
+// busy or starting, or has the document under another hash.
 func BadStatus(of string, code int) error {
 	err := fmt.Errorf("bad status of %s: %d", of, code)
 	switch code {
@@ -43,7 +42,7 @@ func BadStatus(of string, code int) error {
 	return &BrokenError{err}
 }
 
-// Message is why a document is broken, fit for a Broken.
+// Message returns the text of an error for Broken.Message.
 func Message(err error) string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
 	if len(text) > maxMessage {
@@ -52,7 +51,7 @@ func Message(err error) string {
 	return text
 }
 
-// isBroken returns the reason if err is a document's.
+// isBroken returns the reason if err is a BrokenError.
 func isBroken(err error) (message string, ok bool) {
 	var broken *BrokenError
 	if !errors.As(err, &broken) {
@@ -61,9 +60,8 @@ func isBroken(err error) (message string, ok bool) {
 	return Message(broken), true
 }
 
-// Check says what keeps a server's answer from being an OpenAPI v3 document; nil
-// if nothing does. It looks at the whole, not into each schema: what is wrong
-// there spoils one kind.
+// Check returns an error if data is not an OpenAPI v3 document. Schemas are not checked: an invalid
+// one affects one kind.
 func Check(data []byte) error {
 	var doc struct {
 		OpenAPI    string              `json:"openapi"`
@@ -81,8 +79,8 @@ func Check(data []byte) error {
 	return nil
 }
 
-// Broken returns which of a server's documents, key to the link that the index
-// has, are known to be broken. What nobody asked for yet is not known.
+// Broken returns the documents of a server that are known to be broken. links are the URLs in its
+// index, by key. A document that was not requested yet is not known.
 func (m *Remote) Broken(owner string, links map[string]string) (out []Broken) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,7 +96,7 @@ func (m *Remote) Broken(owner string, links map[string]string) (out []Broken) {
 	return out
 }
 
-// ContentHash is the hash of a document, as it is in URLs and ETags.
+// ContentHash returns the hash of a document for URLs and ETags.
 func ContentHash(data []byte) string {
 	sum := sha512.Sum512(data)
 	return strings.ToUpper(hex.EncodeToString(sum[:]))

@@ -25,9 +25,9 @@ type builder struct {
 	version string
 	paths   map[string]pathItem
 	schemas *schemas
-	// raw are the schemas of kinds that are no Go types, encoded.
+	// raw are the encoded schemas of kinds that are not Go types.
 	raw map[string]json.RawMessage
-	// failures are the kinds that are described without their schemas.
+	// failures are the errors of kinds without schema.
 	failures []error
 }
 
@@ -38,8 +38,8 @@ func newBuilder(version string) *builder {
 	}
 }
 
-// encode returns the document's JSON. The components are put together by hand,
-// because encoding/json would read all raw schemas once more.
+// encode returns the JSON of the document. The components are concatenated, because encoding/json
+// would scan all raw schemas again.
 func (b *builder) encode() ([]byte, error) {
 	head, err := json.Marshal(preamble{OpenAPI: "3.0.0", Info: info{Title: "Kubernetes", Version: "unversioned"}, Paths: b.paths})
 	if err != nil {
@@ -48,7 +48,7 @@ func (b *builder) encode() ([]byte, error) {
 	all := maps.Clone(b.raw)
 	for name, s := range b.schemas.byName {
 		if all[name] != nil {
-			continue // two kinds of one name: the first
+			continue // the first of two kinds with one name counts
 		}
 		if all[name], err = json.Marshal(s); err != nil {
 			return nil, err
@@ -78,8 +78,7 @@ func (b *builder) encode() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// model puts the schema of a kind into the document and returns its name; ""
-// if nothing is known of it.
+// model adds the schema of a kind and returns its name; "" if there is none.
 func (b *builder) model(k *rest.Kind) string {
 	if k.Schema != nil {
 		return b.custom(k)
@@ -92,7 +91,7 @@ func (b *builder) model(k *rest.Kind) string {
 	return b.typed(reflect.TypeOf(example).Elem(), id)
 }
 
-// foreign is model for a subresource whose bodies are another kind.
+// foreign is model for a subresource with another kind.
 func (b *builder) foreign(k *rest.Kind, sub *rest.Subresource) string {
 	codec := k.Codec
 	if sub.Projection != nil {
@@ -104,23 +103,23 @@ func (b *builder) foreign(k *rest.Kind, sub *rest.Subresource) string {
 	return ""
 }
 
-// typed adds a Go type as the schema of a kind.
+// typed adds the schema of a Go type for a kind.
 func (b *builder) typed(t reflect.Type, id schema.GroupVersionKind) string {
 	name := b.schemas.add(t)
 	s := b.schemas.byName[name]
-	mark := gvk{Group: id.Group, Kind: id.Kind, Version: id.Version}
-	if !slices.Contains(s.GVKs, mark) {
-		s.GVKs = append(s.GVKs, mark)
+	entry := gvk{Group: id.Group, Kind: id.Kind, Version: id.Version}
+	if !slices.Contains(s.GVKs, entry) {
+		s.GVKs = append(s.GVKs, entry)
 	}
 	return name
 }
 
-// meta adds one of the kinds that every group speaks (Status, DeleteOptions).
+// meta adds a kind that all groups use (Status, DeleteOptions).
 func (b *builder) meta(t reflect.Type) string {
 	return b.typed(t, schema.GroupVersionKind{Version: "v1", Kind: t.Name()})
 }
 
-// list makes the schema of the kind's list.
+// list adds the schema of the list of a kind.
 func (b *builder) list(k *rest.Kind, model string) string {
 	if model == "" {
 		return ""
@@ -151,10 +150,10 @@ func (b *builder) list(k *rest.Kind, model string) string {
 	return name
 }
 
-// The part of OpenAPI 3.0 (spec.openapis.org/oas/v3.0.0) that the documents
-// use, in the field order they are written in.
+// The part of OpenAPI 3.0 (spec.openapis.org/oas/v3.0.0) that the documents use, in the order of
+// encoding.
 
-// preamble is a document without its components.
+// preamble is a document without components.
 type preamble struct {
 	OpenAPI string              `json:"openapi"`
 	Info    info                `json:"info"`
@@ -166,8 +165,7 @@ type info struct {
 	Version string `json:"version"`
 }
 
-// pathItem maps a lower-case method to its operation, and "parameters" to the
-// parameters that all of them share.
+// pathItem maps lower-case methods to operations, and "parameters" to their common parameters.
 type pathItem map[string]any
 
 type operation struct {
@@ -235,7 +233,7 @@ type schemaType struct {
 	SelectableFields     []selectableField      `json:"x-kubernetes-selectable-fields,omitempty"`
 }
 
-// refPrefix leads from a document to one of its schemas.
+// refPrefix precedes the name of a schema in references.
 const refPrefix = "#/components/schemas/"
 
 func ref(name string) *schemaType { return &schemaType{Ref: refPrefix + name} }

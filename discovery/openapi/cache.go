@@ -13,15 +13,14 @@ import (
 // defaultBudget of the cache, in bytes.
 const defaultBudget = 64 << 20
 
-// errStopped is what is known of a document whose building has not ended.
+// errStopped is the error of a document whose build panicked.
 var errStopped = errors.New("building the OpenAPI document stopped midway")
 
-// cache keeps documents that are built, within a number of bytes, and has each
-// built once for all who ask for it at the same time. It is the named cache
-// "openapi".
+// cache caches built documents within a number of bytes, and builds each once for concurrent
+// requests. It is the named cache "openapi".
 type cache struct {
-	// slots bound how many documents are made at a time: each takes many times its
-	// size meanwhile, and a processor. Nobody who holds one waits for anything.
+	// slots bound how many documents are built at a time: each takes many times its size, and a
+	// processor. The holder of a slot waits for nothing.
 	slots chan struct{}
 
 	built  *bytelru.Cache[form, []byte]
@@ -37,8 +36,7 @@ type form struct {
 	protobuf bool
 }
 
-// building is a document that is being built. Its results are set before done
-// is closed.
+// building is a build in progress. Its results are set before done is closed.
 type building struct {
 	done chan struct{}
 	data []byte
@@ -53,9 +51,9 @@ func newCache(budget int) *cache {
 	}
 }
 
-// get returns a document, built if it is not kept. build also says whether its
-// result may be kept and shown as the document for good. An error is that of
-// build, or that of ctx while waiting for another's build; errors are not kept.
+// get returns a document from the cache, or builds it; build also returns whether its result may be
+// cached here and by clients. The error is that of build, or of ctx while another request builds;
+// errors are not cached.
 func (c *cache) get(ctx context.Context, f form, build func() (data []byte, keep bool, err error)) (data []byte, keep bool, err error) {
 	c.mu.Lock()
 	if data, ok := c.built.Get(f); ok {
@@ -79,8 +77,7 @@ func (c *cache) get(ctx context.Context, f form, build func() (data []byte, keep
 	}
 }
 
-// build runs build. Should that panic, those who wait get the error that b was
-// made with.
+// build runs build. If that panics, waiting requests get errStopped.
 func (c *cache) build(f form, b *building, build func() ([]byte, bool, error)) {
 	defer func() {
 		c.mu.Lock()
@@ -94,17 +91,17 @@ func (c *cache) build(f form, b *building, build func() ([]byte, bool, error)) {
 	b.data, b.keep, b.err = build()
 }
 
-// making runs the part of building that takes a slot.
+// making runs do in a slot.
 func (c *cache) making(do func()) {
 	c.slots <- struct{}{}
 	defer func() { <-c.slots }()
 	do()
 }
 
-// peek returns a document if it is kept.
+// peek returns a document if it is cached.
 func (c *cache) peek(f form) ([]byte, bool) { return c.built.Get(f) }
 
-// drop forgets a document that is described no more.
+// drop removes a document that is no longer served.
 func (c *cache) drop(doc *document) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

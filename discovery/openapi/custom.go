@@ -22,9 +22,8 @@ const (
 	extensionEmbedded         = "x-kubernetes-embedded-resource"
 )
 
-// custom adds the schema of a kind that is no Go type and returns its model
-// name. A schema that cannot be had leaves an object of which nothing is said,
-// which is also how a kind without any schema is described.
+// custom adds the schema of a kind that is not a Go type and returns its model name. A kind without
+// schema, or whose schema fails, is an object without properties.
 func (b *builder) custom(k *rest.Kind) string {
 	id := k.GVK(b.version)
 	name := customName(id)
@@ -52,14 +51,13 @@ func (b *builder) custom(k *rest.Kind) string {
 	return name
 }
 
-// complete returns a kind's schema with what every object has. s is shared and
-// not changed.
+// complete returns a schema with the fields of every object. s is shared and not modified.
 func (b *builder) complete(s *spec.Schema) spec.Schema {
 	meta := b.schemas.add(reflect.TypeFor[metav1.ObjectMeta]())
 	doc := metav1.PartialObjectMetadata{}.SwaggerDoc()["metadata"]
 	parts := commonParts{
 		typeMeta: metav1.TypeMeta{}.SwaggerDoc(),
-		// A $ref's siblings are ignored: it is wrapped.
+		// Siblings of $ref are ignored, so it is wrapped.
 		metadata: *new(spec.Schema).WithAllOf(*spec.RefSchema(refPrefix + meta)).WithDescription(doc),
 	}
 	root, _ := parts.embedded(*s)
@@ -68,13 +66,13 @@ func (b *builder) complete(s *spec.Schema) spec.Schema {
 	return root
 }
 
-// commonParts are the properties that every object has.
+// commonParts are the properties of every object.
 type commonParts struct {
 	typeMeta map[string]string // descriptions
 	metadata spec.Schema
 }
 
-// set adds the properties to a schema whose Properties may be changed.
+// set adds the properties to a schema whose Properties may be modified.
 func (c *commonParts) set(s *spec.Schema) {
 	for _, name := range []string{"apiVersion", "kind"} {
 		s.SetProperty(name, *spec.StringProperty().WithDescription(c.typeMeta[name]))
@@ -82,8 +80,7 @@ func (c *commonParts) set(s *spec.Schema) {
 	s.SetProperty("metadata", c.metadata)
 }
 
-// embedded completes the objects inside a schema that are whole objects
-// themselves. What it changes it copies first.
+// embedded completes the embedded resources in a schema. It copies what it changes.
 func (c *commonParts) embedded(s spec.Schema) (out spec.Schema, changed bool) {
 	out = s
 	copied := false
@@ -124,8 +121,7 @@ func (c *commonParts) embedded(s spec.Schema) (out spec.Schema, changed bool) {
 	return out, true
 }
 
-// selectable returns the fields that objects can be selected by, as they are
-// published; nil if there are none.
+// selectable returns the published selectable fields of a kind; nil: none.
 func selectable(k *rest.Kind) []selectableField {
 	var out []selectableField
 	for _, label := range k.FieldLabels {
@@ -134,8 +130,8 @@ func selectable(k *rest.Kind) []selectableField {
 	return out
 }
 
-// customName returns the model name of a kind that is no Go type: the group
-// from its end, the version and the kind.
+// customName returns the model name of a kind that is not a Go type: the reversed group, the version
+// and the kind.
 func customName(id schema.GroupVersionKind) string {
 	parts := strings.Split(id.Group, ".")
 	slices.Reverse(parts)

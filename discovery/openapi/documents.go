@@ -20,26 +20,25 @@ import (
 
 // Config of Documents. The zero value is good.
 type Config struct {
-	// Budget bounds the documents that are kept built, in bytes. What was used
-	// least recently goes first, and a document larger than the budget is
-	// built for each request. Default 64 MiB.
+	// Budget bounds the cached documents, in bytes. The least recently used are evicted, and a
+	// larger document is built for each request. Default 64 MiB.
 	Budget int
-	// BrokenChanged, if not nil, is called when a document of another server
-	// (Remote) is found to be broken, or to be so no more. It must not wait.
+	// BrokenChanged is called when a document of another server (Remote) breaks or is valid again. It
+	// must not block. Optional.
 	BrokenChanged func()
-	// Logger is told of schemas that cannot be built. nil: slog.Default().
+	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Documents are the OpenAPI v3 documents of a server's own kinds, one for each
-// group/version, and their index. Safe for concurrent use.
+// Documents are the OpenAPI v3 documents of a server's own kinds, one per group/version, and their
+// index. Safe for concurrent use.
 type Documents struct {
 	log   *slog.Logger
 	cache *cache
 	seed  string // of every hash
 	// brokenChanged is never nil.
 	brokenChanged func()
-	name          string // tells these Documents from those of other processes
+	name          string // unique among processes
 
 	mu      sync.Mutex // one Update at a time
 	current atomic.Pointer[set]
@@ -47,25 +46,23 @@ type Documents struct {
 
 // set is all documents at one moment. Immutable.
 type set struct {
-	byKey map[string]*document
-	index *Index
-	turn  int // counts the sets
+	byKey  map[string]*document
+	index  *Index
+	serial int // of the set
 }
 
-// document is one group/version's document. It lives as long as what it would
-// say stays the same; its bytes are in the cache.
+// document is the document of one group/version. It is replaced when its content would change; its
+// bytes are in the cache.
 type document struct {
 	key, version, hash, url string
-	// kinds are what it is built from, by resource name. They may be replaced
-	// by others that make the same document, so that a server's outdated rows
-	// are not kept alive.
+	// kinds are its inputs, by resource name. Kinds that make the same document replace them, so that
+	// old ones can be freed.
 	kinds atomic.Pointer[[]*rest.Kind]
-	// fetch has the document from another server (remote.go); nil: it is built.
+	// fetch fetches the document from another server (remote.go); nil: it is built.
 	fetch atomic.Pointer[func() ([]byte, error)]
-	// broken is why what was fetched last cannot be used; nil: it can, or
-	// nothing was.
+	// broken is why the last fetched document is invalid; nil: it is not, or was not fetched.
 	broken atomic.Pointer[string]
-	// retired: nobody will ask for it again. Guarded by the cache's lock.
+	// retired: it is no longer served. Guarded by the lock of the cache.
 	retired bool
 }
 
@@ -85,26 +82,22 @@ func New(cfg Config) *Documents {
 	return d
 }
 
-// FromKinds returns the documents of kinds that do not change.
+// FromKinds returns the documents of fixed kinds.
 func FromKinds(kinds []*rest.Kind) *Documents {
 	d := New(Config{})
 	d.Update(kinds)
 	return d
 }
 
-// Update makes kinds, whose rows must not change any more, the whole of what
-// is described. It builds nothing and is cheap enough to be called at every
-// change: group/versions whose rows are the same ones, or would make the same
-// document, stay as they are, with what is built of them.
-//
-// A server that serves kinds as they come and go calls Update before its
-// discovery shows the change, so that whoever reads the index after discovery
-// finds it there.
+// Update replaces all kinds, which must not be modified afterwards. It builds no document and costs
+// one digest per changed kind: group/versions with the same kinds, or with kinds that make the same
+// document, keep their document. It is called before discovery shows the change, so that clients
+// that read discovery find the document in the index.
 func (d *Documents) Update(kinds []*rest.Kind) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.current.Load()
-	next := &set{byKey: make(map[string]*document, len(old.byKey)), turn: old.turn + 1}
+	next := &set{byKey: make(map[string]*document, len(old.byKey)), serial: old.serial + 1}
 	same := true
 	for key, m := range byGroupVersion(kinds) {
 		doc := d.document(key, m, old.byKey[key])
@@ -133,8 +126,7 @@ type members struct {
 	kinds   []*rest.Kind
 }
 
-// byGroupVersion sorts kinds into the documents they are described in, in an
-// order that does not depend on the caller's.
+// byGroupVersion returns the sorted kinds of each document.
 func byGroupVersion(kinds []*rest.Kind) map[string]*members {
 	out := make(map[string]*members, len(kinds))
 	for _, k := range kinds {
@@ -156,8 +148,7 @@ func byGroupVersion(kinds []*rest.Kind) map[string]*members {
 	return out
 }
 
-// document returns the document of a group/version: the old one if that still
-// says the same.
+// document returns the document of a group/version: the old one if it would not change.
 func (d *Documents) document(key string, m *members, old *document) *document {
 	if old != nil && slices.Equal(*old.kinds.Load(), m.kinds) {
 		return old
@@ -172,7 +163,7 @@ func (d *Documents) document(key string, m *members, old *document) *document {
 	return doc
 }
 
-// Key returns the name of a group/version's document: "apis/G/V", "api/v1".
+// Key returns the key of the document of a group/version: "apis/G/V" or "api/v1".
 func Key(group, version string) string {
 	if group == "" {
 		return "api/" + version
@@ -180,8 +171,7 @@ func Key(group, version string) string {
 	return "apis/" + group + "/" + version
 }
 
-// URL returns the relative URL of a document with its hash; "" if there is no
-// such document.
+// URL returns the relative URL of a document with its hash; "" if there is none.
 func (d *Documents) URL(key string) string {
 	if doc := d.current.Load().byKey[key]; doc != nil {
 		return doc.url
@@ -194,14 +184,13 @@ func (d *Documents) Keys() []string {
 	return slices.Sorted(maps.Keys(d.current.Load().byKey))
 }
 
-// ETag identifies the present index, and with it all documents. It is quoted,
-// as in the header.
+// ETag returns the quoted ETag of the index, which identifies all documents.
 func (d *Documents) ETag() string { return d.current.Load().index.ETag() }
 
-// State differs whenever the index does, and costs nothing to ask for: unlike
-// ETag it does not encode the index. It means nothing to another process.
+// State differs whenever the index does. Unlike ETag it does not encode the index, and it is valid in
+// this process only.
 func (d *Documents) State() string {
-	return d.name + "-" + strconv.Itoa(d.current.Load().turn)
+	return d.name + "-" + strconv.Itoa(d.current.Load().serial)
 }
 
 // Handler serves /openapi/v3 and /openapi/v3/<key>.
@@ -222,12 +211,12 @@ func (d *Documents) Handler() http.Handler {
 	})
 }
 
-// builderVersion is part of every hash: clients cache documents by their hash,
-// so a builder that writes something else must count it up.
+// builderVersion is part of every hash. It is incremented when the builder changes documents: clients
+// cache them by their hash.
 const builderVersion = 3
 
-// hashSeed says what every document depends on besides its kinds: the builder
-// and the modules whose Go types it describes.
+// hashSeed returns the inputs of all documents besides kinds: the builder and the modules of Go
+// types.
 func hashSeed() string {
 	var out strings.Builder
 	fmt.Fprintln(&out, builderVersion)
@@ -241,8 +230,7 @@ func hashSeed() string {
 	return out.String()
 }
 
-// inputHash digests what a document is made from, in the form that clients see
-// in URLs and ETags.
+// inputHash digests the inputs of a document, for URLs and ETags.
 func inputHash(seed, key string, m *members) string {
 	h := sha512.New()
 	fmt.Fprintf(h, "%s%q\n", seed, key)

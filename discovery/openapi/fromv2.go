@@ -12,19 +12,18 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// converterVersion is part of what names a converted document: clients cache
-// documents by their hash, so a converter that writes something else must count
-// it up.
+// converterVersion is part of the hash of converted documents. It is incremented when the conversion
+// changes: clients cache documents by their hash.
 const converterVersion = 1
 
-// ConvertedHash returns the hash of the document that FromV2 makes for a key of
-// a v2 document, by what identifies that (its digest).
+// ConvertedHash returns the hash of the document that FromV2 returns for a key, by the digest of the
+// v2 document.
 func ConvertedHash(digest, key string) string {
 	return ContentHash(fmt.Appendf(nil, "%d %q %q", converterVersion, key, digest))
 }
 
-// KeysOfV2 returns which of some keys ("apis/G/V") a server's v2 document has
-// paths of. An error says that it is no such document.
+// KeysOfV2 returns those of the keys ("apis/G/V") of which a v2 document has paths. The error says
+// that it is not a v2 document.
 func KeysOfV2(data []byte, keys []string) ([]string, error) {
 	var doc struct {
 		Swagger string              `json:"swagger"`
@@ -50,9 +49,8 @@ func KeysOfV2(data []byte, keys []string) ([]string, error) {
 
 var errNotV2 = errors.New("no OpenAPI v2 document: it has no version 2.0 or no paths")
 
-// FromV2 makes the v3 document of a group/version of a server's v2 document, of
-// which it takes what is below /key/. Documents that cannot be converted are
-// errors, whatever they hold.
+// FromV2 converts the paths below /key/ of a v2 document to the v3 document of a group/version. It
+// does not panic, whatever the document has.
 func FromV2(data []byte, key string) (out []byte, err error) {
 	var doc spec.Swagger
 	if err := json.Unmarshal(data, &doc); err != nil {
@@ -61,8 +59,7 @@ func FromV2(data []byte, key string) (out []byte, err error) {
 	if doc.Swagger != "2.0" || doc.Paths == nil {
 		return nil, errNotV2
 	}
-	// The converter was written for documents of Kubernetes' own servers, and
-	// panics on what it does not expect of them.
+	// The library expects documents of Kubernetes' own servers and panics on others.
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = nil, fmt.Errorf("convert OpenAPI v2 document: %v", p)
@@ -80,8 +77,8 @@ func FromV2(data []byte, key string) (out []byte, err error) {
 	return out, nil
 }
 
-// prepare has operations say themselves what v2 lets the document say for all of
-// them: the converter looks nowhere else.
+// prepare copies the defaults of the document and of paths to operations: the library reads only
+// those.
 func prepare(doc *spec.Swagger, shared map[string]spec.Parameter) error {
 	for path, item := range doc.Paths.Paths {
 		common, err := resolved(item.Parameters, shared)
@@ -111,7 +108,7 @@ func prepare(doc *spec.Swagger, shared map[string]spec.Parameter) error {
 	return nil
 }
 
-// complete fills in what an operation leaves to the document.
+// complete sets the defaults of the document in an operation.
 func complete(op *spec.Operation, doc *spec.Swagger) {
 	if len(op.Consumes) == 0 {
 		op.Consumes = doc.Consumes
@@ -129,19 +126,18 @@ func complete(op *spec.Operation, doc *spec.Swagger) {
 	}
 	for code, r := range op.Responses.StatusCodeResponses {
 		if r.Description == "" && r.Ref.String() == "" {
-			r.Description = "not described" // v3 must have one
+			r.Description = "not described" // required in v3
 			op.Responses.StatusCodeResponses[code] = r
 		}
 	}
 	for i := range op.Parameters {
 		if p := &op.Parameters[i]; p.In == "body" {
-			p.Name = "body" // which is how the converter knows it
+			p.Name = "body" // the name that the library expects
 		}
 	}
 }
 
-// resolved returns parameters with those that the document shares in their
-// place.
+// resolved returns parameters with references resolved.
 func resolved(list []spec.Parameter, shared map[string]spec.Parameter) ([]spec.Parameter, error) {
 	out := make([]spec.Parameter, 0, len(list))
 	for _, p := range list {
@@ -149,7 +145,7 @@ func resolved(list []spec.Parameter, shared map[string]spec.Parameter) ([]spec.P
 			name, _ := strings.CutPrefix(ref, "#/parameters/")
 			found, ok := shared[name]
 			if !ok || found.Ref.String() != "" {
-				return nil, fmt.Errorf("the parameter %.100q is not there", ref)
+				return nil, fmt.Errorf("the parameter %.100q does not exist", ref)
 			}
 			p = found
 		}

@@ -92,13 +92,13 @@ func FuzzFromV2(f *testing.F) {
 func TestNotV2(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "decode", "[]": "decode", "{}": "no OpenAPI v2", `{"swagger":"2.0"}`: "no paths", `{"openapi":"3.0.0","paths":{}}`: "no OpenAPI v2",
-		`{"swagger":"2.0","paths":{"/apis/g/v1/a":{"get":{"parameters":[{"$ref":"#/parameters/gone"}]}}}}`: "is not there",
+		`{"swagger":"2.0","paths":{"/apis/g/v1/a":{"get":{"parameters":[{"$ref":"#/parameters/gone"}]}}}}`: "does not exist",
 	} {
 		_, err := FromV2([]byte(text), "apis/g/v1")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
-		if _, err := KeysOfV2([]byte(text), nil); want != "is not there" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if _, err := KeysOfV2([]byte(text), nil); want != "does not exist" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("keys of %s: %v", text, err)
 		}
 	}

@@ -14,21 +14,22 @@ import (
 
 	"k8s.io/kube-openapi/pkg/handler3"
 
+	"portico/discovery"
 	httpresponse "portico/resource/response"
 )
 
 const (
 	mediaOpenAPIProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-	// mediaOpenAPIProtobufOld is what clients ask for.
+	// mediaOpenAPIProtobufOld is the type that clients request.
 	mediaOpenAPIProtobufOld = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 )
 
-// noStore is the Cache-Control of a request for all documents, each used once:
-// keeping them would push out what others use.
+// noStore is the Cache-Control of requests for all documents, each used once: caching them would evict
+// others.
 const noStore = "no-store"
 
-// serve answers one document. With the right hash in the URL the answer may be
-// kept for ever; with a wrong one the client is sent to the right one.
+// serve serves a document. With its hash in the URL clients may cache it without limit; another hash
+// is redirected.
 func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
 	h := w.Header()
 	asked := r.URL.Query().Get("hash")
@@ -47,13 +48,13 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document)
 	}
 }
 
-// answer sends a document to a client that names its hash, or none. With an
-// error it has sent nothing.
+// answer serves a document for a URL with its hash or without one. If it returns an error it has not
+// answered.
 func (d *Documents) answer(w http.ResponseWriter, r *http.Request, doc *document, media string) error {
 	h := w.Header()
 	hashed := r.URL.Query().Get("hash") != ""
 	etag := strconv.Quote(doc.hash)
-	if HasTag(r, etag) {
+	if discovery.MatchesETag(r, etag) {
 		h.Set("Vary", "Accept")
 		lasting(h, etag, hashed)
 		w.WriteHeader(http.StatusNotModified)
@@ -71,7 +72,7 @@ func (d *Documents) answer(w http.ResponseWriter, r *http.Request, doc *document
 	return nil
 }
 
-// lasting sets the headers of an answer that stays right.
+// lasting sets the headers for caches.
 func lasting(h http.Header, etag string, hashed bool) {
 	h.Set("ETag", etag)
 	if hashed {
@@ -80,8 +81,7 @@ func lasting(h http.Header, etag string, hashed bool) {
 	}
 }
 
-// JSON returns a document for one use: if it is not kept already, it will not
-// be. ok is false if there is no such document.
+// JSON returns a document without caching it. ok is false if there is none.
 func (d *Documents) JSON(ctx context.Context, key string) (data []byte, ok bool, err error) {
 	doc := d.current.Load().byKey[key]
 	if doc == nil {
@@ -91,9 +91,8 @@ func (d *Documents) JSON(ctx context.Context, key string) (data []byte, ok bool,
 	return data, true, err
 }
 
-// encoded returns a document's bytes. They are not complete if a kind's schema
-// could not be built: the others are described all the same, but the answer
-// must not be kept by anybody. Without keep it is for one use.
+// encoded returns the bytes of a document. They are not complete if the schema of a kind failed; then
+// nothing may cache them. Without keep they are not cached here.
 func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte, complete bool, err error) {
 	if !keep && !f.protobuf {
 		if data, kept := d.cache.peek(f); kept {
@@ -117,26 +116,25 @@ func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte
 		d.cache.making(func() { made, err = handler3.ToV3ProtoBinary(data) })
 		if err != nil {
 			err = fmt.Errorf("encode OpenAPI document %s: %w", f.doc.key, err)
-			return nil, false, d.took(f.doc, &BrokenError{err})
+			return nil, false, d.record(f.doc, &BrokenError{err})
 		}
 		return made, complete, nil
 	})
 }
 
-// build makes a document's JSON, or fetches it. A kind whose schema fails is
-// described without it, and the result is not complete.
+// build builds or fetches the JSON of a document. It is not complete if the schema of a kind failed.
 func (d *Documents) build(doc *document) (data []byte, complete bool, err error) {
 	if fetch := doc.fetch.Load(); fetch != nil {
 		if data, err = (*fetch)(); err == nil {
 			d.cache.making(func() { err = Check(data) })
 		}
-		return data, err == nil, d.took(doc, err)
+		return data, err == nil, d.record(doc, err)
 	}
 	d.cache.making(func() { data, complete, err = d.describe(doc) })
 	return data, complete, err
 }
 
-// describe makes the JSON of a document of the server's own kinds.
+// describe builds the JSON of a document of own kinds.
 func (d *Documents) describe(doc *document) (data []byte, complete bool, err error) {
 	b := newBuilder(doc.version)
 	if o := operationOf(doc.key); o != nil {
@@ -146,7 +144,7 @@ func (d *Documents) describe(doc *document) (data []byte, complete bool, err err
 		b.add(k)
 	}
 	for _, err := range b.failures {
-		d.log.Error("a kind is described without its schema", "document", doc.key, "err", err)
+		d.log.Error("a kind has no schema in OpenAPI", "document", doc.key, "err", err)
 	}
 	if data, err = b.encode(); err != nil {
 		return nil, false, fmt.Errorf("encode OpenAPI document %s: %w", doc.key, err)
@@ -154,16 +152,16 @@ func (d *Documents) describe(doc *document) (data []byte, complete bool, err err
 	return data, len(b.failures) == 0, nil
 }
 
-// took notes how fetching a document ended; err is returned as it is. Only what
-// the server answers says whether its document is broken.
-func (d *Documents) took(doc *document, err error) error {
+// record records whether a fetched document is broken, and returns err. Errors of the connection do
+// not change that.
+func (d *Documents) record(doc *document, err error) error {
 	if doc.fetch.Load() == nil {
 		return err
 	}
 	switch message, broken := isBroken(err); {
 	case broken:
 		if old := doc.broken.Swap(&message); old == nil || *old != message {
-			d.log.Warn("the OpenAPI document of a server cannot be used", "document", doc.key, "err", message)
+			d.log.Warn("the OpenAPI document of a server is invalid", "document", doc.key, "err", message)
 			d.brokenChanged()
 		}
 	case err == nil:
@@ -174,9 +172,8 @@ func (d *Documents) took(doc *document, err error) error {
 	return err
 }
 
-// Index is the document at /openapi/v3: which documents there are, and the URL
-// that names the present content of each by its hash. It is encoded at the
-// first request. Immutable and safe for concurrent use.
+// Index is the document at /openapi/v3: the URL of each document with its hash. It is encoded at the
+// first request. Immutable.
 type Index struct {
 	encode func() (indexBody, error)
 }
@@ -186,8 +183,7 @@ type indexBody struct {
 	etag string // quoted
 }
 
-// NewIndex makes the index of documents, key to URL. urls must not be changed
-// any more.
+// NewIndex returns the index of documents. urls are by key and must not be modified afterwards.
 func NewIndex(urls map[string]string) *Index {
 	return &Index{sync.OnceValues(func() (indexBody, error) {
 		type entry struct {
@@ -207,13 +203,13 @@ func NewIndex(urls map[string]string) *Index {
 	})}
 }
 
-// ETag identifies the index. It is quoted, as in the header.
+// ETag returns the quoted ETag.
 func (x *Index) ETag() string {
 	body, _ := x.encode() // strings always encode
 	return body.etag
 }
 
-// ServeHTTP answers with the index, or 304 for a client that has it.
+// ServeHTTP serves the index.
 func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := x.encode()
 	if err != nil {
@@ -222,25 +218,23 @@ func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("ETag", body.etag)
-	if HasTag(r, body.etag) {
+	if discovery.MatchesETag(r, body.etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	httpresponse.WriteBody(w, r, http.StatusOK, mediaJSON, body.json)
 }
 
-// Negotiate picks the form of a document that the Accept headers name first:
-// JSON, or protobuf by one of its media types, of which the first is the one that
-// is answered with. ok is false if they name none. Quality is not weighed: no
-// client of OpenAPI uses it.
+// Negotiate returns the first supported media type of the Accept headers: JSON, or protobuf by one of
+// its types, of which the first is used in answers. ok is false if there is none. Quality is
+// ignored: no client of OpenAPI uses it.
 func Negotiate(accept []string, protobuf ...string) (media string, ok bool) {
 	header := strings.TrimSpace(strings.Join(accept, ","))
 	if header == "" {
 		return mediaJSON, true
 	}
 	for clause := range strings.SplitSeq(header, ",") {
-		// Not by package mime: the old forms of the protobuf types, which clients
-		// send, hold an @ and are no media types by the book.
+		// The old protobuf types contain an @, which package mime rejects.
 		media, _, _ := strings.Cut(clause, ";")
 		switch media = strings.ToLower(strings.TrimSpace(media)); {
 		case media == mediaJSON, media == "application/*", media == "*/*":
@@ -252,20 +246,7 @@ func Negotiate(accept []string, protobuf ...string) (media string, ok bool) {
 	return "", false
 }
 
-// negotiate is Negotiate for documents of v3.
+// negotiate is Negotiate for v3.
 func negotiate(accept []string) (media string, ok bool) {
 	return Negotiate(accept, mediaOpenAPIProtobuf, mediaOpenAPIProtobufOld)
-}
-
-// HasTag reports whether the client says that it has what etag, which is quoted,
-// names.
-func HasTag(r *http.Request, etag string) bool {
-	for _, header := range r.Header.Values("If-None-Match") {
-		for tag := range strings.SplitSeq(header, ",") {
-			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
-				return true
-			}
-		}
-	}
-	return false
 }

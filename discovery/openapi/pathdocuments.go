@@ -11,8 +11,8 @@ import (
 	"portico/resource/rest"
 )
 
-// Keys of documents that describe one path each, which belongs to no group/version.
-// They are named by the path, as in kube-apiserver. GroupKey makes the others.
+// Keys of the documents of paths without group/version, named by the path as in kube-apiserver. See
+// also GroupKey.
 const (
 	KeyCore                = "api"
 	KeyGroups              = "apis"
@@ -21,11 +21,10 @@ const (
 	KeyOpenIDKeys          = "openid/v1/jwks"
 )
 
-// GroupKey returns the key of the document that describes the discovery of a group.
+// GroupKey returns the key of the document of the discovery of a group.
 func GroupKey(group string) string { return KeyGroups + "/" + group }
 
-// PathURL returns the URL, with its hash, of the document of one of these keys; "" if
-// there is no such document.
+// PathURL returns the URL, with its hash, of the document of such a key; "" if there is none.
 func (d *Documents) PathURL(key string) string {
 	if doc := d.pathDocument(key); doc != nil {
 		return doc.url
@@ -33,8 +32,8 @@ func (d *Documents) PathURL(key string) string {
 	return ""
 }
 
-// ServePath answers a request for the document of one of these keys, which must be in
-// the index. It is small, and made for each request.
+// ServePath serves the document of such a key, which must be in the index. It is small and built for
+// each request.
 func (d *Documents) ServePath(w http.ResponseWriter, r *http.Request, key string) {
 	if doc := d.pathDocument(key); doc != nil {
 		d.serve(w, r, doc)
@@ -53,16 +52,15 @@ func (d *Documents) pathDocument(key string) *document {
 	return doc
 }
 
-// pathOperation is the one operation of such a path.
+// pathOperation is the only operation of such a path.
 type pathOperation struct {
 	id, description, tag string
-	// answer is the type of the answer; nil is a string of the media type.
+	// answer is the type of the response; nil is a string.
 	answer reflect.Type
 	media  []string
 }
 
-// operationOf returns the operation that a key describes; nil if it is none of these
-// keys.
+// operationOf returns the operation of such a key; nil for other keys.
 func operationOf(key string) *pathOperation {
 	all := []string{mediaJSON, mediaYAML, mediaProtobuf}
 	switch key {
@@ -85,7 +83,7 @@ func operationOf(key string) *pathOperation {
 	return &pathOperation{"get" + title(name) + "APIGroup", "get information of a group", name, reflect.TypeFor[metav1.APIGroup](), all}
 }
 
-// addPath describes the path of a key.
+// addPath describes the path of such a key.
 func (b *builder) addPath(key string, o *pathOperation) {
 	schema := &schemaType{Type: "string"}
 	switch {

@@ -10,7 +10,7 @@ import (
 	"portico/resource/rest"
 )
 
-// add describes one kind: its paths, its schema and its list's.
+// add describes a kind: its paths, its schema and that of its list.
 func (b *builder) add(k *rest.Kind) {
 	model := b.model(k)
 	base := "/apis/" + k.Group + "/" + b.version
@@ -40,7 +40,7 @@ func (b *builder) verbs(k *rest.Kind, verb string) bool {
 	return k.Verbs == nil || slices.Contains(k.Verbs, verb)
 }
 
-// collection describes the collection's path.
+// collection describes the path of the collection.
 func (b *builder) collection(url string, k *rest.Kind, model string) {
 	p := b.path(url, k)
 	if b.verbs(k, "list") {
@@ -54,7 +54,7 @@ func (b *builder) collection(url string, k *rest.Kind, model string) {
 	}
 }
 
-// item describes the path of one object, or of a view of it.
+// item describes the path of an object or of a subresource.
 func (b *builder) item(p *path, model string, patches []string, has func(verb string) bool) {
 	if has("get") {
 		p.get(model)
@@ -76,7 +76,7 @@ func (b *builder) item(p *path, model string, patches []string, has func(verb st
 
 func (b *builder) status() string { return b.meta(reflect.TypeFor[metav1.Status]()) }
 
-// subresource describes a view or a call; connections are not described.
+// subresource describes a subresource; those that connect are left out.
 func (b *builder) subresource(parent string, k *rest.Kind, model string, sub *rest.Subresource) {
 	if sub.Connect != nil {
 		return
@@ -85,8 +85,7 @@ func (b *builder) subresource(parent string, k *rest.Kind, model string, sub *re
 	p.sub = sub.Name
 	if !sub.GVK.Empty() && sub.GVK != k.GVK(b.version) {
 		model = b.foreign(k, sub)
-		// Of custom resources all operations are about the custom resource
-		// itself; clients look for them by its kind.
+		// Operations on a custom resource have its kind, by which clients find them.
 		if k.Schema == nil {
 			p.gvk = gvk{Group: sub.GVK.Group, Kind: sub.GVK.Kind, Version: sub.GVK.Version}
 		}
@@ -101,8 +100,8 @@ func (b *builder) subresource(parent string, k *rest.Kind, model string, sub *re
 	}
 	patches := sub.PatchTypes(k, b.version)
 	if p.gvk.Kind == k.Kind {
-		// kubectl looks at any one operation about a kind to learn how its
-		// objects are patched: what only a view accepts must not be named.
+		// kubectl takes the patch types of a kind from any of its operations, so those that only a
+		// subresource accepts are left out.
 		patches = intersection(patches, k.PatchTypes(b.version))
 	}
 	b.item(p, model, patches, func(verb string) bool { return slices.Contains(verbs, verb) })
@@ -146,8 +145,8 @@ func (b *builder) path(url string, k *rest.Kind) *path {
 	return p
 }
 
-// camel turns a group into the form of operation ids: rbac.authorization.k8s.io
-// is rbacAuthorization.
+// camel returns the form of a group in operation ids: rbacAuthorization of
+// rbac.authorization.k8s.io.
 func camel(group string) string {
 	var out strings.Builder
 	for i, part := range strings.FieldsFunc(strings.TrimSuffix(group, ".k8s.io"), func(r rune) bool { return r == '.' || r == '-' }) {
@@ -166,8 +165,8 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// operation begins the description of one method: verb as in the operation's
-// id, action as in the extension.
+// operation returns the description of a method: verb is that of the operation id, action that of the
+// extension.
 func (p *path) operation(verb, action, ending string) *operation {
 	group := camel(p.kind.Group)
 	if group == "" {
@@ -185,7 +184,7 @@ func (p *path) operation(verb, action, ending string) *operation {
 	}
 }
 
-// describe says in words what an operation does.
+// describe returns the description of an operation.
 func (p *path) describe(verb, action string) string {
 	of := ""
 	if p.sub != "" {
@@ -204,11 +203,11 @@ func (p *path) describe(verb, action string) string {
 	return verb + " " + of + "the specified " + p.kind.Kind
 }
 
-// article returns what goes before a kind in a sentence.
+// article returns the article of a kind.
 func article(kind string) string {
 	switch {
 	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
-		return "" // seems a plural
+		return "" // a plural
 	case strings.ContainsAny(kind[:1], "AEIOU"):
 		return "an "
 	}
@@ -272,7 +271,7 @@ func (p *path) remove(action string, parameters []parameter, model string) {
 	p.item["delete"] = op
 }
 
-// content returns a model in every encoding that the kind has.
+// content returns a model in every encoding of the kind.
 func (p *path) content(model string) map[string]media {
 	content := map[string]media{mediaJSON: {maybeRef(model)}, mediaYAML: {maybeRef(model)}}
 	if p.kind.Schema == nil {
@@ -281,8 +280,7 @@ func (p *path) content(model string) map[string]media {
 	return content
 }
 
-// body describes what is sent; for Go types in any form, as the types of
-// requests need not say what they are.
+// body describes a request body; of Go types in any encoding, as Content-Type is optional.
 func (p *path) body(model string, required bool) *body {
 	if p.kind.Schema == nil {
 		return &body{Required: required, Content: map[string]media{"*/*": {maybeRef(model)}}}
@@ -313,13 +311,11 @@ func updateParameters() []parameter { return parametersOf(metav1.UpdateOptions{}
 func patchParameters() []parameter  { return parametersOf(metav1.PatchOptions{}) }
 func deleteParameters() []parameter { return parametersOf(metav1.DeleteOptions{}) }
 
-// listParameters leaves out the sharding of lists and watches, which no server
-// here offers.
+// listParameters omits the sharding of lists and watches, which is not implemented.
 func listParameters() []parameter { return parametersOf(metav1.ListOptions{}, "shardSelector") }
 
-// parametersOf describes the query parameters that are read into a struct of
-// options, in its order. Members that are structs themselves have no form in a
-// query.
+// parametersOf describes the query parameters of a struct of options, in its order. Members that are
+// structs are no parameters.
 func parametersOf(options documented, without ...string) []parameter {
 	var out []parameter
 	docs := options.SwaggerDoc()
@@ -334,7 +330,7 @@ func parametersOf(options documented, without ...string) []parameter {
 		if name == "" || kind.Kind() == reflect.Struct || slices.Contains(without, name) {
 			continue
 		}
-		text := "string" // slices too: the parameter is repeated
+		text := "string" // of slices too: the parameter is repeated
 		switch kind.Kind() {
 		case reflect.Bool:
 			text = "boolean"

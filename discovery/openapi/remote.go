@@ -18,14 +18,13 @@ import (
 	httpresponse "portico/resource/response"
 )
 
-// maxRemote is how many documents of other servers are kept at most; Config's
-// Budget bounds their bytes.
+// maxRemote bounds the number of cached documents of other servers; Config.Budget bounds their
+// bytes.
 const maxRemote = 4096
 
-// Remote keeps documents of other servers: each is fetched when it is first
-// asked for, once for all who ask, and kept by its hash, so that it is served
-// also while its server is away. Safe for concurrent use. It is the named cache
-// "openapi-remote".
+// Remote serves documents of other servers: each is fetched at the first request, once for
+// concurrent requests, and cached by its hash, also while its server is unavailable. Safe for
+// concurrent use. It is the named cache "openapi-remote".
 type Remote struct {
 	documents *Documents
 	queues    fetchQueues
@@ -34,11 +33,11 @@ type Remote struct {
 	known *simplelru.LRU[remoteLink, *document]
 }
 
-// remoteLink is a document of one server. Its hash is in the link; that of
-// another server is not trusted to mean the same.
+// remoteLink identifies a document of one server, with the hash in the link. Servers may have the
+// same hash for different documents.
 type remoteLink struct{ owner, link string }
 
-// NewRemote returns a Remote that keeps nothing yet.
+// NewRemote returns a Remote with an empty cache.
 func NewRemote(cfg Config) *Remote {
 	m := &Remote{documents: New(cfg)}
 	// NewLRU fails only for a size below 1.
@@ -46,13 +45,11 @@ func NewRemote(cfg Config) *Remote {
 	return m
 }
 
-// Serve answers a request for the document that the index has under link, a URL
-// with a hash, as its server would. owner tells servers apart. It returns false,
-// having answered nothing, where only the server itself can say what is right:
-// the request names another hash, wants a form that there is not, or the server
-// cannot be asked for the document. One that is broken (BrokenError), or did not
-// come in time, is answered with why. fetch returns the JSON of the document with that hash and
-// no other; it must not depend on the request, which others may wait for.
+// Serve answers a request for the document at link, a URL of the index with a hash, of the server
+// owner. It returns false, without having answered, if the request must go to the server: it has
+// another hash or asks for an unknown form, or the document cannot be fetched. A document that is
+// broken (BrokenError) or late is answered with an error. fetch returns the JSON of the document
+// with that hash; it must not depend on the request, since others may wait for it.
 func (m *Remote) Serve(w http.ResponseWriter, r *http.Request, owner, key, link string, fetch func() ([]byte, error)) bool {
 	hash := hashOf(link)
 	if asked := r.URL.Query().Get("hash"); hash == "" || asked != "" && asked != hash {
@@ -65,9 +62,9 @@ func (m *Remote) Serve(w http.ResponseWriter, r *http.Request, owner, key, link 
 	return m.serve(w, r, remoteLink{owner, link}, key, media, fetch) == nil
 }
 
-// ServeMade is Serve for a document that is made here of something that the
-// server has: there is nobody else to answer.
-func (m *Remote) ServeMade(w http.ResponseWriter, r *http.Request, owner, key, link string, fetch func() ([]byte, error)) {
+// ServeConverted is Serve for a document that the server does not have itself: every request is
+// answered.
+func (m *Remote) ServeConverted(w http.ResponseWriter, r *http.Request, owner, key, link string, fetch func() ([]byte, error)) {
 	media, ok := negotiate(r.Header.Values("Accept"))
 	if asked := r.URL.Query().Get("hash"); asked != "" && asked != hashOf(link) {
 		w.Header().Set("Location", link)
@@ -79,19 +76,19 @@ func (m *Remote) ServeMade(w http.ResponseWriter, r *http.Request, owner, key, l
 		return
 	}
 	if err := m.serve(w, r, remoteLink{owner, link}, key, media, fetch); err != nil {
-		httpresponse.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s cannot be made: %v", key, err), 0))
+		httpresponse.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s cannot be converted: %v", key, err), 0))
 	}
 }
 
-// serve answers with a document, or with why it is broken. Of any other error it
-// has said nothing.
+// serve answers with a document or, if it is broken or late, with an error. If it returns an error it
+// has not answered.
 func (m *Remote) serve(w http.ResponseWriter, r *http.Request, at remoteLink, key, media string, fetch func() ([]byte, error)) error {
 	doc := m.document(at, key, hashOf(at.link))
-	turn := func() ([]byte, error) { return m.queues.fetch(at.owner, fetch) }
-	doc.fetch.Store(&turn)
+	queued := func() ([]byte, error) { return m.queues.fetch(at.owner, fetch) }
+	doc.fetch.Store(&queued)
 	err := m.documents.answer(w, r, doc, media)
 	if errors.Is(err, errBusy) || errors.Is(err, context.DeadlineExceeded) {
-		httpresponse.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s did not come in time: %v", key, err), 0))
+		httpresponse.WriteStatus(w, r, resource.Unavailable(fmt.Sprintf("the OpenAPI document %s was not fetched in time: %v", key, err), 0))
 		return nil
 	}
 	message, broken := isBroken(err)
@@ -99,7 +96,7 @@ func (m *Remote) serve(w http.ResponseWriter, r *http.Request, at remoteLink, ke
 		return err
 	}
 	httpresponse.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "",
-		"the OpenAPI document "+key+" of its server cannot be used: "+message, 0, false))
+		"the OpenAPI document "+key+" of its server is invalid: "+message, 0, false))
 	return nil
 }
 
@@ -123,11 +120,10 @@ func (m *Remote) document(link remoteLink, key, hash string) *document {
 	return doc
 }
 
-// maxDocument bounds one document that is fetched, in bytes; decoded it takes about ten
-// times that.
+// maxDocument bounds a fetched document, in bytes; decoded it takes about ten times that.
 const maxDocument = 4 << 20
 
-// Answer is what a server answered when it was asked for a document.
+// Answer is the answer of a server to a request for a document.
 type Answer struct {
 	Code int
 	// ETag of the document, and Location of a redirect.
@@ -135,8 +131,7 @@ type Answer struct {
 	Body           []byte
 }
 
-// Fetch asks a server for a document over HTTP. Documents larger than 4 MiB are errors,
-// and redirects are not followed.
+// Fetch requests a document. Documents larger than 4 MiB are errors, and redirects are not followed.
 func Fetch(ctx context.Context, via http.RoundTripper, base string, identify func(http.Header), path, etag string) (*Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
 	if err != nil {
@@ -144,7 +139,7 @@ func Fetch(ctx context.Context, via http.RoundTripper, base string, identify fun
 	}
 	req.Header.Set("Accept", mediaJSON)
 	req.Header.Set("User-Agent", "portico-gateway")
-	req.Header.Set("Cache-Control", noStore) // for one use
+	req.Header.Set("Cache-Control", noStore)
 	if etag != "" {
 		req.Header.Set("If-None-Match", etag)
 	}
@@ -173,7 +168,7 @@ const (
 )
 
 // errBusy is the error of a fetch that got no slot in time.
-var errBusy = errors.New("its server has not answered yet with others")
+var errBusy = errors.New("its server has not answered requests for others yet")
 
 // fetchQueues bound the fetches of each server. The zero value is ready; safe for
 // concurrent use.
@@ -182,13 +177,13 @@ type fetchQueues struct {
 	of map[string]*fetchQueue // by owner, of those in use
 }
 
-// fetchQueue is that of one server.
+// fetchQueue is the queue of one server.
 type fetchQueue struct {
 	slots chan struct{}
 	users int // fetches that run or wait
 }
 
-// fetch runs a fetch of a server in one of its slots.
+// fetch runs a fetch in a slot of its server.
 func (q *fetchQueues) fetch(owner string, fetch func() ([]byte, error)) ([]byte, error) {
 	at := q.acquire(owner)
 	defer q.release(owner, at)

@@ -81,7 +81,7 @@ func TestRemoteNamesBrokenDocuments(t *testing.T) {
 	}
 }
 
-func TestServeMade(t *testing.T) {
+func TestServeConverted(t *testing.T) {
 	const key, link = "apis/g/v1", "/openapi/v3/apis/g/v1?hash=1"
 	m := NewRemote(Config{})
 	for _, tc := range []struct {
@@ -99,7 +99,7 @@ func TestServeMade(t *testing.T) {
 		if tc.accept != "" {
 			r.Header.Set("Accept", tc.accept)
 		}
-		m.ServeMade(w, r, "a", key, link, func() ([]byte, error) { return []byte(`{"openapi":"3.0.0","paths":{}}`), tc.err })
+		m.ServeConverted(w, r, "a", key, link, func() ([]byte, error) { return []byte(`{"openapi":"3.0.0","paths":{}}`), tc.err })
 		if w.Code != tc.code || tc.code == http.StatusMovedPermanently && w.Header().Get("Location") != link {
 			t.Errorf("%+v: %d %v", tc, w.Code, w.Header())
 		}

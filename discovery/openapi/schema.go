@@ -18,7 +18,7 @@ import (
 // schemas collects the components of one document, by model name.
 type schemas struct{ byName map[string]*schemaType }
 
-// Interfaces that Kubernetes' API types implement for schema generators.
+// Interfaces of Kubernetes' API types for schema generators.
 type (
 	modelNamer interface{ OpenAPIModelName() string }
 	typed      interface {
@@ -29,15 +29,14 @@ type (
 	documented interface{ SwaggerDoc() map[string]string }
 )
 
-// add puts the schema of a struct type, and of all it holds, into the
-// components and returns its model name.
+// add adds the schema of a struct type, and of the types of its fields, and returns its model name.
 func (s *schemas) add(t reflect.Type) string {
 	name := modelName(t)
 	if _, done := s.byName[name]; done {
 		return name
 	}
 	out := &schemaType{}
-	s.byName[name] = out // before the fields: types may hold themselves
+	s.byName[name] = out // before the fields: types may be recursive
 	zero := reflect.New(t).Elem().Interface()
 	docs := map[string]string{}
 	if d, ok := zero.(documented); ok {
@@ -52,7 +51,7 @@ func (s *schemas) add(t reflect.Type) string {
 		return name
 	}
 	out.Type = "object"
-	switch t { // said in comments, too
+	switch t { // markers in comments
 	case reflect.TypeFor[metav1.OwnerReference](), reflect.TypeFor[metav1.LabelSelector]():
 		out.MapType = "atomic"
 	}
@@ -64,7 +63,7 @@ func (s *schemas) add(t reflect.Type) string {
 	return name
 }
 
-// scalar returns the schema of types that are written as one value, or nil.
+// scalar returns the schema of a type that is encoded as one value, or nil.
 func (s *schemas) scalar(zero any) *schemaType {
 	if o, ok := zero.(oneOfTyped); ok {
 		out := &schemaType{}
@@ -79,7 +78,7 @@ func (s *schemas) scalar(zero any) *schemaType {
 	return nil
 }
 
-// noFields tells types that write themselves (raw extensions).
+// noFields reports whether a type encodes itself (raw extensions).
 func noFields(t reflect.Type) bool {
 	for i := range t.NumField() {
 		if name, _, ok := jsonName(t.Field(i)); ok && name != "" || t.Field(i).Anonymous {
@@ -89,7 +88,7 @@ func noFields(t reflect.Type) bool {
 	return true
 }
 
-// fields adds the JSON members of a struct, those of inlined structs included.
+// fields adds the JSON members of a struct, including those of inlined structs.
 func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -110,7 +109,7 @@ func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType
 			continue
 		}
 		p := s.property(f.Type)
-		if p.Ref != "" { // a $ref's siblings are ignored: wrap it
+		if p.Ref != "" { // siblings of $ref are ignored
 			p = &schemaType{AllOf: []*schemaType{{Ref: p.Ref}}}
 		}
 		p.Description = docs[name]
@@ -121,7 +120,7 @@ func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType
 				p.ListMapKeys = []string{key}
 			}
 		}
-		mark(t, name, p)
+		setListType(t, name, p)
 		out.Properties[name] = p
 		if required {
 			out.Required = append(out.Required, name)
@@ -129,8 +128,8 @@ func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType
 	}
 }
 
-// jsonName reads the json tag: the member's name ("" for an inlined struct) and
-// whether it is always written.
+// jsonName returns the name of a JSON member ("" of an inlined struct) and whether it is always
+// encoded.
 func jsonName(f reflect.StructField) (name string, required, ok bool) {
 	tag, has := f.Tag.Lookup("json")
 	if !f.IsExported() || tag == "-" || !has && !f.Anonymous {
@@ -141,14 +140,13 @@ func jsonName(f reflect.StructField) (name string, required, ok bool) {
 		return "", false, false
 	}
 	optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero") || f.Type.Kind() == reflect.Pointer
-	// The parts of an object are not required; the status of a condition is.
+	// metadata and status are optional in objects; the status of a condition is required.
 	part := f.Type.Kind() == reflect.Struct && (name == "metadata" || name == "status")
 	return name, !optional && !part, true
 }
 
-// mark adds what the types of metadata say about their lists in comments, where
-// reflection does not see it.
-func mark(t reflect.Type, field string, p *schemaType) {
+// setListType sets the list types of metadata, which are markers in comments.
+func setListType(t reflect.Type, field string, p *schemaType) {
 	if t.PkgPath() != reflect.TypeFor[metav1.ObjectMeta]().PkgPath() || p.Type != "array" {
 		return
 	}
@@ -162,7 +160,7 @@ func mark(t reflect.Type, field string, p *schemaType) {
 	}
 }
 
-// property returns the schema of a field's type.
+// property returns the schema of the type of a field.
 func (s *schemas) property(t reflect.Type) *schemaType {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -190,8 +188,7 @@ func (s *schemas) property(t reflect.Type) *schemaType {
 	return &schemaType{Type: "object"}
 }
 
-// modelName returns the name of a type among the components: what the type
-// itself says, else one made of its package path.
+// modelName returns the component name of a type: its own, or one derived from its package path.
 func modelName(t reflect.Type) string {
 	if n, ok := reflect.New(t).Elem().Interface().(modelNamer); ok {
 		return n.OpenAPIModelName()
@@ -204,13 +201,11 @@ func modelName(t reflect.Type) string {
 	return strings.Join(parts, ".") + "." + strings.ReplaceAll(rest, "/", ".") + "." + t.Name()
 }
 
-// aggregatorModels is how the models of APIService begin. Its types, unlike all others,
-// do not describe themselves: their module has the descriptions in generated
-// definitions only.
+// aggregatorModels is the prefix of the models of APIService. Its types have no SwaggerDoc: their
+// descriptions are in generated definitions only.
 const aggregatorModels = "io.k8s.kube-aggregator.pkg.apis.apiregistration."
 
-// generatedDocs are the descriptions of these models, by model name and field; that of
-// the type itself is "".
+// generatedDocs are the descriptions of these models by model name and field; "" is the type.
 var generatedDocs = sync.OnceValue(func() map[string]map[string]string {
 	out := map[string]map[string]string{}
 	for name, d := range generated.GetOpenAPIDefinitions(func(string) spec.Ref { return spec.Ref{} }) {
@@ -226,9 +221,8 @@ var generatedDocs = sync.OnceValue(func() map[string]map[string]string {
 	return out
 })
 
-// Ownership returns what field ownership of a kind made of Go types is tracked
-// with: the schemas that its OpenAPI document has. It is built when it is first
-// asked for.
+// Ownership returns the type converter for managed fields of a kind with a Go type, from the schemas
+// of its OpenAPI document. It is built at the first call.
 func Ownership(k *rest.Kind) func() (managedfields.TypeConverter, error) {
 	return sync.OnceValues(func() (managedfields.TypeConverter, error) {
 		models := map[string]*spec.Schema{}

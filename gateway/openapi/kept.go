@@ -30,7 +30,7 @@ func (d *Documents) serveKept(w http.ResponseWriter, r *http.Request, index *rou
 	ctx := context.WithoutCancel(r.Context()) // others may wait for it too
 	fetch := func() ([]byte, error) { return d.fetch(ctx, srv, link) }
 	if srv.Source.ConvertsOpenAPI() {
-		d.remote.ServeMade(w, r, srv.OpenAPIOwner(), key, link, fetch)
+		d.remote.ServeConverted(w, r, srv.OpenAPIOwner(), key, link, fetch)
 		return true
 	}
 	return d.remote.Serve(w, r, srv.OpenAPIOwner(), key, link, fetch)

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
+	"portico/discovery"
 	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/loop"
@@ -290,7 +291,7 @@ func (v *v2) await(ctx context.Context) *v2Document {
 // unchanged reports whether the client has the document.
 func (doc *v2Document) unchanged(r *http.Request) bool {
 	if len(r.Header.Values("If-None-Match")) > 0 {
-		return openapi.HasTag(r, doc.etag)
+		return discovery.MatchesETag(r, doc.etag)
 	}
 	since, err := http.ParseTime(r.Header.Get("If-Modified-Since"))
 	return err == nil && !doc.made.Truncate(time.Second).After(since)
