@@ -1,5 +1,5 @@
-// Package bytelru has the cache of values of different sizes: the least recently used
-// are evicted when all together take more than a number of bytes.
+// Package bytelru has a cache that is bounded in bytes: when its values take more, the least
+// recently used ones are evicted.
 //
 // Runs in: gateway, core, crd.
 package bytelru

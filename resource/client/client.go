@@ -41,10 +41,10 @@ func New(cfg Config) *Client {
 	return &Client{cfg: cfg}
 }
 
-// Do sends one request and returns a successful (2xx) response, whose body the caller
-// closes. path is escaped as in a URL, body is JSON or nil. Any other response is a
-// StatusError, a request without a response a 503, one whose context ended a Timeout.
-// Redirects are not followed.
+// Do sends one request and returns a successful (2xx) response; the caller closes its body.
+// path is escaped as in a URL, body is JSON or nil. Any other response is a StatusError, a
+// request without a response a 503 or, if ctx has ended, a Timeout. Redirects are not
+// followed.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
 	var reader io.Reader
 	if body != nil {

@@ -15,7 +15,7 @@ import (
 	"portico/resource/authn"
 )
 
-// trusting is a gateway client that knows the server's certificate.
+// trusting returns a Gateway that trusts the certificate of the server.
 func trusting(t *testing.T, server *httptest.Server) Gateway {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.crt")
@@ -26,7 +26,7 @@ func trusting(t *testing.T, server *httptest.Server) Gateway {
 	return Gateway{URL: server.URL, CAFile: file}
 }
 
-func TestGatewayMustBeVouchedFor(t *testing.T) {
+func TestGatewayCertificateIsVerified(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
 	trusted := trusting(t, server)
@@ -44,10 +44,10 @@ func TestGatewayMustBeVouchedFor(t *testing.T) {
 		return err
 	}
 	if err := ask(trusted); !apierrors.IsNotFound(err) {
-		t.Errorf("a gateway that is vouched for: %v, want its 404", err)
+		t.Errorf("a gateway with a trusted certificate: %v, want its 404", err)
 	}
 	if err := ask(Gateway{URL: server.URL}); err == nil || apierrors.IsNotFound(err) {
-		t.Errorf("a gateway that the system does not know: %v", err)
+		t.Errorf("a gateway with an unknown certificate: %v", err)
 	}
 	config := verifyAs(t, server, trusted.CAFile, "127.0.0.2")
 	if config == nil || !strings.Contains(config.Error(), "127.0.0.2") {

@@ -15,7 +15,7 @@ import (
 	"portico/resource"
 )
 
-// stream is a watch whose frames a test sends.
+// stream returns a watch of frames that a test sends.
 func stream(t *testing.T, frames <-chan string, opts resource.WatchOptions) (w resource.Watcher, gone <-chan struct{}) {
 	left := make(chan struct{})
 	s := over(t, func(w http.ResponseWriter, r *http.Request) {

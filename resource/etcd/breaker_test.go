@@ -20,8 +20,8 @@ import (
 // hangs is how long a request takes that is never answered.
 const hangs = 1000 * time.Hour
 
-// imaginary is an etcd whose answers to reads, writes and probes take the times, and have
-// the error, that a test sets.
+// imaginary is an etcd. A test sets the error of its answers, and how long reads, writes and
+// probes take.
 type imaginary struct {
 	read, write, probe atomic.Int64 // durations
 	err                atomic.Pointer[error]

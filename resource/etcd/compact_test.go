@@ -13,24 +13,24 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// TestCompactors has two processes compact one etcd, whose rounds are told by
-// the test: in each one of them compacts, to where etcd was a round before.
+// Two processes compact one etcd, in rounds that the test starts: in each, one of them
+// compacts to the revision of the round before.
 func TestCompactors(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	const processes = 2
 	var ticks [processes]chan time.Time
-	var played [processes]chan compaction
+	var done [processes]chan compaction
 	clients := [processes]*Client{s.client(t), s.client(t)}
 	for i, c := range clients {
-		ticks[i], played[i] = make(chan time.Time), make(chan compaction)
+		ticks[i], done[i] = make(chan time.Time), make(chan compaction)
 		counting := &compactions{KV: c.etcd.KV}
 		c.etcd.KV = counting
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = c.compactAt(ctx, ticks[i], func(state compaction) { played[i] <- state })
+			_ = c.compactAt(ctx, ticks[i], func(state compaction) { done[i] <- state })
 		}()
 		t.Cleanup(func() { cancel(); <-ended })
 	}
@@ -47,7 +47,7 @@ func TestCompactors(t *testing.T) {
 		for i := range processes {
 			if ticks[i] != nil {
 				ticks[i] <- time.Time{}
-				<-played[i]
+				<-done[i]
 			}
 		}
 		if n := len(did(0)) + len(did(1)); round < 4 && n != round {
@@ -70,7 +70,7 @@ func TestCompactors(t *testing.T) {
 	}
 }
 
-// compactions notes what a client compacts.
+// compactions records the compactions of a client.
 type compactions struct {
 	clientv3.KV
 	to []int64
@@ -81,7 +81,7 @@ func (c *compactions) Compact(ctx context.Context, rev int64, opts ...clientv3.C
 	return c.KV.Compact(ctx, rev, opts...)
 }
 
-// A full etcd takes no claim of a round, but is compacted.
+// A full etcd is compacted although it cannot store the claim of a round.
 func TestCompactionOfAFullEtcd(t *testing.T) {
 	t.Parallel()
 	const quota = 2 << 20

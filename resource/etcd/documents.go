@@ -12,7 +12,7 @@ import (
 // documentRoot is the prefix of the documents, outside the range of every feed.
 const documentRoot = "portico/documents"
 
-// ErrDocumentChanged is the error of a write whose document has changed.
+// ErrDocumentChanged is the error of a write to a document that has changed.
 var ErrDocumentChanged = errors.New("the document has changed meanwhile")
 
 // Documents are named values that are not resources, shared by the processes of one kind.
@@ -56,8 +56,8 @@ func (d *Documents) Read(ctx context.Context) (map[string]Document, error) {
 	return out, nil
 }
 
-// Write replaces a document whose revision is after (0: it does not exist) and returns its
-// new revision. If it has another revision, the error is ErrDocumentChanged; other errors
+// Write replaces a document at revision after (0: it does not exist) and returns its new
+// revision. If it has another revision, the error is ErrDocumentChanged; other errors
 // are StatusErrors.
 func (d *Documents) Write(ctx context.Context, name string, data []byte, after int64) (int64, error) {
 	key := []byte(d.root + name)
@@ -69,7 +69,7 @@ func (d *Documents) Write(ctx context.Context, name string, data []byte, after i
 	return at, documentError(ctx, ok, err)
 }
 
-// Delete removes a document whose revision is after. Errors are as of Write.
+// Delete removes a document at revision after. Errors are as of Write.
 func (d *Documents) Delete(ctx context.Context, name string, after int64) error {
 	key := []byte(d.root + name)
 	_, _, ok, err := d.client.commit(ctx, &d.client.scope, opDelete, key, after, deleteOp(key))

@@ -25,8 +25,8 @@ const retryAfter = 1
 // tooLarge is the message of the error for a value above etcd's limit (docs/wire.md 6.5).
 const tooLarge = "etcdserver: request is too large"
 
-// interrupted is the Status of a call whose context ended; errors.Is finds the context's
-// error in it.
+// interrupted is the Status of a call after its context has ended; errors.Is finds the
+// context's error in it.
 type interrupted struct {
 	*apierrors.StatusError
 	cause error

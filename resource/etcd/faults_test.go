@@ -21,10 +21,10 @@ import (
 
 var keyX = resource.Key{Namespace: "a", Name: "x"}
 
-// under has clients share a prefix.
+// under sets the prefix, which clients can share.
 func under(prefix string) func(*Config) { return func(cfg *Config) { cfg.Prefix = prefix } }
 
-// plusOne adds one to what setting(t, name, "1") began with.
+// plusOne adds one to the number of a setting.
 func plusOne(t *testing.T, name string) resource.Mutate {
 	return func(cur *resource.Object) (resource.Mutation, error) {
 		return resource.Mutation{Object: setting(t, name, strconv.Itoa(number(t, cur)+1))}, nil
@@ -43,7 +43,7 @@ func number(t *testing.T, o *resource.Object) int {
 	return n
 }
 
-// outcome is what a caller learns from an error.
+// outcome returns the code of an error and whether it has a Retry-After.
 func outcome(err error) (code int32, retry bool) {
 	seconds, _ := apierrors.SuggestsClientDelay(err)
 	return resource.AsStatus(err).Code, seconds > 0
@@ -65,8 +65,8 @@ func eventually(t *testing.T, what string, f func(ctx context.Context) error) {
 	}
 }
 
-// The answer to a write is lost: it may have been carried out, but nobody
-// knows. It must neither count as a success nor be tried again, by anybody.
+// The answer to a write is lost: it may have been executed. It is neither a success nor
+// sent again, and its error has no Retry-After.
 func TestWriteWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -115,8 +115,8 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// Whoever cannot reach etcd has certainly not written, and may try again.
-func TestNobodyToTalkTo(t *testing.T) {
+// A write without a connection was certainly not executed: its error has Retry-After.
+func TestUnreachableEtcd(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	c := s.client(t)
@@ -149,8 +149,8 @@ func TestNobodyToTalkTo(t *testing.T) {
 	})
 }
 
-// Members of a cluster come and go: while there is a majority everything is
-// served, without one every call ends as a Status, with one again all goes on.
+// With a majority of members everything is served, without one every call ends with a Status,
+// and with one again everything works.
 func TestMajority(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3)
@@ -204,7 +204,7 @@ func TestMajority(t *testing.T) {
 	waitFor(t, replica, storetest.At(last.Revision))
 	replica.Compare(t.Context(), t, store)
 	if err := replica.Wait(ended(t), storetest.Resets(2)); err == nil {
-		t.Error("the feed began anew")
+		t.Error("the feed was reset")
 	}
 }
 
@@ -215,8 +215,8 @@ func ended(t *testing.T) context.Context {
 	return ctx
 }
 
-// A full etcd takes no writes and answers reads. Removing objects is possible,
-// and once there is room again so is all else.
+// A full etcd rejects writes and answers reads and deletions. When there is room again, it
+// accepts writes.
 func TestFullEtcd(t *testing.T) {
 	t.Parallel()
 	const quota = 2 << 20
@@ -265,7 +265,7 @@ func TestFullEtcd(t *testing.T) {
 	replica.Compare(t.Context(), t, store)
 }
 
-// A lease that many keys share may be gone before its time.
+// A shared lease that was revoked is replaced.
 func TestSharedLeaseIsRevoked(t *testing.T) {
 	t.Parallel()
 	c := newServer(t).client(t)
@@ -295,7 +295,7 @@ func TestSharedLeaseIsRevoked(t *testing.T) {
 	}
 }
 
-// A leader whose lease is gone stops leading, and stands again.
+// A leader without its lease stops leading and campaigns again.
 func TestLeadershipIsLost(t *testing.T) {
 	t.Parallel()
 	c := newServer(t).client(t)

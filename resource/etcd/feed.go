@@ -51,8 +51,8 @@ func (c *Client) Feed(ranges ...string) resource.Feed {
 }
 
 // FeedExcept returns a feed over everything below Config.Prefix except the given storage
-// path prefixes (such as "configmaps/"), at least one. It is for a server whose resources
-// change at run time: one fixed set of ranges holds all of them.
+// path prefixes (such as "configmaps/"), at least one. It is for a server with
+// resources that change at run time: one fixed set of ranges holds all of them.
 func (c *Client) FeedExcept(excluded ...string) resource.Feed {
 	var out []keyRange
 	for _, r := range excluded {

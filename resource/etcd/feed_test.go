@@ -46,7 +46,7 @@ func TestKeysInRanges(t *testing.T) {
 	}
 }
 
-func TestCurrentJoinsNoReadThatHasBegun(t *testing.T) {
+func TestCurrentJoinsNoReadInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := 0
 		next := make(chan int64)
@@ -117,7 +117,7 @@ func waitFor(t *testing.T, r *storetest.Replica, ok func(*storetest.Replica) boo
 	}
 }
 
-func TestFeedGoesOnAfterARestart(t *testing.T) {
+func TestFeedResumesAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	for _, ranges := range [][]string{nil, {"other/", "storetest.portico.dev/"}} {
@@ -134,7 +134,7 @@ func TestFeedGoesOnAfterARestart(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := replica.Wait(ctx, storetest.Resets(2)); err == nil {
-			t.Error("a restart of etcd made the feed start anew")
+			t.Error("a restart of etcd reset the feed")
 		}
 	}
 }
@@ -151,8 +151,8 @@ func TestFeedStartsBeforeEtcd(t *testing.T) {
 	replica.Compare(t.Context(), t, c.Store(storetest.Namespaced()))
 }
 
-// TestFeedNoticesAnotherEtcd replaces etcd's data, as restoring an old backup
-// does: its revisions begin anew, below those that the feed has seen.
+// TestFeedNoticesAnotherEtcd replaces etcd's data, as restoring an old backup does: its
+// revisions are below those that the feed has delivered.
 func TestFeedNoticesAnotherEtcd(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -170,8 +170,7 @@ func TestFeedNoticesAnotherEtcd(t *testing.T) {
 	}
 	s.start(t)
 	mustCreate(t, store, "new")
-	// What was delivered is no answer for who asks what is: not even where it is
-	// past the revision that etcd is at.
+	// The delivered state is not the current one, even if its revision is higher.
 	if rev, err := f.Current(t.Context()); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("the current revision is %d (%v)", rev, err)
 	}

@@ -12,15 +12,15 @@ import (
 	"portico/resource"
 )
 
-// asSetting has a Setting say something.
+// asSetting sets the data of a Setting.
 func asSetting(t *testing.T, name, data string) resource.Mutate {
 	return func(*resource.Object) (resource.Mutation, error) {
 		return resource.Mutation{Object: setting(t, name, data)}, nil
 	}
 }
 
-// A leader whose key is gone, because it was stopped for longer than its lease
-// lasts, writes nothing in its name, although it has not heard of it yet.
+// A leader without its key, because it was stopped for longer than its lease, writes nothing
+// as leader, although its context has not ended yet.
 func TestLeaderIsFenced(t *testing.T) {
 	t.Parallel()
 	c := newServer(t).client(t)
@@ -42,7 +42,7 @@ func TestLeaderIsFenced(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := store.Create(term, key, led, 0); !apierrors.IsAlreadyExists(err) {
-			t.Errorf("what is there already: %v", err)
+			t.Errorf("an existing object: %v", err)
 		}
 		at, err := documents.Write(term, "led", []byte("1"), 0)
 		if err != nil {
@@ -63,11 +63,11 @@ func TestLeaderIsFenced(t *testing.T) {
 			t.Errorf("delete: %v", err)
 		}
 		if term.Err() != nil {
-			t.Error("it has heard of it")
+			t.Error("its context has ended")
 		}
 		for what, err := range writes(t.Context(), "free", at) {
 			if err != nil {
-				t.Errorf("in nobody's name: %s: %v", what, err)
+				t.Errorf("not as leader: %s: %v", what, err)
 			}
 		}
 	})

@@ -131,7 +131,7 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	return resp.More, nil
 }
 
-// emptyRange sets the revision of a list whose token leaves nothing to read.
+// emptyRange sets the revision of a list if its token leaves nothing to read.
 func (l *listing) emptyRange(ctx context.Context) (err error) {
 	if l.rev == 0 {
 		l.rev, err = l.store.revision.current(ctx)

@@ -10,7 +10,7 @@ import (
 	"portico/resource"
 )
 
-// reading notes how ranges are read.
+// reading counts serializable reads.
 type reading struct {
 	clientv3.KV
 	serializable int
@@ -23,8 +23,8 @@ func (r *reading) Get(ctx context.Context, key string, opts ...clientv3.OpOption
 	return r.KV.Get(ctx, key, opts...)
 }
 
-// Any state at hand will do for a list that asks for no more; the rest of a list
-// whose revision is gone is the latest, whatever the first page was.
+// A list with Any is read from one member; the rest of a list at a compacted revision is the
+// latest state, whatever the first page was.
 func TestWhatMayBeReadFromAnyMember(t *testing.T) {
 	t.Parallel()
 	c := newServer(t).client(t)

@@ -10,8 +10,8 @@ import (
 	"portico/resource"
 )
 
-// shown returns what a client shows: by the name of a metric and the values of
-// its labels, a number; of histograms, how much was observed.
+// shown returns the metrics of a client by name and labels; for histograms the number of
+// observations.
 func shown(t *testing.T, c *Client) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -33,8 +33,7 @@ func shown(t *testing.T, c *Client) map[string]float64 {
 	return out
 }
 
-// Every request is counted under its operation and resource; one that fails once
-// more.
+// Every request is counted by operation and resource, and failures in a second counter.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -89,7 +88,7 @@ func TestMetrics(t *testing.T) {
 		delete(got, name)
 	}
 	if len(got) > 0 {
-		t.Errorf("nobody asked for %v", got)
+		t.Errorf("unexpected metrics %v", got)
 	}
 
 	s.pause()

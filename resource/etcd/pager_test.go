@@ -23,8 +23,8 @@ func TestPager(t *testing.T) {
 		"usual":       {3500, 0, []int64{16, 64, 256, 1024, 2396, 2396}},
 		"large":       {1 << 20, 0, []int64{16, 8, 8}},
 		"enormous":    {20 << 20, 0, []int64{16, 1, 1}},
-		"few wanted":  {3500, 10, []int64{10, 10}},
-		"many wanted": {3500, 500, []int64{16, 64, 256, 500}},
+		"small limit": {3500, 10, []int64{10, 10}},
+		"large limit": {3500, 500, []int64{16, 64, 256, 500}},
 		"empty":       {0, 0, []int64{16, 64}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,8 +45,7 @@ func TestPager(t *testing.T) {
 	}
 }
 
-// Values that are much larger than those before are not received in one page,
-// however many small ones had been.
+// Values that are much larger than those before are not received in one page.
 func TestPagesAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newServer(t).client(t)
@@ -76,7 +75,7 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
-// largest notes how large pages are.
+// largest records the sizes of pages.
 type largest struct {
 	clientv3.KV
 	bytes, refused int

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// proxy stands between clients and a server's socket. A test can hold back what
-// passes in either direction, as a network that loses packets does, and cut all
-// connections.
+// proxy relays between clients and a server's socket. A test can pause either direction, as
+// a network that loses packets does, and close all connections.
 type proxy struct {
 	path, to     string // unix sockets: its own and the server's
 	requests     gate   // towards the server
@@ -26,7 +25,7 @@ type proxy struct {
 	rate atomic.Int64
 }
 
-// gate holds up who passes while it is shut.
+// gate blocks pass while it is closed.
 type gate struct {
 	mu   sync.Mutex
 	shut chan struct{} // closed when the gate opens again; nil while it is open
@@ -66,7 +65,7 @@ func newProxy(tb testing.TB, path, to string) *proxy {
 	return p
 }
 
-// pause holds back everything; resume lets it go.
+// pause pauses both directions; resume ends that.
 func (p *proxy) pause() {
 	p.requests.close()
 	p.answers.close()
@@ -77,7 +76,7 @@ func (p *proxy) resume() {
 	p.answers.open()
 }
 
-// cut ends all connections and refuses new ones until mend.
+// cut closes all connections and rejects new ones until mend.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	if p.listener != nil {
@@ -166,8 +165,7 @@ func (p *proxy) pump(from, to net.Conn, through *gate) {
 	}
 }
 
-// traffic is how many connections were made, and how many bytes of requests
-// passed.
+// traffic returns the number of connections and the bytes of requests.
 func (p *proxy) traffic() (dialed, sent int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// firstChunk is the maximum number of keys of the first page of a range, whose sizes
-	// are unknown: values may have 1.5 MiB each.
+	// firstChunk is the maximum number of keys of the first page of a range. The sizes of
+	// its values are unknown: they may have 1.5 MiB each.
 	firstChunk = 16
 	// growth is how many times more keys a page may hold than the page before.
 	growth = 4

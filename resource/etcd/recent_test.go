@@ -9,8 +9,8 @@ import (
 	"portico/resource"
 )
 
-// What the feed delivers of a process's own writes are the objects that the
-// writers got, where they are small; of others it makes its own.
+// For small writes of its own process the feed delivers the objects of the writers; for
+// others it makes new ones.
 func TestWritersAndTheFeedShare(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -27,13 +27,13 @@ func TestWritersAndTheFeedShare(t *testing.T) {
 	}
 	x := mustCreate(t, st, "x")
 	if sees(x) != x {
-		t.Error("the feed made an object of its own of a creation")
+		t.Error("the feed made a new object for a creation")
 	}
 	y, err := st.Update(t.Context(), x.Key(), func(*resource.Object) (resource.Mutation, error) {
 		return resource.Mutation{Object: setting(t, "x", "2")}, nil
 	})
 	if err != nil || sees(y) != y {
-		t.Errorf("the feed made an object of its own of an update: %v", err)
+		t.Errorf("the feed made a new object for an update: %v", err)
 	}
 	large := setting(t, "large", strings.Repeat("x", recentBytes))
 	made, err := st.Create(t.Context(), large.Key(), large, 0)
@@ -46,8 +46,7 @@ func TestWritersAndTheFeedShare(t *testing.T) {
 	}
 }
 
-// Of writes that no feed asks for the latest are remembered only, and none is
-// taken for another.
+// Without a feed only the latest writes are kept, and none is taken for another.
 func TestRecentWritesAreBounded(t *testing.T) {
 	var r recentWrites
 	for i := range 3 * recentObjects {

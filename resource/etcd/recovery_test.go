@@ -14,8 +14,7 @@ import (
 	"portico/resource"
 )
 
-// paged sees the pages of ranges go by, one after the other; a feed asks for the
-// revision besides, when it likes.
+// paged records the pages of ranges. Reads of the revision are not pages.
 type paged struct {
 	clientv3.KV
 	before func(page int) // called before each
@@ -38,8 +37,8 @@ func (p *paged) Get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 	return resp, err
 }
 
-// A feed reads its range in pages at one revision. When that is compacted while
-// it does, it begins anew, and its sink never sees a mixture.
+// A feed reads its range in pages at one revision. If that is compacted meanwhile, it starts
+// again, and its sink never receives a mixture.
 func TestCompactionWhileAFeedStarts(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -71,7 +70,7 @@ func TestCompactionWhileAFeedStarts(t *testing.T) {
 	}
 }
 
-// However large values are, a page of them is not.
+// Pages are bounded in bytes, however large the values are.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const size, objects = 120 << 10, firstChunk + 3*pageBytes/(120<<10)
@@ -103,9 +102,9 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// While etcd is out of reach, objects come, change and go, and the history of it
-// is compacted. Who was watching is told the difference and nothing else; who
-// comes back with a revision from before is told to list again.
+// While etcd is unreachable, objects are created, changed and deleted, and the history is
+// compacted. Running watches receive the difference; a watch from an earlier revision gets
+// Expired.
 func TestWatchersOutliveCompaction(t *testing.T) {
 	t.Parallel()
 	for _, ranges := range [][]string{nil, {"another/", "storetest.portico.dev/"}} {
@@ -142,7 +141,7 @@ func TestWatchersOutliveCompaction(t *testing.T) {
 			compact(t, beside, gone.Revision)
 			s.mend(t)
 
-			// What has left comes first: who is cut off now and goes on elsewhere hears of it.
+			// Deletions come first: a watch that ends now and resumes elsewhere has them.
 			read(t, w, "-goes=1 ~changes=4 +comes=1")
 			mustCreate(t, store, "later")
 			read(t, w, "+later=1")
@@ -158,7 +157,7 @@ func TestWatchersOutliveCompaction(t *testing.T) {
 	}
 }
 
-// read takes events until there are as many as want names, and compares.
+// read reads as many events as want has, and compares.
 func read(t *testing.T, w resource.Watcher, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

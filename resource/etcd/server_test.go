@@ -20,8 +20,7 @@ import (
 	"portico/resource"
 )
 
-// TestMain lets more tests run side by side than there are processors: they wait
-// for etcd most of the time.
+// TestMain runs more tests in parallel than there are processors: they mostly wait for etcd.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
@@ -30,8 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// server is a real etcd on a unix socket, in a folder with a name short enough
-// for one, behind a proxy.
+// server is a real etcd on a unix socket behind a proxy, in a folder with a short name.
 type server struct {
 	dir  string
 	tune func(*embed.Config) // may be nil

@@ -128,7 +128,7 @@ func TestSilence(t *testing.T) {
 	waitFor(t, replica, storetest.At(list.Revision))
 	replica.Compare(ctx, t, store)
 	if err := replica.Wait(ended(t), storetest.Resets(2)); err == nil {
-		t.Error("the feed began anew")
+		t.Error("the feed was reset")
 	}
 }
 

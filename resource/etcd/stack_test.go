@@ -62,7 +62,7 @@ func run(t *testing.T, cfg watchcache.Config) *watchcache.Cache {
 	return cache
 }
 
-// served serves a store and returns it as it is over HTTP.
+// served serves a store and returns a store over HTTP.
 func served(t *testing.T, store resource.Store) resource.Store {
 	t.Helper()
 	api := handlers.New(handlers.Config{Resources: []*rest.Resource{{
@@ -84,7 +84,7 @@ func served(t *testing.T, store resource.Store) resource.Store {
 	return httpstore.New(client.New(client.Config{BaseURL: server.URL, Transport: server.Client().Transport}), store.Info())
 }
 
-// Each way of stacking the makers on etcd passes the suite.
+// Stores stacked on etcd pass the suite.
 func TestStacks(t *testing.T) {
 	for name, stack := range map[string]func(t *testing.T, c *Client, info *resource.Info) resource.Store{
 		"cache": func(t *testing.T, c *Client, info *resource.Info) resource.Store { return cached(t, c).Store(info) },
@@ -114,7 +114,7 @@ func compact(t *testing.T, c *Client, rev int64) {
 	}
 }
 
-// counted counts what a client reads from etcd.
+// counted counts the reads of a client.
 type counted struct {
 	clientv3.KV
 	reads atomic.Int64
@@ -125,7 +125,7 @@ func (k *counted) Get(ctx context.Context, key string, opts ...clientv3.OpOption
 	return k.KV.Get(ctx, key, opts...)
 }
 
-// watchers is how many watches the etcd servers of this process have.
+// watchers returns the number of watches of the etcd servers in this process.
 func watchers(t *testing.T) float64 {
 	t.Helper()
 	families, err := prometheus.DefaultGatherer.Gather()
@@ -137,12 +137,11 @@ func watchers(t *testing.T) float64 {
 			return f.GetMetric()[0].GetGauge().GetValue()
 		}
 	}
-	t.Fatal("etcd does not count its watchers any more")
+	t.Fatal("etcd has no metric of its watchers")
 	return 0
 }
 
-// Serving one kind more costs nothing: no connection, no watch, no list and no
-// goroutine, however many there are.
+// One more kind costs no connection, no watch, no list and no goroutine.
 func TestKindsAreFree(t *testing.T) {
 	const kinds = 2000
 	s := newServer(t)

@@ -72,7 +72,7 @@ func isUnreadable(err error) bool {
 	return err != nil && resource.AsStatus(err).Code == 500 && resource.AsStatus(err).Reason == metav1.StatusReasonStoreReadError
 }
 
-// raw is a key's value as etcd has it.
+// raw returns the stored value of a key.
 func raw(t *testing.T, c *Client, path string) string {
 	t.Helper()
 	resp, err := c.etcd.Get(t.Context(), c.prefix+path)
@@ -84,8 +84,8 @@ func raw(t *testing.T, c *Client, path string) string {
 
 const pathX = "storetest.portico.dev/settings/a/x"
 
-// Everything passes the transformer: what a store and a feed read is plain, and
-// what etcd holds is not.
+// Everything passes the transformer: stores and feeds return plain values, and etcd holds
+// sealed ones.
 func TestTransformerConforms(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -106,8 +106,8 @@ func TestTransformerConforms(t *testing.T) {
 	}
 }
 
-// An update that changes nothing writes all the same when the value is plain, or
-// sealed with a key that is not the newest.
+// An update without a change writes if the value is plain or sealed with a key that is not
+// the newest.
 func TestStaleValuesAreRewritten(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -143,8 +143,8 @@ func TestStaleValuesAreRewritten(t *testing.T) {
 	}
 }
 
-// A value that was copied to another key, or whose key is gone, is unreadable:
-// never taken for another object, nor for none.
+// A value that was copied to another key, or sealed with a removed key, is unreadable: it is
+// neither another object nor none.
 func TestValuesThatCannotBeDecrypted(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -193,7 +193,7 @@ func TestValuesThatCannotBeDecrypted(t *testing.T) {
 			t.Errorf("%s: watch of the state: %v", what, err)
 		}
 	}
-	// Who watched is told to list again, not that the object was deleted.
+	// The running watch ends with Expired, without a deletion.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for err = nil; err == nil; {
@@ -201,7 +201,7 @@ func TestValuesThatCannotBeDecrypted(t *testing.T) {
 		events, err = w.Next(ctx)
 		for _, e := range events {
 			if e.Type == resource.Deleted {
-				t.Errorf("the watch was told of a deletion")
+				t.Errorf("the watch sent a deletion")
 			}
 		}
 	}

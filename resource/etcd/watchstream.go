@@ -31,7 +31,7 @@ const (
 	maxResponses = 16
 )
 
-// errSilent is the error of a stream whose member does not send what it should.
+// errSilent is the error of a stream if its member does not send what it should.
 var errSilent = errors.New("etcd does not answer on its watch stream")
 
 // watchStream is one watch of etcd over the whole span of a feed's ranges. Changes of other
@@ -49,9 +49,9 @@ type watchStream struct {
 	// rev is the revision up to which every change was received, passed the one that was
 	// passed to the sink.
 	rev, passed int64
-	// wanted is set while the sink waits for progress, asking while a request for progress
+	// requested is set while the sink waits for progress, asking while a request for progress
 	// is not answered.
-	wanted, asking bool
+	requested, asking bool
 	// active is when something was last received, or progress first requested; again is
 	// when progress is requested next.
 	active, again time.Time
@@ -101,7 +101,7 @@ func (s *watchStream) loop(ctx context.Context) error {
 			err = s.receive(resp)
 		case err = <-s.conn.ended:
 		case <-s.feed.progress:
-			s.wanted = true
+			s.requested = true
 			s.askProgress()
 		case <-timer.C:
 			err = s.overdue(ctx)
@@ -230,11 +230,11 @@ func (s *watchStream) receive(resp *etcdserverpb.WatchResponse) error {
 
 // progressed passes rev to the sink.
 func (s *watchStream) progressed() {
-	if s.wanted || s.rev > s.passed {
+	if s.requested || s.rev > s.passed {
 		s.sink.Progress(s.rev)
 		s.passed = s.rev
 	}
-	s.wanted, s.asking = false, false
+	s.requested, s.asking = false, false
 }
 
 // watchConn is the gRPC stream of a watch. The watcher of etcd's client reconnects by itself

@@ -97,7 +97,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// quietStream returns a stream at revision 5, whose watch is confirmed, and whose member
+// quietStream returns a stream at revision 5 with a confirmed watch and a member that
 // sends nothing; etcd is at revision rev.
 func quietStream(rev *atomic.Int64) *watchStream {
 	f := &feed{Client: &Client{metrics: newMetrics(nil), transformer: identity{}, log: slog.New(slog.DiscardHandler)},

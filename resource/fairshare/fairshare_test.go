@@ -14,29 +14,28 @@ func take(l *Limit, user string) (n int) {
 	return n
 }
 
-// One user gets three quarters, and however many users there are, one more gets a
-// place.
+// One user gets three quarters of the slots, and however many users there are, one more gets
+// a slot.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	l := New(400, 0)
 	if n := take(l, "first"); n != 300 {
-		t.Errorf("a user alone has %d places, want 300", n)
+		t.Errorf("a user alone has %d slots, want 300", n)
 	}
 	for i := range 16 {
 		if n := take(l, fmt.Sprint("hostile", i)); n == 0 && l.InUse() < 400 {
-			t.Errorf("user %d got no place of %d free ones", i, 400-l.InUse())
+			t.Errorf("user %d got no slot of %d free ones", i, 400-l.InUse())
 		}
 	}
 	for range 300 {
 		l.Release("first")
 	}
 	if n := take(l, "other"); n == 0 {
-		t.Error("no place for another user")
+		t.Error("no slot for another user")
 	}
 }
 
-// Users who take places one after the other, as clients do, end with equal shares and
-// leave some.
+// Users that take slots in turns end with equal shares and leave some.
 func TestSharesOfMany(t *testing.T) {
 	t.Parallel()
 	l := New(200, 0)

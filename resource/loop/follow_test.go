@@ -23,29 +23,29 @@ import (
 
 var things = &resource.Info{Versions: []string{"v1"}, Resource: "things", Kind: "Thing", Namespaced: true}
 
-// moody is a store whose watches and lists do what a test wants.
-type moody struct {
+// flakyStore is a store with faults that a test sets.
+type flakyStore struct {
 	resource.Store
-	// refuse, if set, is asked before each watch.
+	// refuse, if set, returns the error of a watch.
 	refuse func(resource.WatchOptions) error
-	// down has everything fail.
+	// down makes everything fail.
 	down    atomic.Bool
 	watches chan resource.WatchOptions
 	cut     atomic.Pointer[context.CancelCauseFunc] // ends the running watch
 }
 
-func newMoody() *moody {
-	return &moody{Store: memstore.New().Store(things), watches: make(chan resource.WatchOptions, 1000)}
+func newFlakyStore() *flakyStore {
+	return &flakyStore{Store: memstore.New().Store(things), watches: make(chan resource.WatchOptions, 1000)}
 }
 
-func (m *moody) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
+func (m *flakyStore) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
 	if m.down.Load() {
 		return nil, resource.Unavailable("down", 1)
 	}
 	return m.Store.List(ctx, opts)
 }
 
-func (m *moody) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
+func (m *flakyStore) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
 	if m.down.Load() {
 		return nil, resource.Unavailable("down", 1)
 	}
@@ -61,8 +61,8 @@ func (m *moody) Watch(ctx context.Context, opts resource.WatchOptions) (resource
 	return &cuttable{w, ctx}, err
 }
 
-// end has the running watch end with err.
-func (m *moody) end(err error) { (*m.cut.Load())(err) }
+// end ends the running watch with err.
+func (m *flakyStore) end(err error) { (*m.cut.Load())(err) }
 
 type cuttable struct {
 	resource.Watcher
@@ -83,7 +83,7 @@ func (w *cuttable) Next(ctx context.Context) ([]resource.Event, error) {
 	return events, err
 }
 
-func (m *moody) set(t *testing.T, name string) {
+func (m *flakyStore) set(t *testing.T, name string) {
 	t.Helper()
 	data := fmt.Sprintf(`{"apiVersion":"v1","kind":"Thing","metadata":{"name":%q,"namespace":"a","labels":{"n":"%d"}}}`, name, time.Now().UnixNano())
 	o, err := resource.Parse([]byte(data))
@@ -96,15 +96,15 @@ func (m *moody) set(t *testing.T, name string) {
 	}
 }
 
-func (m *moody) remove(t *testing.T, name string) {
+func (m *flakyStore) remove(t *testing.T, name string) {
 	t.Helper()
 	if _, err := m.Delete(t.Context(), resource.Key{Namespace: "a", Name: name}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// follow follows m and returns where snapshots, written as their names, arrive.
-func follow(t *testing.T, m *moody) <-chan string {
+// follow follows m and returns the snapshots as lists of names.
+func follow(t *testing.T, m *flakyStore) <-chan string {
 	got := make(chan string, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -129,9 +129,8 @@ func follow(t *testing.T, m *moody) <-chan string {
 	return got
 }
 
-// settled returns everything published once nothing more comes by itself
-// within the time.
-func settled(got <-chan string, d time.Duration) []string {
+// published returns the snapshots published within the time.
+func published(got <-chan string, d time.Duration) []string {
 	time.Sleep(d)
 	synctest.Wait()
 	var out []string
@@ -150,51 +149,51 @@ func want(t *testing.T, what string, got []string, want ...string) {
 
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMoody()
+		m := newFlakyStore()
 		got := follow(t, m)
-		want(t, "empty store", settled(got, time.Second), "")
+		want(t, "empty store", published(got, time.Second), "")
 		m.set(t, "b")
-		want(t, "first object", settled(got, time.Second), "b")
+		want(t, "first object", published(got, time.Second), "b")
 		for _, name := range []string{"a", "c", "d"} {
 			m.set(t, name)
 		}
 		m.remove(t, "b")
-		want(t, "a burst", settled(got, time.Second), "a c d")
+		want(t, "a burst", published(got, time.Second), "a c d")
 		time.Sleep(time.Hour)
-		want(t, "an hour of nothing", settled(got, time.Second))
+		want(t, "an hour of nothing", published(got, time.Second))
 	})
 }
 
-// A loop made an object since the last snapshot lacked it; that it is gone again
-// must wake the loop, although no snapshot has shown the object.
-func TestFollowTellsOfWhatCameAndWent(t *testing.T) {
+// A loop created an object because the last snapshot lacked it; its deletion wakes the loop,
+// although no snapshot had the object.
+func TestFollowPublishesCreationAndDeletionAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMoody()
+		m := newFlakyStore()
 		m.set(t, "a")
 		got := follow(t, m)
-		want(t, "at first", settled(got, time.Second), "a")
+		want(t, "at first", published(got, time.Second), "a")
 		m.set(t, "b")
 		m.remove(t, "b")
-		want(t, "came and went", settled(got, time.Second), "a")
+		want(t, "came and went", published(got, time.Second), "a")
 		m.set(t, "b")
 		m.end(apierrors.NewResourceExpired("too old"))
 		m.remove(t, "b")
-		want(t, "came and went while there was no watch", settled(got, time.Minute), "a")
+		want(t, "came and went while there was no watch", published(got, time.Minute), "a")
 		m.end(apierrors.NewResourceExpired("too old"))
-		want(t, "listed again, with nothing new", settled(got, time.Minute))
+		want(t, "listed again, with nothing new", published(got, time.Minute))
 	})
 }
 
 func TestFollowReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMoody()
+		m := newFlakyStore()
 		m.set(t, "a")
 		got := follow(t, m)
-		want(t, "at first", settled(got, time.Second), "a")
+		want(t, "at first", published(got, time.Second), "a")
 		<-m.watches
 		for _, err := range []error{io.EOF, resource.Unavailable("gone", 1)} {
 			m.end(err)
-			want(t, "reconnected", settled(got, time.Minute))
+			want(t, "reconnected", published(got, time.Minute))
 			if opts := <-m.watches; opts.Since == 0 || opts.InitialEvents {
 				t.Errorf("after %v it begins again: %+v", err, opts)
 			}
@@ -202,7 +201,7 @@ func TestFollowReconnects(t *testing.T) {
 		m.end(apierrors.NewResourceExpired("too old"))
 		m.remove(t, "a")
 		m.set(t, "b")
-		want(t, "expired", settled(got, time.Minute), "b")
+		want(t, "expired", published(got, time.Minute), "b")
 		if opts := <-m.watches; opts.Since != 0 || !opts.InitialEvents {
 			t.Errorf("after 410 it goes on: %+v", opts)
 		}
@@ -211,25 +210,25 @@ func TestFollowReconnects(t *testing.T) {
 
 func TestFollowKeepsLastGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMoody()
+		m := newFlakyStore()
 		m.down.Store(true)
 		got := follow(t, m)
-		want(t, "never reached", settled(got, time.Hour))
+		want(t, "never reached", published(got, time.Hour))
 		m.set(t, "a")
 		m.down.Store(false)
-		want(t, "reached", settled(got, time.Minute), "a")
+		want(t, "reached", published(got, time.Minute), "a")
 		m.down.Store(true)
 		m.end(apierrors.NewResourceExpired("too old"))
 		m.set(t, "b")
-		want(t, "away", settled(got, time.Hour))
+		want(t, "away", published(got, time.Hour))
 		m.down.Store(false)
-		want(t, "back", settled(got, time.Minute), "a b")
+		want(t, "back", published(got, time.Minute), "a b")
 	})
 }
 
 func TestFollowWithoutWatchList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMoody()
+		m := newFlakyStore()
 		m.refuse = func(opts resource.WatchOptions) error {
 			if opts.InitialEvents {
 				return apierrors.NewInvalid(things.GVK("v1").GroupKind(), "", nil)
@@ -238,19 +237,19 @@ func TestFollowWithoutWatchList(t *testing.T) {
 		}
 		m.set(t, "a")
 		got := follow(t, m)
-		want(t, "listed", settled(got, time.Minute), "a")
+		want(t, "listed", published(got, time.Minute), "a")
 		m.set(t, "b")
-		want(t, "watched", settled(got, time.Second), "a b")
+		want(t, "watched", published(got, time.Second), "a b")
 		m.end(apierrors.NewResourceExpired("too old"))
 		m.remove(t, "a")
-		want(t, "listed again", settled(got, time.Minute), "b")
+		want(t, "listed again", published(got, time.Minute), "b")
 	})
 }
 
-// While publish runs, changes are collected and come as one.
+// Changes during a publish are published together.
 func TestFollowCoalescesWhilePublishing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMoody()
+		m := newFlakyStore()
 		entered, leave := make(chan int), make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -274,7 +273,7 @@ func TestFollowCoalescesWhilePublishing(t *testing.T) {
 	})
 }
 
-// lockedBuffer is a log that is read while it is written.
+// lockedBuffer is a log that can be read while it is written.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -292,11 +291,10 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// A store that comes back is no cause for a warning; one that stays away is, now
-// and then.
-func TestFollowComplains(t *testing.T) {
+// A store that reconnects causes no warning; one that stays unreachable does at intervals.
+func TestFollowWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMoody()
+		m := newFlakyStore()
 		var log lockedBuffer
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)

@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// memberEnv makes this test binary a member of an etcd cluster: its name, its
-// folder, and the cluster, separated by spaces.
+// memberEnv makes this test binary a member of an etcd cluster. Its value is the arguments of
+// runMember, separated by spaces.
 const memberEnv = "PORTICO_TEST_ETCD_MEMBER"
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runMember serves until its standard input ends, which it does with whoever
-// started it.
+// runMember serves until its standard input is closed, as it is when its parent ends.
 func runMember(args []string) error {
 	name, dir, client, peer, cluster := args[0], args[1], args[2], args[3], args[4]
 	parse := func(text string) []url.URL {
@@ -114,7 +113,7 @@ func newCluster(t testing.TB, size int) []*member {
 	return members
 }
 
-// freeAddress returns an address of loopback that nobody listens on.
+// freeAddress returns an unused address of loopback.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,7 +124,7 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// signal stops the process where it stands (SIGSTOP), or lets it go on.
+// signal stops (SIGSTOP) or continues the process.
 func (m *member) signal(s syscall.Signal) { _ = m.cmd.Process.Signal(s) }
 
 // pause stops the member until resume; its connections stay open.

@@ -54,7 +54,7 @@ const (
 	// tidyInterval is the time between two passes of tidyLoop.
 	tidyInterval = 15 * time.Second
 	// batch is the number of events that a watcher reads at a time, and batchBytes their
-	// size (one may be larger). A watcher whose client does not read holds no more.
+	// size (one may be larger). A watcher holds no more if its client does not read.
 	batch      = 256
 	batchBytes = 1 << 20
 	// initialAge is how long the snapshot of initial events is kept while the client does

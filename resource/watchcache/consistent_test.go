@@ -16,18 +16,17 @@ import (
 	"portico/resource/watchcache"
 )
 
-// The cell that is written through one server and read through the others.
+// cell is written through one server and read through the others.
 var cell = resource.Key{Namespace: "default", Name: "cell"}
 
-// acknowledged gives the cell a value and returns when that is acknowledged.
+// acknowledged writes a value to the cell and returns when it is acknowledged.
 func acknowledged(t *testing.T, s resource.Store, value int) {
 	t.Helper()
 	o, err := resource.Parse(fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cell","namespace":"default","labels":{"n":"%d"}}}`, value))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A write may meet an election, and its outcome may then be unknown; what
-	// counts is the acknowledged one.
+	// During an election the outcome of a write may be unknown; it is repeated.
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		_, err = s.Update(t.Context(), cell, func(*resource.Object) (resource.Mutation, error) { return resource.Mutation{Object: o}, nil })
 		if err == nil {
@@ -39,8 +38,8 @@ func acknowledged(t *testing.T, s resource.Store, value int) {
 	}
 }
 
-// readBoth reads the cell in both ways at once. Each answers with a value, or
-// with an error that is a Status, before the time is up.
+// readBoth reads the cell by Get and List at once. Each returns a value or a StatusError in
+// time.
 func readBoth(t *testing.T, s resource.Store, within time.Duration) (values [2]int, errs [2]error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -73,20 +72,18 @@ func valueOf(o *resource.Object) int {
 	return n
 }
 
-// reader is a server that reads, behind members of its own.
+// reader is a server with its own members.
 type reader struct {
 	name  string
 	store resource.Store
-	// others says that it can reach members besides the one that is paused;
-	// then it has the time to do so.
+	// others is set if it can reach members that are not paused; then it has more time.
 	others bool
 	within time.Duration
 }
 
-// Two servers on different members: what was acknowledged through one is seen
-// through the other by every read that begins later, whatever becomes of its
-// member; a read that cannot know fails. (Progress that the member itself
-// reports proves nothing: a paused one resumes with its old revision.)
+// Two servers on different members: every read through one sees the writes acknowledged
+// before through the other, even if its member was paused, or fails. (Progress proves
+// nothing: a paused member resumes with its old revision.)
 func TestNoAcknowledgedWriteIsMissed(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3)
@@ -132,9 +129,9 @@ func TestNoAcknowledgedWriteIsMissed(t *testing.T) {
 		}
 		all.Wait()
 	}
-	everybody := func(reader) bool { return true }
+	always := func(reader) bool { return true }
 	for range 20 {
-		round("all is well", everybody)
+		round("all members run", always)
 	}
 	members[1].pause()
 	acknowledged(t, writer.store, n) // past the election, if it was the leader that was paused
@@ -145,14 +142,14 @@ func TestNoAcknowledgedWriteIsMissed(t *testing.T) {
 	for range 20 {
 		round("a member is back", func(r reader) bool { return r.others })
 	}
-	// It has caught up by now, or will.
+	// It catches up.
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		if _, errs := readBoth(t, readers[1].store, 2*time.Second); errs[0] == nil && errs[1] == nil {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the member that was paused serves no reads any more")
+			t.Fatal("the member that was paused serves no reads")
 		}
 	}
-	round("everything is well again", everybody)
+	round("all members run again", always)
 }

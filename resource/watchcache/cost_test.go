@@ -10,10 +10,9 @@ import (
 	"portico/resource"
 )
 
-// What an object costs beside its bytes: 290 bytes for the object, 320 for the
-// texts of its header and 128 for its labels (as a map, 340), 180 for its path,
-// its place in the tree and its change in the event log. What the allocator rounds up
-// counts, too.
+// The memory of an object besides its bytes: 290 bytes for the object, 320 for the texts of
+// its header, 128 for its labels (as a map, 340), 180 for its path, its item in the tree and
+// its change in the event log. Rounding by the allocator counts, too.
 func TestCostOfObject(t *testing.T) {
 	const (
 		objects = 5000
@@ -43,9 +42,9 @@ func TestCostOfObject(t *testing.T) {
 		sink{c}.Apply([]resource.Change{{Path: "example.com/bakeries/default/" + o.Name, Revision: rev, Object: o}})
 	}
 	if each := (heap() - before - bytes) / objects; each > most {
-		t.Errorf("an object of %d bytes costs %d bytes beside", bytes/objects, each)
+		t.Errorf("an object of %d bytes costs %d more bytes", bytes/objects, each)
 	} else {
-		t.Logf("an object of %d bytes costs %d bytes beside", bytes/objects, each)
+		t.Logf("an object of %d bytes costs %d more bytes", bytes/objects, each)
 	}
 	runtime.KeepAlive(c)
 }

@@ -10,7 +10,7 @@ import (
 	"portico/resource/watchcache"
 )
 
-// until reads events until there is one of the object named.
+// until reads events up to the first of the named object.
 func (f *faked) until(w resource.Watcher, name string) (out []resource.Event) {
 	f.Helper()
 	for {
@@ -27,8 +27,8 @@ func (f *faked) until(w resource.Watcher, name string) (out []resource.Event) {
 	}
 }
 
-// told is what a client knows after some more events.
-func told(state map[string]int64, events []resource.Event) map[string]int64 {
+// after returns the state of a client after more events.
+func after(state map[string]int64, events []resource.Event) map[string]int64 {
 	state = maps.Clone(state)
 	for _, e := range events {
 		if e.Type == resource.Deleted {
@@ -40,9 +40,9 @@ func told(state map[string]int64, events []resource.Event) map[string]int64 {
 	return state
 }
 
-// A watcher that one server tells the difference between two states may be cut
-// off anywhere in it and go on at another server, which has told all of it.
-func TestWatchersLeaveInTheMidstOfADifference(t *testing.T) {
+// A watch that ends anywhere within the difference of two states can resume at another
+// server, which has the whole history.
+func TestWatchesResumeWithinADifference(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		one, other := fake(t, watchcache.Config{}), fake(t, watchcache.Config{})
@@ -83,15 +83,15 @@ func TestWatchersLeaveInTheMidstOfADifference(t *testing.T) {
 		for n := range events {
 			state, at := known, since
 			if n > 0 {
-				state, at = told(known, events[:n]), events[n-1].Revision
+				state, at = after(known, events[:n]), events[n-1].Revision
 			}
 			rest := other.until(other.watch(resource.WatchOptions{Since: at, Selector: sel}), "end")
-			if got := fmt.Sprint(told(state, rest)); got != want {
-				t.Fatalf("seed %d: after %d of %d events, gone on at %d: knows %s, want %s", seed, n, len(events), at, got, want)
+			if got := fmt.Sprint(after(state, rest)); got != want {
+				t.Fatalf("seed %d: after %d of %d events, resumed at %d: has %s, want %s", seed, n, len(events), at, got, want)
 			}
 		}
-		if got := fmt.Sprint(told(known, events)); got != want {
-			t.Fatalf("seed %d: knows %s, want %s", seed, got, want)
+		if got := fmt.Sprint(after(known, events)); got != want {
+			t.Fatalf("seed %d: has %s, want %s", seed, got, want)
 		}
 	}
 }

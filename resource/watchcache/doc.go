@@ -10,7 +10,7 @@
 //   - Watchers have no queues. Each served resource has an event log, the recent changes of
 //     its range; a watcher is a position in it. A watcher that is too slow loses its position
 //     and ends with 410. It neither blocks others, nor uses memory, nor misses an event.
-//   - A watcher whose client does not read holds at most a batch of events, bounded by number
+//   - If its client does not read, a watcher holds at most a batch of events, bounded by number
 //     and bytes, and the snapshot of its initial events, bounded by time and by what was
 //     replaced since (initial.go).
 //   - History is bounded in bytes, for all resources together: the event logs, and what was

@@ -13,7 +13,7 @@ import (
 var (
 	errSlow  = errors.New("the watcher is too slow: its next change is no longer in the event log")
 	errBreak = errors.New("no history leads to the present state")
-	// errUnreadable is an errBreak whose present state is unknown.
+	// errUnreadable is an errBreak without a known present state.
 	errUnreadable = errors.New("an object can no longer be read")
 )
 

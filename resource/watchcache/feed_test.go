@@ -17,11 +17,11 @@ import (
 	"portico/resource/watchcache"
 )
 
-// fakeFeed delivers what a test says. Its revision is the test's to set.
+// fakeFeed delivers the changes, and has the revision, that a test sets.
 type fakeFeed struct {
 	current atomic.Int64
 	asked   atomic.Int64
-	// answer has RequestProgress be answered with the current revision.
+	// answer makes RequestProgress deliver the current revision.
 	answer atomic.Bool
 	fail   atomic.Bool // Current fails
 
@@ -86,17 +86,17 @@ func (f *fakeFeed) remove(name string, rev int64) {
 	})
 }
 
-// noStore is a store beneath that notes what it is asked and refuses it.
+// noStore is a store beneath that counts reads and fails.
 type noStore struct {
 	resource.Store
 	info  *resource.Info
 	calls atomic.Int64
-	// unreadable is the error of Get for a key that is no other.
+	// unreadable is the error of Get for key.
 	unreadable error
 	key        resource.Key
 }
 
-var errBeneath = apierrors.NewInternalError(errors.New("the store beneath was asked"))
+var errBeneath = apierrors.NewInternalError(errors.New("the store beneath was read"))
 
 func (s *noStore) Get(_ context.Context, key resource.Key, _ resource.At) (*resource.Object, error) {
 	s.calls.Add(1)

@@ -47,24 +47,23 @@ func TestLatestWaitsForTheFeed(t *testing.T) {
 		if err := <-got; err != nil {
 			t.Fatal(err)
 		}
-		// The tree is there: nobody has to be asked.
+		// The tree has reached the revision: no request is needed.
 		before := f.feed.asked.Load()
 		if got, _ := f.names(resource.ListOptions{}); got != "x" {
 			t.Errorf("listed %q", got)
 		}
 		time.Sleep(time.Second)
 		if f.feed.asked.Load() != before {
-			t.Error("progress was requested though nobody waited")
+			t.Error("progress was requested without a waiting read")
 		}
 		if f.beneath.calls.Load() != 0 {
-			t.Error("the store beneath was asked")
+			t.Error("the store beneath was read")
 		}
 	})
 }
 
-// Readers that come while an answer is on its way must not wait for the next
-// tick: each answer is followed by a request while somebody waits.
-func TestProgressIsAskedAgainAtOnce(t *testing.T) {
+// While reads wait, each answer is followed by a request at once, not at the next tick.
+func TestProgressIsRequestedAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{})
 		f.feed.reset(5)
@@ -90,7 +89,7 @@ func TestFallBack(t *testing.T) {
 		start := time.Now()
 		_, err := f.store.List(t.Context(), resource.ListOptions{})
 		if !errors.Is(err, errBeneath) || time.Since(start) != 3*time.Second {
-			t.Errorf("a latest list that the feed does not come to: %v after %v", err, time.Since(start))
+			t.Errorf("a latest list at a revision that the feed does not reach: %v after %v", err, time.Since(start))
 		}
 		f.feed.fail.Store(true)
 		if _, err := f.store.Get(t.Context(), resource.Key{Namespace: "a", Name: "x"}, resource.At{}); !errors.Is(err, errBeneath) {
@@ -150,7 +149,7 @@ func TestBeforeReady(t *testing.T) {
 				t.Errorf("%s: %v, retry after %d", name, err, seconds)
 			}
 		}
-		// What waits when the state comes is served.
+		// A read that waits when the state arrives is served.
 		got := make(chan error)
 		go func() { _, err := f.store.List(t.Context(), resource.ListOptions{}); got <- err }()
 		synctest.Wait()

@@ -13,9 +13,8 @@ import (
 	"portico/resource/watchcache"
 )
 
-// A reader that stops in the middle of the state that its watch begins with
-// does not keep that for as long as it likes; one that is slow gets all of it.
-func TestInitialStateIsLetGo(t *testing.T) {
+// A client that stops reading initial events loses its snapshot; a slow one gets all of them.
+func TestInitialSnapshotIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{})
 		var objects []*resource.Object
@@ -43,9 +42,9 @@ func TestInitialStateIsLetGo(t *testing.T) {
 	})
 }
 
-// Whoever reads slowly, though steadily, does not hold on to all that is replaced
-// meanwhile: neither a list in pages nor a watch that is at its beginning.
-func TestOldStatesAreBoundedInBytes(t *testing.T) {
+// Slow clients do not hold everything that is replaced meanwhile, neither with a list in pages
+// nor with initial events.
+func TestOldSnapshotsAreBoundedInBytes(t *testing.T) {
 	f := fake(t, watchcache.Config{})
 	var objects []*resource.Object
 	for i := range 4000 {
@@ -71,7 +70,7 @@ func TestOldStatesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A watcher is handed no more than it can hold: a few of many large objects.
+// Batches of large events are small.
 func TestLargeEventsComeInSmallBatches(t *testing.T) {
 	f := fake(t, watchcache.Config{})
 	big := strings.Repeat("x", 400<<10)

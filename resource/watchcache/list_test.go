@@ -45,9 +45,9 @@ func TestPagesOfASnapshot(t *testing.T) {
 			t.Errorf("any with limit: %q, %+v", names, l)
 		}
 		if f.beneath.calls.Load() != 0 {
-			t.Error("the store beneath was asked")
+			t.Error("the store beneath was read")
 		}
-		// Some time after its last use the snapshot is gone.
+		// Some time after its last use the snapshot is dropped.
 		time.Sleep(10 * time.Minute)
 		if _, err := f.store.List(t.Context(), resource.ListOptions{Limit: 2, Continue: first.Continue}); !errors.Is(err, errBeneath) {
 			t.Errorf("after a while: %v", err)
@@ -75,9 +75,9 @@ func TestKeptSnapshotsAreBounded(t *testing.T) {
 	}
 }
 
-// A list that must fail for what it holds fails before a part of it is fetched,
-// and one that need not hold it is left to the store beneath.
-func TestListsOfWhatCannotBeRead(t *testing.T) {
+// A list with an unreadable object fails before a part of it is read; one that may not include
+// it goes to the store beneath.
+func TestListsOfUnreadableObjects(t *testing.T) {
 	f := fake(t, watchcache.Config{})
 	f.beneath.unreadable = &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Reason: metav1.StatusReasonStoreReadError}}
 	f.beneath.key = resource.Key{Namespace: "b", Name: "bad"}

@@ -12,7 +12,7 @@ import (
 	"portico/resource/watchcache"
 )
 
-// gathered returns what a cache shows of things, by the names of the metrics.
+// gathered returns the metrics of things by name.
 func (f *faked) gathered() map[string]float64 {
 	f.Helper()
 	registry := prometheus.NewRegistry()
@@ -89,8 +89,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// Reads of the latest state are counted by who answered them, and those that
-// have to wait are timed.
+// Reads of the latest state are counted by fallback, and those that wait are timed.
 func TestReadMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{})
@@ -101,11 +100,11 @@ func TestReadMetrics(t *testing.T) {
 		}
 		read(resource.At{Freshness: resource.Any})
 		if got := f.readCounts(); len(got) != 0 {
-			t.Errorf("nobody wanted the latest state, and %v is shown", got)
+			t.Errorf("without a read of the latest state: %v", got)
 		}
 		read(resource.At{})
 		_, _ = f.store.List(t.Context(), resource.ListOptions{})
-		f.feed.current.Store(6) // which the cache never comes to
+		f.feed.current.Store(6) // which the cache never reaches
 		read(resource.At{})
 		_, _ = f.store.List(t.Context(), resource.ListOptions{})
 		read(resource.At{Freshness: resource.NotOlderThan, Revision: 9})
@@ -118,8 +117,8 @@ func TestReadMetrics(t *testing.T) {
 	})
 }
 
-// readCounts returns the consistent reads by fallback and success, how many
-// reads waited, and for how many seconds.
+// readCounts returns the consistent reads by success and fallback, the number of reads that
+// waited, and their seconds.
 func (f *faked) readCounts() map[string]float64 {
 	f.Helper()
 	registry := prometheus.NewRegistry()

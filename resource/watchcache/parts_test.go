@@ -23,7 +23,7 @@ import (
 	"portico/resource/watchcache"
 )
 
-// stuckFeed delivers one state, and nothing after it.
+// stuckFeed delivers one state and no changes.
 type stuckFeed struct{ resource.Feed }
 
 func (stuckFeed) Run(ctx context.Context, sink resource.FeedSink) error {
@@ -32,8 +32,7 @@ func (stuckFeed) Run(ctx context.Context, sink resource.FeedSink) error {
 	return ctx.Err()
 }
 
-// heapGauge discards a body and looks now and then how much of the heap is in
-// use meanwhile.
+// heapGauge discards a body and measures the heap meanwhile.
 type heapGauge struct {
 	*httptest.ResponseRecorder
 	bytes, next int64
@@ -55,8 +54,8 @@ func heapInUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// A list that memory cannot answer comes from etcd in parts: it takes the memory
-// of a few of them, not that of the whole list.
+// A list that the cache cannot answer is read from etcd in parts, and takes the memory of a
+// few of them.
 func TestListsFromBeneathTakeNoMemory(t *testing.T) {
 	const objects, size = 1000, 100 << 10
 	client := openEtcd(t, "/parts", newCluster(t, 1)[0].endpoint)
@@ -89,8 +88,7 @@ func TestListsFromBeneathTakeNoMemory(t *testing.T) {
 	}
 }
 
-// A page that is too large to be fetched at once is the page that it would be
-// otherwise, whatever becomes of its objects meanwhile.
+// A page that is read in parts is the same page, whatever happens to its objects meanwhile.
 func TestPartsOfAPage(t *testing.T) {
 	t.Parallel()
 	const objects, size = 200, 100 << 10
@@ -133,8 +131,7 @@ func TestPartsOfAPage(t *testing.T) {
 	}
 }
 
-// A selector does not change that: which of the objects end the page is found out
-// before the first part is sent.
+// The end of a page with a selector is known before the first part is sent.
 func TestPartsOfASelection(t *testing.T) {
 	t.Parallel()
 	const objects, size = 260, 100 << 10

@@ -25,7 +25,7 @@ import (
 	"portico/resource/watchcache"
 )
 
-// configMaps is a kind whose objects are stored as JSON.
+// configMaps is a kind with objects stored as JSON.
 func configMaps() *rest.Kind {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -55,7 +55,7 @@ func serve(t testing.TB, open func(*resource.Info) resource.Store) *served {
 	})}
 }
 
-// running starts a cache and returns it when it has a state.
+// running starts a cache and returns it when it is ready.
 func running(t testing.TB, cfg watchcache.Config) *watchcache.Cache {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
@@ -70,7 +70,7 @@ func running(t testing.TB, cfg watchcache.Config) *watchcache.Cache {
 	return c
 }
 
-// answer is whatever a read answers with: a Status, an object or a list.
+// answer is the response of a read: a Status, an object or a list.
 type answer struct {
 	metav1.Status
 	Metadata struct {
@@ -114,7 +114,7 @@ func (s *served) create(name string, labels ...string) int64 {
 	return o.Revision
 }
 
-// history is what the reads of the table are about.
+// history has the revisions that the reads of the table use.
 type history struct {
 	// old is compacted, past shows a, b and c, now shows a, c and d.
 	old, past, now int64
@@ -134,7 +134,7 @@ func (s *served) play(compact func(past int64)) history {
 	return h
 }
 
-// read is one row: a query and what it must be answered with.
+// read is one row: a query and its response.
 type read struct {
 	query string
 	names string // of the objects, in order
@@ -210,7 +210,7 @@ var lists = []read{
 	{query: "?fieldSelector=metadata.namespace%3Dother", names: "", at: "now"},
 }
 
-// refusals are lists that cannot be answered (docs/wire.md 5.1, 5.2, 5.3).
+// refusals are lists that fail (docs/wire.md 5.1, 5.2, 5.3).
 var refusals = []read{
 	{query: "?resourceVersion={future}", code: 504, message: "Timeout: Too large resource version: {future}, current: {now}", cause: "ResourceVersionTooLarge"},
 	{query: "?resourceVersion={future}&resourceVersionMatch=NotOlderThan&limit=5", code: 504,
@@ -259,7 +259,7 @@ var refusals = []read{
 			`resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"]`},
 }
 
-// fill puts the history's figures and tokens into a text.
+// fill replaces the names of revisions and tokens in a text.
 func (h history) fill(text string) string {
 	const future = 1_000_000_000
 	revisions := map[string]int64{"old": h.old, "past": h.past, "now": h.now, "future": future, "latest": -1, "0": 0, "-2": -2}
@@ -278,7 +278,7 @@ func (h history) fill(text string) string {
 	}
 }
 
-// Every way to ask for a state, over every way to keep it.
+// Every form of a read, over every store.
 func TestReads(t *testing.T) {
 	server := newEtcd(t)
 	overEtcd := func(cached bool) func(t *testing.T) (*served, history) {
@@ -314,8 +314,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// forget has a memory storage forget what was before a revision: it keeps a
-// number of revisions.
+// forget makes a memory storage, which keeps a number of revisions, forget the earlier ones.
 func forget(t *testing.T, m *memstore.Storage, past int64) {
 	filler := m.Store(&resource.Info{Versions: []string{"v1"}, Resource: "fillers", Kind: "Filler"})
 	for rev := int64(0); rev < past+10000-2; {
@@ -333,7 +332,7 @@ func forget(t *testing.T, m *memstore.Storage, past int64) {
 	}
 }
 
-// check compares one answer with its row.
+// check compares a response with its row.
 func (s *served) check(h history, path string, r read) {
 	s.t.Helper()
 	query := h.fill(r.query)
@@ -376,7 +375,7 @@ func (s *served) checkContent(h history, query string, r read, got *answer, resp
 	}
 }
 
-// inconsistent goes on with the token that comes with a 410.
+// inconsistent continues with the token of a 410.
 func (s *served) inconsistent(h history) {
 	s.t.Helper()
 	got, _ := s.get(inNamespace + "?limit=1&continue=" + resource.EncodeContinue(h.old, "a"))

@@ -28,8 +28,8 @@ func newTree() *tree {
 type snapshot struct {
 	tree *tree
 	rev  int64
-	// unreadable are the sorted paths whose stored values cannot be read. They are not in
-	// the tree, but neither absent nor unchanged: the store beneath answers reads of them.
+	// unreadable are the sorted paths of values that cannot be read. They are not in the
+	// tree, but neither absent nor unchanged: the store beneath answers reads of them.
 	// Watches that may have seen one end, and do not start with a state that lacks it: a
 	// client that took it for deleted might delete its dependents.
 	unreadable []string

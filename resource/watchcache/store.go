@@ -108,7 +108,7 @@ func (s *store) fresh(ctx context.Context, at resource.At) (*snapshot, error) {
 	case resource.NotOlderThan:
 		now, err := s.wait(ctx, at.Revision, deadline)
 		if err == nil && now == nil || errors.Is(err, context.DeadlineExceeded) {
-			// Also for a watch whose deadline is early.
+			// Also for a watch with an early deadline.
 			err = resource.TooLargeRevision(at.Revision, c.Revision())
 		}
 		return now, statusError(err)
@@ -181,7 +181,7 @@ func statusError(err error) error {
 	return err
 }
 
-// refuseUnreadable returns the error of a watch whose initial events would lack an object
+// refuseUnreadable returns the error of a watch if its initial events would lack an object
 // that cannot be read.
 func (s *store) refuseUnreadable(ctx context.Context, opts resource.WatchOptions) error {
 	_, err := s.beneath.List(ctx, resource.ListOptions{Namespace: opts.Namespace, Selector: opts.Selector})

@@ -16,12 +16,11 @@ import (
 	"portico/resource/watchcache"
 )
 
-// lateFeed delivers what another feed does, late, and loses its place now and
-// then.
+// lateFeed delays another feed, and resets now and then.
 type lateFeed struct {
 	resource.Feed
 	seed   uint64
-	resets int // how often it loses its place
+	resets int
 }
 
 func (f *lateFeed) Run(ctx context.Context, to resource.FeedSink) error {
@@ -37,8 +36,7 @@ func (f *lateFeed) Run(ctx context.Context, to resource.FeedSink) error {
 	return ctx.Err()
 }
 
-// run delivers one uninterrupted stretch, in order; what is on its way at the
-// end is lost.
+// run delivers without interruption, in order; at the end what was not delivered is lost.
 func (f *lateFeed) run(ctx context.Context, to resource.FeedSink, rng *rand.Rand) error {
 	late := &lateSink{to: to, ops: make(chan func(), 1000)}
 	var wg sync.WaitGroup
@@ -84,8 +82,8 @@ func late(t *testing.T, seed uint64, resets int) *watchcache.Cache {
 	return c
 }
 
-// write makes one random change to an object that nobody else changes, and
-// checks that latest reads show it.
+// write makes one random change to an object that has no other writer, and checks that
+// latest reads show it.
 func write(ctx context.Context, t *testing.T, s resource.Store, rng *rand.Rand, name string) {
 	key := resource.Key{Namespace: "a", Name: name}
 	next := thing(name, 0, "color", []string{"red", "blue"}[rng.IntN(2)], "n", fmt.Sprint(rng.Uint32()))
@@ -117,8 +115,8 @@ func write(ctx context.Context, t *testing.T, s resource.Store, rng *rand.Rand, 
 	}
 }
 
-// replay follows a selection until it has come to revision until, and returns
-// what it then holds. When its watch expires it begins again.
+// replay watches a selection up to revision until, and returns its state then. When the
+// watch expires, it starts again.
 func replay(ctx context.Context, t *testing.T, s resource.Store, sel resource.Selector, until func() int64) map[string]int64 {
 	for {
 		state, err := replayOnce(ctx, s, sel, until)
@@ -198,7 +196,7 @@ func TestRandomHistories(t *testing.T) {
 				})
 			}
 			writing.Wait()
-			// Bookmarks tell those who see nothing of the last changes.
+			// Bookmarks advance the watches that the last changes do not match.
 			l, err := s.List(ctx, resource.ListOptions{})
 			if err != nil {
 				t.Fatal(err)

@@ -46,7 +46,7 @@ func (s *store) Watch(ctx context.Context, opts resource.WatchOptions) (resource
 	return w, nil
 }
 
-// scope returns the scope whose changes wake a watch.
+// scope returns the scope of the changes that wake a watch.
 func (s *store) scope(opts resource.WatchOptions) scope {
 	name, _ := opts.Selector.Name()
 	if !s.info.Namespaced {

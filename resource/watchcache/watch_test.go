@@ -27,7 +27,7 @@ func TestSlowWatcherIsEnded(t *testing.T) {
 	f.feed.reset(1)
 	slow := f.watch(resource.WatchOptions{Since: 1})
 	quick := f.watch(resource.WatchOptions{Since: 1})
-	// It watches one object, and sleeps while nothing happens to that.
+	// It watches one object, and is parked until that changes.
 	other := f.watch(resource.WatchOptions{Selector: byName("other"), Namespace: "a"})
 	asleep, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -57,7 +57,7 @@ func TestHistory(t *testing.T) {
 			f.feed.put(thing("x", rev))
 			time.Sleep(20 * time.Second)
 		}
-		// 9 came 20 s ago, 8 40 s, 7 60 s; 6 and before are over 75 s old.
+		// 9 is 20 s old, 8 40 s, 7 60 s; 6 and before are over 75 s old.
 		time.Sleep(10 * time.Second)
 		_, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 5})
 		if !apierrors.IsResourceExpired(err) || err.Error() != "too old resource version: 5 (6)" {
@@ -66,7 +66,7 @@ func TestHistory(t *testing.T) {
 		if got := f.events(f.watch(resource.WatchOptions{Since: 6}), 3); !slices.Equal(got, []string{"~x@7", "~x@8", "~x@9"}) {
 			t.Errorf("since 6: %v", got)
 		}
-		// The last ones stay however old they are.
+		// The last ones are kept however old they are.
 		time.Sleep(time.Hour)
 		if got := f.events(f.watch(resource.WatchOptions{Since: 7}), 2); !slices.Equal(got, []string{"~x@8", "~x@9"}) {
 			t.Errorf("since 7: %v", got)
@@ -104,7 +104,7 @@ func TestHistoryIsBoundedInBytes(t *testing.T) {
 	put(things, 100)
 	expired("more than the bound", f.store, rev-50)
 	f.events(f.watch(resource.WatchOptions{Since: rev - 20}), 20)
-	// The bound is that of both: who has most gives.
+	// The bound is for both together: the larger history is cut.
 	few := put(others, 10)
 	all := rev
 	put(things, 100)
@@ -118,7 +118,7 @@ func TestHistoryIsBoundedInBytes(t *testing.T) {
 	f.events(w, 10)
 }
 
-// Large changes are not kept for long after their time, few as they are.
+// Old changes are bounded in bytes, even below MinEvents.
 func TestAgedHistoryIsBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{})
@@ -150,10 +150,9 @@ func TestReset(t *testing.T) {
 	if got, want := f.events(some, 3), []string{"-b@5", "-c@5", "+d@6"}; !slices.Equal(got, want) {
 		t.Errorf("selected: got %v, want %v", got, want)
 	}
-	// Something may have come and gone at 10: only the new state is a place
-	// to begin.
+	// An object may have existed at 10: a watch can start at the new state only.
 	if _, err := f.store.Watch(t.Context(), resource.WatchOptions{Since: 10}); !apierrors.IsResourceExpired(err) {
-		t.Errorf("since a revision that nobody saw: %v", err)
+		t.Errorf("since an unknown revision: %v", err)
 	}
 	w := f.watch(resource.WatchOptions{Since: 20})
 	f.feed.put(thing("a", 21))
@@ -216,8 +215,7 @@ func TestBookmarks(t *testing.T) {
 		if d := time.Since(start); d > time.Minute || d < 50*time.Second {
 			t.Errorf("first bookmark after %v", d)
 		}
-		// The watch ends at 100 s: its reader learns shortly before how far it
-		// has come, though nothing has happened.
+		// The watch ends at 100 s: it has a bookmark shortly before, without a change.
 		if got := f.events(w, 1); got[0] != "bookmark@8" || time.Since(start) != 98*time.Second {
 			t.Errorf("got %v after %v", got, time.Since(start))
 		}
@@ -249,7 +247,7 @@ func TestWatchesEndWithTheCache(t *testing.T) {
 	<-done
 }
 
-// Watchers of every scope see exactly what concerns them.
+// Watchers of every scope receive exactly the changes in it.
 func TestScopes(t *testing.T) {
 	synctest.Test(t, testScopes)
 }
@@ -288,7 +286,7 @@ func testScopes(t *testing.T) {
 		}()
 		t.Cleanup(func() { w.Close() })
 	}
-	synctest.Wait() // everybody sleeps
+	synctest.Wait() // all are parked
 	for _, change := range []func(){
 		func() { f.feed.put(thing("x", 2)) },
 		func() { f.feed.put(thing("y", 3)) },

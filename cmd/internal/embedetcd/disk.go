@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// diskReserve is the free space, in bytes, that the member leaves on its disk.
-	// etcd exits when a write of its own fails with ENOSPC: a new WAL segment
-	// (walSegment), a larger database, or the temporary file of a snapshot. The
-	// reserve has room for these and for the writes in progress.
+	// diskReserve is the free space, in bytes, that the member leaves on its disk. etcd
+	// exits when a write of its own fails with ENOSPC: a new WAL segment (walSegment), a
+	// larger database, or the temporary file of a snapshot. The reserve has room for these
+	// and for the writes in progress.
 	diskReserve = 64 << 20
 	// walSegment is the size, in bytes, that etcd allocates for each WAL segment in
 	// advance; it keeps one spare. etcd's own default of 64 MB would be most of what
@@ -28,23 +28,23 @@ const (
 
 func init() { wal.SegmentSizeBytes = walSegment }
 
-// disk refuses requests that store more while its file system is nearly full.
-// Reads, deletions and compactions pass.
+// disk rejects requests that store more while its file system is nearly full. Reads,
+// deletions and compactions pass.
 type disk struct {
 	dir  string
 	free func(dir string) (uint64, error)
 	log  *slog.Logger
-	low  atomic.Bool // as of the last look
+	low  atomic.Bool // as of the last check
 }
 
-// isLow looks whether the free space is less than the reserve, and logs when that
-// changes. An unknown free space is not low.
+// isLow reports whether the free space is less than the reserve, and logs when that changes.
+// An unknown free space is not low.
 func (d *disk) isLow() bool {
 	free, err := d.free(d.dir)
 	low := err == nil && free < diskReserve
 	if d.low.CompareAndSwap(!low, low) {
 		if low {
-			d.log.Error(fmt.Sprintf("the disk of %s is nearly full: writes are refused with 507 until it has %d MiB free", d.dir, diskReserve>>20), "freeBytes", free)
+			d.log.Error(fmt.Sprintf("the disk of %s is nearly full: writes are rejected with 507 until it has %d MiB free", d.dir, diskReserve>>20), "freeBytes", free)
 		} else {
 			d.log.Info("the disk has room again: writes are accepted", "dir", d.dir, "freeBytes", free)
 		}
@@ -52,8 +52,7 @@ func (d *disk) isLow() bool {
 	return low
 }
 
-// intercept is the gRPC interceptor. Its error is the one that etcd returns at its
-// own quota.
+// intercept is the gRPC interceptor. Its error is that of etcd at its quota.
 func (d *disk) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if stores(req) && d.isLow() {
 		return nil, rpctypes.ErrGRPCNoSpace
@@ -78,8 +77,8 @@ func stores(req any) bool {
 	return false
 }
 
-// freeSpace returns how many bytes an unprivileged process can still write to the
-// file system of dir.
+// freeSpace returns the number of bytes that an unprivileged process can write to the file
+// system of dir.
 func freeSpace(dir string) (uint64, error) {
 	var s syscall.Statfs_t
 	for {

@@ -3,23 +3,19 @@
 //
 // Decisions:
 //
-//   - Clients connect to a unix socket in a private folder: only a user that may
-//     enter the folder reads or writes the data.
-//   - No peer listener. A single member has no peers, and the raft handler behind
-//     such a listener commits the entries of any process that connects to it.
-//   - A tick of 10 ms and an election timeout of 100 ms: alone, a member waits
-//     out one election timeout before it serves, so this is most of its start
-//     time. Neither value matters to a member without peers otherwise.
-//   - No compaction of its own: one of the processes that store compacts, with
-//     a protocol they share.
-//   - A member that has come to its quota is the exception: it compacts by itself
-//     (relief.go says to where), is defragmented and takes writes again once there
-//     is room. Nobody else would see to it.
-//   - A short raft log: no follower will ever ask for old entries, and every
-//     entry kept is memory.
-//   - A disk that is nearly full refuses writes before etcd fails on it (disk.go).
-//     etcd cannot continue after a failed write of its own: it exits, and so does
-//     the process that it runs in. The caller starts that process again.
+//   - Clients connect to a unix socket in a private folder, so that only a user with access
+//     to the folder reads or writes the data.
+//   - No peer listener. A single member has no peers, and the raft handler behind a peer
+//     listener commits the entries of any process that connects to it.
+//   - A tick of 10 ms and an election timeout of 100 ms: a single member serves after one
+//     election timeout, which is most of its start time. Without peers neither value matters
+//     otherwise.
+//   - No periodic compaction: the processes that store objects compact, one at a time.
+//   - A member at its quota compacts and defragments itself and then accepts writes again
+//     (relief.go), because there is no operator for it.
+//   - A short raft log: no follower needs old entries, and they take memory.
+//   - Writes are rejected while the disk is nearly full (disk.go). After a failed write of its
+//     own etcd exits, and with it the process; the caller starts that process again.
 //
 // Runs in: portico etcd.
 package embedetcd
@@ -51,33 +47,33 @@ const (
 	snapshotEvery = 2000
 	snapshotKeep  = 100
 
-	// What a client may send of one request, and of all together, before it hears
-	// that there is room for more. Fixed, because gRPC's own measure of it costs a
-	// ping and its answer for nearly every write.
+	// Flow control windows of a stream and of a connection. They are fixed, because gRPC's
+	// estimation of them costs a ping for nearly every write.
 	streamWindow = 2 << 20
 	connWindow   = 16 << 20
 )
 
-// Config says where the member keeps what.
+// Config is the configuration of a member.
 type Config struct {
-	// Dir holds the data; made with mode 0700.
+	// Dir is the data folder; it is created with mode 0700.
 	Dir string
-	// SocketDir holds the sockets; it must exist, and its path be short
-	// enough for a socket's address.
+	// SocketDir is the folder of the sockets; it must exist, and its path must be short
+	// enough for the address of a socket.
 	SocketDir string
-	// Logger receives the member's own messages and, with by=etcd, etcd's warnings
-	// and errors, and at debug level everything; nil is slog.Default().
+	// Logger logs the messages of this package and, with by=etcd, etcd's warnings and
+	// errors, at debug level all of them; nil means slog.Default().
 	Logger *slog.Logger
-	// Quota is the size of the database, in bytes, at which writes are refused;
-	// 0 is 8 GiB, the most that etcd's documentation recommends.
+	// Quota is the size of the database, in bytes, at which writes are rejected; 0 means
+	// 8 GiB, the maximum that etcd's documentation recommends.
 	Quota int64
-	// ReliefInterval is how often the member looks whether it is full; 0 is 30 s.
+	// ReliefInterval is the time between two checks whether the member is full; 0 means
+	// 30 s.
 	ReliefInterval time.Duration
-	// OnFatal is called with the error that etcd cannot continue after, from any
-	// goroutine, and must end the process; nil lets etcd exit or panic by itself.
+	// OnFatal is called with a fatal error of etcd, from any goroutine, and must end the
+	// process; nil lets etcd exit or panic by itself.
 	OnFatal func(error)
-	// FreeSpace returns the free space, in bytes, of the file system of a folder;
-	// nil asks the system. It is called for every write.
+	// FreeSpace returns the free bytes of the file system of a folder; nil means statfs. It
+	// is called for every write.
 	FreeSpace func(dir string) (uint64, error)
 }
 
@@ -88,13 +84,13 @@ type Server struct {
 	quota    int64
 	log      *slog.Logger
 	disk     *disk
-	stop     context.CancelFunc // ends what watches over the member
+	stop     context.CancelFunc // ends relieve
 	watching sync.WaitGroup
 	stopping *atomic.Bool
 }
 
-// Start starts the member and returns when it serves, or when ctx ends. The
-// caller sees to it that no other process uses Dir.
+// Start starts the member and returns when it serves, or when ctx ends. No other process may
+// use Dir.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -109,7 +105,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.FreeSpace = freeSpace
 	}
 	client := filepath.Join(cfg.SocketDir, "etcd.sock")
-	// The socket of a killed process would be taken for a member in use.
+	// etcd would take the socket of a killed process for a running member.
 	if err := os.Remove(client); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove old etcd socket: %w", err)
 	}
@@ -125,7 +121,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{etcd: e, endpoint: "unix://" + client, quota: cfg.Quota, log: cfg.Logger, disk: disk, stopping: stopping}
 	select {
 	case <-e.Server.ReadyNotify():
-		// etcd makes the socket with the process's umask. Its folder is private as well.
+		// etcd creates the socket with the umask of the process.
 		if err := os.Chmod(client, 0o600); err != nil {
 			stopping.Store(true)
 			e.Close()
@@ -137,7 +133,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return s, nil
 	case err = <-e.Err():
 	case <-e.Server.StopNotify():
-		err = errors.New("it stopped by itself")
+		err = errors.New("etcd has stopped")
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -155,8 +151,8 @@ func memberConfig(cfg Config, client string, stopping *atomic.Bool, disk *disk) 
 	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: client}}
 	c.AdvertiseClientUrls = c.ListenClientUrls
 	c.ListenPeerUrls = nil
-	// No listener has this name. It is part of the stored data, so it must not
-	// depend on the folder.
+	// No listener has this name, which is part of the stored data and must not depend on the
+	// folder.
 	c.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: "portico-peer"}}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.InitialClusterToken = "portico"
@@ -183,8 +179,8 @@ func (s *Server) Endpoint() string { return s.endpoint }
 // Failed receives an error if the member stops serving by itself.
 func (s *Server) Failed() <-chan error { return s.etcd.Err() }
 
-// Close stops the member, letting requests that run finish first (for some
-// seconds), and returns when its files are closed.
+// Close stops the member and returns when its files are closed. Requests in progress have
+// some seconds to finish.
 func (s *Server) Close() {
 	s.stop()
 	s.watching.Wait()

@@ -93,7 +93,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// A full member takes writes again once there is room, and not before.
+// A full member accepts writes again once there is room, and not before.
 func TestRelief(t *testing.T) {
 	const quota = 4 << 20
 	s, client := startWith(t, Config{Dir: t.TempDir(), SocketDir: shortDir(t), Quota: quota})
@@ -133,7 +133,7 @@ func TestRelief(t *testing.T) {
 	if err := s.relieveOnce(t.Context(), now.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	// Full once more, and compacted by somebody else.
+	// Full once more, and compacted by another process.
 	fill()
 	if now, err = client.Get(t.Context(), "/registry/x"); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestLogLevels(t *testing.T) {
 	}
 }
 
-// shortDir is a folder whose path leaves room for a socket's name.
+// shortDir returns a folder with a path short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pe")

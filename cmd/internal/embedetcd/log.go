@@ -13,30 +13,28 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// atEachStart are the ends of what etcd warns of whenever a member like ours
-// starts, and atEachStop of what it does when one stops. They are debugging to
-// us: somebody who reads a log for warnings shall find those that mean something.
+// Suffixes of warnings that etcd logs whenever a single member starts or stops. They are
+// logged at debug level, so that the other warnings are found.
 var (
-	atEachStart = []string{
+	startWarnings = []string{
 		"Running http and grpc server on single port. This is not recommended for production.",
-		"simple token is not cryptographically signed", // nobody logs in to it
-		// The first start: there is no schema and no term yet.
+		"simple token is not cryptographically signed", // there are no logins
+		// At the first start there is no schema and no term.
 		"Failed to detect schema version",
 		"failed to update storage version",
 		"since there are still pending configuration changes to apply",
 	}
-	atEachStop = []string{
+	stopWarnings = []string{
 		"setting up serving from embedded etcd failed.",
 		"stopping insecure grpc server due to error",
 		"stopped insecure grpc server due to error",
 	}
 )
 
-// newZapLogger returns a zap logger, which is what etcd writes to, that hands
-// everything to a slog one. Etcd's information is debugging to us, and so is
-// what it warns of each time. stopping says that the member has been told to
-// stop. fatal, if not nil, is called after a message that etcd does not continue
-// after, instead of exiting or panicking.
+// newZapLogger returns a zap logger for etcd that writes to a slog logger. etcd's messages of
+// level info, and its usual warnings, have level debug. stopping is set while the member is
+// stopped. fatal, if not nil, is called after a fatal message instead of exiting or
+// panicking.
 func newZapLogger(to *slog.Logger, stopping *atomic.Bool, fatal func(error)) *zap.Logger {
 	var options []zap.Option
 	if fatal != nil {
@@ -45,7 +43,7 @@ func newZapLogger(to *slog.Logger, stopping *atomic.Bool, fatal func(error)) *za
 	return zap.New(&zapCore{handler: to.Handler(), stopping: stopping}, options...)
 }
 
-// fatalHook makes an error of a message and its field "error".
+// fatalHook is called with an error made of a message and its field "error".
 type fatalHook func(error)
 
 // OnWrite implements zapcore.CheckWriteHook.
@@ -88,10 +86,10 @@ func (c *zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 func (c *zapCore) Sync() error { return nil }
 
-// level is that of one entry.
+// level returns the level of an entry.
 func (c *zapCore) level(e zapcore.Entry) slog.Level {
-	said := func(end string) bool { return strings.HasSuffix(e.Message, end) }
-	if slices.ContainsFunc(atEachStart, said) || c.stopping.Load() && slices.ContainsFunc(atEachStop, said) {
+	matches := func(suffix string) bool { return strings.HasSuffix(e.Message, suffix) }
+	if slices.ContainsFunc(startWarnings, matches) || c.stopping.Load() && slices.ContainsFunc(stopWarnings, matches) {
 		return slog.LevelDebug
 	}
 	return slogLevel(e.Level)

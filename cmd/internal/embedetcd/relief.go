@@ -13,26 +13,24 @@ import (
 const (
 	// defaultReliefInterval is Config.ReliefInterval where that is 0.
 	defaultReliefInterval = 30 * time.Second
-	// reliefHistory is how many intervals of history a full member keeps: with
-	// the default, 90 s, which is what watchers and readers of pages count on.
+	// reliefHistory is the number of intervals of history that a full member keeps: with the
+	// default 90 s, for watches that resume and lists in pages.
 	reliefHistory = 3
-	// reliefRoom is the part of the quota that must be free before a full
-	// member takes writes again; with less, it would be full at once.
+	// reliefRoom is the part of the quota that must be free before a full member accepts
+	// writes again; with less it would be full at once.
 	reliefRoom = 0.1
-	// shrinkWorth is how many bytes the database must have free before it is
-	// copied for the sake of the disk: bbolt lets its file grow by as much.
+	// shrinkWorth is how many bytes of the database file must be free before it is copied to
+	// return them to the disk: bbolt lets its file grow by as much.
 	shrinkWorth = 16 << 20
 )
 
-// relieve watches over a full member until ctx ends. etcd that has come to its
-// quota refuses writes until somebody compacts it, returns the space that this
-// left inside its file, and says that it may go on. For a member of its own
-// there is no operator who would; and the process that compacts it does so at
-// its leisure, which is too long when nobody can write.
+// relieve makes a full member accept writes again, until ctx ends. At its quota etcd rejects
+// writes until it was compacted and defragmented and its alarm was ended. An embedded member
+// has no operator for that, and the periodic compaction is too rare.
 func (s *Server) relieve(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var seen [reliefHistory]int64 // the revisions at the last ticks, oldest first
+	var seen [reliefHistory]int64 // revisions at the last ticks, oldest first
 	refusing := false
 	for {
 		select {
@@ -42,7 +40,7 @@ func (s *Server) relieve(ctx context.Context, interval time.Duration) {
 		}
 		err := s.relieveOnce(ctx, seen[0])
 		if err != nil && ctx.Err() == nil && !refusing {
-			s.log.Error("etcd has no room: writes are refused with 507 until it has", "error", err)
+			s.log.Error("etcd has no room: writes are rejected with 507 until it has", "error", err)
 		}
 		refusing = err != nil
 		copy(seen[:], seen[1:])
@@ -50,8 +48,8 @@ func (s *Server) relieve(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// relieveOnce ends the alarm of a full member if there is room again once the
-// history before a revision is gone; 0 leaves it.
+// relieveOnce ends the alarm of a full member if there is room after the history before a
+// revision was removed; 0 removes none.
 func (s *Server) relieveOnce(ctx context.Context, before int64) error {
 	if s.disk.isLow() {
 		return s.shrink(ctx, before)
@@ -76,11 +74,11 @@ func (s *Server) relieveOnce(ctx context.Context, before int64) error {
 	if err != nil {
 		return fmt.Errorf("end alarm: %w", err)
 	}
-	s.log.Info("etcd was full and takes writes again", "free", room)
+	s.log.Info("etcd was full and accepts writes again", "free", room)
 	return nil
 }
 
-// full reports whether the member is at its quota, and refuses writes for that.
+// full reports whether the member rejects writes because it is at its quota.
 func (s *Server) full() bool {
 	for _, alarm := range s.etcd.Server.Alarms() {
 		if alarm.Alarm == etcdserverpb.AlarmType_NOSPACE {
@@ -90,7 +88,7 @@ func (s *Server) full() bool {
 	return false
 }
 
-// compact removes the history before a revision; 0 leaves it.
+// compact removes the history before a revision; 0 removes none.
 func (s *Server) compact(ctx context.Context, before int64) error {
 	if before == 0 {
 		return nil
@@ -102,9 +100,8 @@ func (s *Server) compact(ctx context.Context, before int64) error {
 	return nil
 }
 
-// shrink makes the database file smaller where that gives the disk space back:
-// removed objects leave free pages inside the file. The file is copied, so the
-// copy must fit beside it.
+// shrink makes the database file smaller if it has many free pages, which removed objects
+// leave. The file is copied, so both must fit the disk.
 func (s *Server) shrink(ctx context.Context, before int64) error {
 	if err := s.compact(ctx, before); err != nil {
 		return err
