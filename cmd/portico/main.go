@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
@@ -65,8 +66,8 @@ func serverProcess(ctx context.Context, verbosity int, work pace.Work) (*slog.Lo
 	logLevel.Set(levelOf(verbosity))
 	log := newLogger(os.Stderr, &logLevel)
 	slog.SetDefault(log)
-	// Upstream's engines log through klog, whose level is set here once.
-	klog.SetSlogLogger(log)
+	// Upstream's engines log through klog. Their information is shown with -v only.
+	klog.SetLogger(logr.FromSlogHandler(log.Handler()).V(1))
 	go pace.Keep(ctx, work)
 	// At once: the other processes of the supervisor end as well.
 	return log, supervise.WatchLifeline(func() {

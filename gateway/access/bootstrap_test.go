@@ -3,7 +3,6 @@ package access
 import (
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -37,63 +36,18 @@ func stored[T rest.Object](b *bench, res, namespace, name string) (out T) {
 	return obj.(T)
 }
 
-// The policy has the roles and bindings of docs/wire.md 7.6.
-func TestBootstrapPolicyIsComplete(t *testing.T) {
+// All objects of the bootstrap policy, which TestBootstrapPolicyGolden lists, are stored with
+// the label and annotation of bootstrap objects.
+func TestBootstrapPolicyIsStored(t *testing.T) {
 	b := newBench(t, Config{})
 	b.run()
-	check := func(obj rest.Object, what string) {
-		t.Helper()
-		if reflect.ValueOf(obj).IsNil() {
-			t.Errorf("%s is missing", what)
-		} else if obj.GetLabels()["kubernetes.io/bootstrapping"] != "rbac-defaults" || obj.GetAnnotations()["rbac.authorization.kubernetes.io/autoupdate"] != "true" || obj.GetUID() == "" {
-			t.Errorf("%s lacks the label or annotation of bootstrap objects: %v", what, obj)
+	for kind, objects := range bootstrapPolicy().objects {
+		for _, want := range objects {
+			got := stored[rest.Object](b, groupResource(kind).Resource, want.GetNamespace(), want.GetName())
+			if got == nil || got.GetLabels()["kubernetes.io/bootstrapping"] != "rbac-defaults" || got.GetAnnotations()["rbac.authorization.kubernetes.io/autoupdate"] != "true" || got.GetUID() == "" {
+				t.Errorf("%s/%s: got %v", want.GetNamespace(), want.GetName(), got)
+			}
 		}
-	}
-	for _, name := range strings.Fields(`cluster-admin admin edit view
-		system:aggregate-to-admin system:aggregate-to-edit system:aggregate-to-view
-		system:discovery system:public-info-viewer system:basic-user system:monitoring system:auth-delegator
-		system:kube-aggregator system:service-account-issuer-discovery system:kubelet-api-admin system:heapster
-		system:node system:node-bootstrapper system:node-problem-detector system:node-proxier
-		system:kube-controller-manager system:kube-scheduler system:volume-scheduler system:kube-dns system:persistent-volume-provisioner
-		system:certificates.k8s.io:certificatesigningrequests:nodeclient system:certificates.k8s.io:certificatesigningrequests:selfnodeclient
-		system:certificates.k8s.io:legacy-unknown-approver system:certificates.k8s.io:kubelet-serving-approver
-		system:certificates.k8s.io:kube-apiserver-client-approver system:certificates.k8s.io:kube-apiserver-client-kubelet-approver
-		system:cluster-trust-bundle-discovery system:controller:namespace-controller system:controller:generic-garbage-collector`) {
-		check(stored[*rbacv1.ClusterRole](b, "clusterroles", "", name), "ClusterRole "+name)
-	}
-	sa := func(ns, name string) rbacv1.Subject {
-		return rbacv1.Subject{Kind: "ServiceAccount", Namespace: ns, Name: name}
-	}
-	of := func(kind, name string) rbacv1.Subject {
-		return rbacv1.Subject{Kind: kind, APIGroup: "rbac.authorization.k8s.io", Name: name}
-	}
-	for name, subjects := range map[string][]rbacv1.Subject{
-		"cluster-admin":                           {of("Group", "system:masters")},
-		"system:discovery":                        {of("Group", "system:authenticated")},
-		"system:basic-user":                       {of("Group", "system:authenticated")},
-		"system:public-info-viewer":               {of("Group", "system:authenticated"), of("Group", "system:unauthenticated")},
-		"system:monitoring":                       {of("Group", "system:monitoring")},
-		"system:service-account-issuer-discovery": {of("Group", "system:serviceaccounts")},
-		"system:kube-controller-manager":          {of("User", "system:kube-controller-manager")},
-		"system:kube-scheduler":                   {of("User", "system:kube-scheduler")},
-		"system:volume-scheduler":                 {of("User", "system:kube-scheduler")},
-		"system:node-proxier":                     {of("User", "system:kube-proxy")},
-		"system:kube-dns":                         {sa("kube-system", "kube-dns")},
-		"system:node":                             nil,
-		"system:controller:namespace-controller":  {sa("kube-system", "namespace-controller")},
-	} {
-		got := stored[*rbacv1.ClusterRoleBinding](b, "clusterrolebindings", "", name)
-		check(got, "ClusterRoleBinding "+name)
-		if got != nil && (!slices.Equal(got.Subjects, subjects) || got.RoleRef.Name != name || got.RoleRef.Kind != "ClusterRole") {
-			t.Errorf("ClusterRoleBinding %s: %+v", name, got)
-		}
-	}
-	for _, name := range strings.Fields(`kube-system/extension-apiserver-authentication-reader
-		kube-system/system:controller:bootstrap-signer kube-system/system:controller:cloud-provider kube-system/system:controller:token-cleaner
-		kube-public/system:controller:bootstrap-signer
-		kube-system/system::leader-locking-kube-controller-manager kube-system/system::leader-locking-kube-scheduler`) {
-		ns, role, _ := strings.Cut(name, "/")
-		check(stored[*rbacv1.Role](b, "roles", ns, role), "Role "+name)
 	}
 }
 

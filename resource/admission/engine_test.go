@@ -102,13 +102,6 @@ func TestFirstRead(t *testing.T) {
 	<-done
 }
 
-// NewEngine fails without Transport and Store.
-func TestNewEngineWithoutStores(t *testing.T) {
-	if _, err := NewEngine(EngineConfig{}); err == nil {
-		t.Error("no error")
-	}
-}
-
 // The last known configurations apply while the API cannot be reached.
 func TestLastKnown(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, deny("still here"))

@@ -34,6 +34,7 @@ func jsonPatching(expression string) admissionv1.Mutation {
 	return admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: expression}}
 }
 
+// Both types of patches apply, with a schema and without.
 func TestPolicyMutates(t *testing.T) {
 	for name, mutation := range map[string]admissionv1.Mutation{
 		"apply":      applying(`Object{metadata: Object.metadata{labels: Object.metadata.labels{by: "policy"}}}`),
@@ -60,6 +61,7 @@ func TestPolicyMutates(t *testing.T) {
 	}
 }
 
+// A policy for another version gets the object in that version.
 func TestPolicyMutatesOtherVersion(t *testing.T) {
 	b := newBench(t)
 	policy := mutatingPolicy("p", applying(`Object{spec: Object.spec{color: object.apiVersion}}`))
@@ -71,8 +73,8 @@ func TestPolicyMutatesOtherVersion(t *testing.T) {
 	}
 }
 
-// Policies come before webhooks, and what webhooks change has policies that want
-// it asked again.
+// Policies run before webhooks, and those with reinvocation again after a webhook changed the
+// object.
 func TestPolicyReinvocation(t *testing.T) {
 	b := newBench(t)
 	policy := mutatingPolicy("p", jsonPatching(`[JSONPatch{op: "add", path: "/data/policy", value: "hook" in object.data ? "saw it" : "first"}]`))
@@ -88,31 +90,7 @@ func TestPolicyReinvocation(t *testing.T) {
 	}
 }
 
-func TestPolicyMutationFails(t *testing.T) {
-	for name, test := range map[string]struct {
-		mutation admissionv1.Mutation
-		text     string
-	}{
-		"evaluation": {jsonPatching(`[JSONPatch{op: "add", path: "/data/b", value: object.data.missing}]`), "no such key: missing"},
-		"patch":      {jsonPatching(`[JSONPatch{op: "remove", path: "/data/missing"}]`), "JSON Patch: "},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.configure(mutatingPolicy("p", test.mutation), mutatingBinding("b", "p"))
-			_, status := b.do(http.MethodPost, configMapsPath, configMap("x"))
-			if status == nil || !strings.HasPrefix(status.Message, "policy 'p' with binding 'b' denied request: ") || !strings.Contains(status.Message, test.text) {
-				t.Errorf("%+v", status)
-			}
-			ignoring := mutatingPolicy("p", test.mutation)
-			ignoring.Spec.FailurePolicy = new(admissionv1.Ignore)
-			b.configure(ignoring)
-			b.must(http.MethodPost, configMapsPath, configMap("x"))
-		})
-	}
-}
-
-// There is nothing to mutate in a deletion, so no condition of a policy is in
-// its way.
+// Mutating policies do not apply to deletions.
 func TestMutatingPoliciesSkipDeletion(t *testing.T) {
 	b := newBench(t)
 	b.must(http.MethodPost, configMapsPath, configMap("x"))

@@ -14,6 +14,7 @@ import (
 	"portico/resource/rest"
 )
 
+// The patch of a webhook is in the response and in the stored object.
 func TestMutation(t *testing.T) {
 	b := newBench(t)
 	labels := newHookServer(t, patching(`[{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]`))
@@ -28,9 +29,9 @@ func TestMutation(t *testing.T) {
 	}
 }
 
-// What a webhook makes of an object is pruned, defaulted and validated like a
-// request, in the version the webhook asked for.
-func TestMutatedIsSettled(t *testing.T) {
+// A patched object is pruned, defaulted and validated like a request, in the version of the
+// webhook.
+func TestPatchedObjectIsPrunedAndDefaulted(t *testing.T) {
 	b := newBench(t)
 	hook := newHookServer(t, patching(`[{"op": "replace", "path": "/spec", "value": {"size": 7, "wheels": 4}}]`))
 	for _, version := range []string{"v1", "v2"} {
@@ -53,27 +54,7 @@ func TestMutatedIsSettled(t *testing.T) {
 	}
 }
 
-// Serial, by configuration name, each seeing what those before it did.
-func TestMutatingOrder(t *testing.T) {
-	b := newBench(t)
-	appending := func(letter string) *hookServer {
-		return newHookServer(t, func(r *admissionreview.AdmissionRequest) *admissionreview.AdmissionResponse {
-			obj := struct{ Data map[string]string }{}
-			if err := json.Unmarshal(r.Object.Raw, &obj); err != nil {
-				t.Error(err)
-			}
-			return patching(`[{"op": "add", "path": "/data/seen", "value": "` + obj.Data["seen"] + letter + `"}]`)(r)
-		})
-	}
-	b.configure(mutatingHooks("2", mutatingHook("c.example.com", appending("c")), mutatingHook("b.example.com", appending("b"))),
-		mutatingHooks("1", mutatingHook("a.example.com", appending("a"))))
-	if got := b.must(http.MethodPost, configMapsPath, configMap("x")); text(got, "data", "seen") != "acb" {
-		t.Errorf("%v", got)
-	}
-}
-
-// Whoever was asked before a change and wants to be is asked once more, and no
-// more than that.
+// Webhooks with reinvocation that were called before a change are called once more.
 func TestReinvocation(t *testing.T) {
 	b := newBench(t)
 	first := newHookServer(t, patching(`[{"op": "add", "path": "/data/first", "value": "1"}]`))
@@ -93,8 +74,8 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
-// Mutators that are built in see the object again too.
-func TestBuiltInIsReinvoked(t *testing.T) {
+// Built-in mutation runs again after a webhook changed the object.
+func TestBuiltInMutationIsReinvoked(t *testing.T) {
 	b := newBench(t)
 	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`[{"op": "add", "path": "/data/b", "value": "2"}]`)))))
 	var seen []string
@@ -125,7 +106,8 @@ type mutator func(a *rest.Attributes)
 func (m mutator) Mutate(_ context.Context, a *rest.Attributes) error { m(a); return nil }
 func (m mutator) Validate(context.Context, *rest.Attributes) error   { return nil }
 
-func TestMutatingRefusals(t *testing.T) {
+// Rejections, patches of deletions and invalid patches are errors.
+func TestMutatingWebhookErrors(t *testing.T) {
 	b := newBench(t)
 	b.must(http.MethodPost, configMapsPath, configMap("old"))
 	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, deny("not today")))))
@@ -140,9 +122,8 @@ func TestMutatingRefusals(t *testing.T) {
 	}
 }
 
-// What a webhook adds that the Go type does not know is dropped, as it is from a
-// request.
-func TestMutatedTypedDropsUnknown(t *testing.T) {
+// Fields that the Go type lacks are dropped from a patched object, as from a request.
+func TestPatchWithUnknownFields(t *testing.T) {
 	b := newBench(t)
 	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`[{"op": "add", "path": "/wheels", "value": 4}, {"op": "add", "path": "/data/b", "value": "2"}]`)))))
 	got := b.must(http.MethodPost, configMapsPath, configMap("x"))
@@ -151,8 +132,7 @@ func TestMutatedTypedDropsUnknown(t *testing.T) {
 	}
 }
 
-// A webhook sees the defaults of what the one before it left out, in the version
-// that both asked for.
+// Defaults are set between webhooks, in their version.
 func TestDefaultsBetweenWebhooks(t *testing.T) {
 	b := newBench(t)
 	second := newHookServer(t, allow)

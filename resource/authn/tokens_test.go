@@ -68,23 +68,6 @@ func TestParseTokensComplains(t *testing.T) {
 	}
 }
 
-func FuzzParseTokens(f *testing.F) {
-	for _, seed := range []string{"", "a,b,c", "a,b,c,\"d,e\"", "#x\n", "a,b\n", "\"", "a,b,c\na,b,c", "\xff,\x00,\n"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, in string) {
-		users, err := parseTokens(strings.NewReader(in))
-		if err != nil && users != nil {
-			t.Fatal("users beside an error")
-		}
-		for _, u := range users {
-			if u.Name == "" {
-				t.Fatal("a token without a user")
-			}
-		}
-	})
-}
-
 func TestWebSocketToken(t *testing.T) {
 	const prefix = "base64url.bearer.authorization.k8s.io."
 	tokens := fixedToken("secret")

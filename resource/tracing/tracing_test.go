@@ -59,12 +59,13 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// recorded returns a tracer and what it has ended.
+// recorded returns a tracer and the exporter of its spans.
 func recorded(rate int32) (*Tracer, *tracetest.InMemoryExporter) {
 	exporter := tracetest.NewInMemoryExporter()
 	return newTracer(Config{SamplesPerMillion: rate}, Options{Service: "test"}, sdk.NewSimpleSpanProcessor(exporter)), exporter
 }
 
+// The first server decides about sampling, trusted clients included.
 func TestBegin(t *testing.T) {
 	for _, tc := range []struct {
 		name, parent string
@@ -74,14 +75,14 @@ func TestBegin(t *testing.T) {
 		follows      bool // the trace is that of the parent
 		links        int
 	}{
-		{"nobody decided, none sampled", "", 0, false, 0, false, 0},
-		{"nobody decided, all sampled", "", million, false, 1, false, 0},
-		{"a stranger wants it", sampledParent, 0, false, 0, false, 0},
-		{"a stranger wants it, and gets its own", sampledParent, million, false, 1, false, 1},
-		{"a stranger does not", unsampledParent, million, false, 1, false, 1},
-		{"who counts wants it", sampledParent, 0, true, 1, true, 0},
-		{"who counts does not", unsampledParent, million, true, 0, true, 0},
-		{"nonsense of who counts", "00-zz", million, true, 1, false, 0},
+		{"no decision, none sampled", "", 0, false, 0, false, 0},
+		{"no decision, all sampled", "", million, false, 1, false, 0},
+		{"untrusted client samples", sampledParent, 0, false, 0, false, 0},
+		{"untrusted client samples, all sampled", sampledParent, million, false, 1, false, 1},
+		{"untrusted client does not sample", unsampledParent, million, false, 1, false, 1},
+		{"trusted client samples", sampledParent, 0, true, 1, true, 0},
+		{"trusted client does not sample", unsampledParent, million, true, 0, true, 0},
+		{"invalid header of a trusted client", "00-zz", million, true, 1, false, 0},
 	} {
 		tracer, exporter := recorded(tc.rate)
 		header := http.Header{"Tracestate": {"a=b"}}
@@ -91,7 +92,7 @@ func TestBegin(t *testing.T) {
 		ctx, span := tracer.Begin(context.Background(), Request{Header: header, Start: time.Now(), Trusted: tc.trusted})
 		inner := Client(ctx, "GET", http.Header{})
 		if (inner != nil) != (tc.spans == 1) {
-			t.Errorf("%s: span of the hop: %v", tc.name, inner)
+			t.Errorf("%s: client span: %v", tc.name, inner)
 		}
 		span.Name("GET /x")
 		span.End("")
@@ -113,12 +114,13 @@ func TestBegin(t *testing.T) {
 				t.Errorf("%s: got %+v", tc.name, got)
 			}
 			if span.TraceID() != sent[3:35] || got.SpanContext.SpanID().String() != sent[36:52] {
-				t.Errorf("%s: the header %q leads elsewhere", tc.name, sent)
+				t.Errorf("%s: the header %q refers to another span", tc.name, sent)
 			}
 		}
 	}
 }
 
+// About SamplesPerMillion of the requests are sampled.
 func TestRate(t *testing.T) {
 	tracer, _ := recorded(million / 4)
 	sampled := 0
@@ -133,6 +135,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// Methods of a nil Tracer and a nil Span do nothing.
 func TestNil(t *testing.T) {
 	var tracer *Tracer
 	header := http.Header{"Traceparent": {sampledParent}}
@@ -160,6 +163,7 @@ func (r *receiver) Export(_ context.Context, request *collector.ExportTraceServi
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
+// Spans are sent to the collector when Run ends.
 func TestCollector(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -198,7 +202,7 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// A collector that is away costs spans and nothing else.
+// Spans that cannot be sent are counted as failed.
 func TestNoCollector(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	failing := failingExporter{}
@@ -224,7 +228,7 @@ func (failingExporter) ExportSpans(context.Context, []sdk.ReadOnlySpan) error {
 }
 func (failingExporter) Shutdown(context.Context) error { return nil }
 
-// count returns how many spans came to an end of the kind.
+// count returns the number of spans with this result.
 func count(t *testing.T, registry *prometheus.Registry, result string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -239,18 +243,7 @@ func count(t *testing.T, registry *prometheus.Registry, result string) float64 {
 	return 0
 }
 
-func BenchmarkUnsampled(b *testing.B) {
-	tracer, _ := recorded(0)
-	b.ReportAllocs()
-	header := http.Header{}
-	for b.Loop() {
-		delete(header, headerParent)
-		ctx, span := tracer.Begin(context.Background(), Request{Header: header})
-		Client(ctx, "GET", header).End("")
-		span.End("")
-	}
-}
-
+// Calls to etcd are spans below that of the request.
 func TestStored(t *testing.T) {
 	tracer, exporter := recorded(million)
 	ctx, span := tracer.Begin(context.Background(), Request{Header: http.Header{}})
@@ -272,12 +265,11 @@ func TestStored(t *testing.T) {
 	}
 	Stored(context.Background(), "get", "", "pods", start, nil)
 	if n := len(exporter.GetSpans()); n != 3 {
-		t.Errorf("what is not sampled left %d spans", n-3)
+		t.Errorf("%d spans without a sampled request", n-3)
 	}
 }
 
-// What is asked of etcd for a request that is not sampled costs a look into its
-// context.
+// Stored costs one look-up in the context of a request that is not sampled.
 func BenchmarkStoredUnsampled(b *testing.B) {
 	tracer, _ := recorded(0)
 	ctx, _ := tracer.Begin(context.Background(), Request{Header: http.Header{}})
