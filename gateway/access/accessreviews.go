@@ -22,8 +22,7 @@ import (
 	"portico/resource/authz"
 )
 
-// The validation of access reviews, with upstream's messages (kubernetes
-// pkg/apis/authorization/validation).
+// The messages of the validation are those of kubernetes pkg/apis/authorization/validation.
 
 func validateLocal(review *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	errs := validateSubjectSpec(&review.Spec)
@@ -40,7 +39,7 @@ func validateLocal(review *authorizationv1.LocalSubjectAccessReview) field.Error
 	return errs
 }
 
-// invalid is the 422 for the errors; nil for none.
+// invalid returns a 422 with the errors; nil without errors.
 func invalid(kind string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -64,7 +63,7 @@ func validateSubjectSpec(spec *authorizationv1.SubjectAccessReviewSpec) field.Er
 	return errs
 }
 
-// validateAttributes requires exactly one of the two forms of a question.
+// validateAttributes requires either resource or non-resource attributes.
 func validateAttributes(res *authorizationv1.ResourceAttributes, url *authorizationv1.NonResourceAttributes) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	switch {
@@ -85,7 +84,7 @@ func validateAttributes(res *authorizationv1.ResourceAttributes, url *authorizat
 	return errs
 }
 
-// validateSelector requires exactly one of the two forms of a selector.
+// validateSelector requires either a raw selector or requirements.
 func validateSelector(at *field.Path, raw string, requirements int) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:
@@ -96,7 +95,7 @@ func validateSelector(at *field.Path, raw string, requirements int) field.ErrorL
 	return nil
 }
 
-// decide answers a question about a user.
+// decide returns the status of an access review of a user.
 func (a *Access) decide(ctx context.Context, u *resource.User, res *authorizationv1.ResourceAttributes, url *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	act := &resource.Action{User: u}
 	if res != nil {
@@ -107,33 +106,33 @@ func (a *Access) decide(ctx context.Context, u *resource.User, res *authorizatio
 		act.Verb, act.Path = url.Verb, url.Path
 	}
 	decision, reason, err := a.Authorize(ctx, act)
-	var complaints []string
+	var problems []string
 	if err != nil {
-		complaints = append(complaints, err.Error())
+		problems = append(problems, err.Error())
 	}
 	return authorizationv1.SubjectAccessReviewStatus{
 		Allowed: decision == authz.Allow, Denied: decision == authz.Deny, Reason: reason,
-		EvaluationError: strings.Join(append(complaints, unreadSelectors(res)...), "; "),
+		EvaluationError: strings.Join(append(problems, unreadSelectors(res)...), "; "),
 	}
 }
 
-// unreadSelectors returns the errors of selectors that cannot be parsed. They do not
-// fail the review: a selector only narrows a request, and rules do not use it.
-func unreadSelectors(res *authorizationv1.ResourceAttributes) (complaints []string) {
+// unreadSelectors returns the errors of selectors that cannot be parsed. They do not fail the
+// review: selectors only narrow a request, and RBAC ignores them.
+func unreadSelectors(res *authorizationv1.ResourceAttributes) (problems []string) {
 	if res == nil {
 		return nil
 	}
 	if s := res.FieldSelector; s != nil && s.RawSelector != "" {
 		if _, err := fields.ParseSelector(s.RawSelector); err != nil {
-			complaints = append(complaints, "spec.resourceAttributes.fieldSelector ignored due to parse error")
+			problems = append(problems, "spec.resourceAttributes.fieldSelector ignored due to parse error")
 		}
 	}
 	if s := res.LabelSelector; s != nil && s.RawSelector != "" {
 		if _, err := labels.Parse(s.RawSelector); err != nil {
-			complaints = append(complaints, "spec.resourceAttributes.labelSelector ignored due to parse error")
+			problems = append(problems, "spec.resourceAttributes.labelSelector ignored due to parse error")
 		}
 	}
-	return complaints
+	return problems
 }
 
 func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) *resource.User {
@@ -186,7 +185,7 @@ func (a *Access) reviewLocal(ctx context.Context, obj runtime.Object) (runtime.O
 	return review, nil
 }
 
-// reviewRules lists what the sender may do in a namespace.
+// reviewRules returns the rules of the user of the request in a namespace.
 func (a *Access) reviewRules(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	review := obj.(*authorizationv1.SelfSubjectRulesReview)
 	if review.Spec.Namespace == "" {

@@ -45,7 +45,7 @@ var (
 func holds(rules ...rbacv1.PolicyRule) []rbacv1.PolicyRule { return rules }
 
 // roleUpdates are updates of the roles that storePolicy stores: "secrets" in
-// both kinds, and "aggregated", whose rules nobody collected yet.
+// both kinds, and "aggregated", without collected rules.
 func roleUpdates(path, res string) []updateRow {
 	escalate := on("escalate", rbacv1.GroupName, res)
 	return []updateRow{

@@ -26,13 +26,13 @@ const (
 // nodePrefix begins the user names of nodes.
 const nodePrefix = "system:node:"
 
-// Impersonation is the filter between authentication and authorization that lets a
-// request act as another user, if its sender may (see mode). It removes the headers in
-// every case. The request continues with a copy of its Action in which User is the
-// impersonated user; Impersonator and ImpersonationConstraint are for audit.
+// Impersonation is the filter between authentication and authorization that makes a request
+// act as another user, if its user may (see mode). It always removes the headers. The request
+// continues with a copy of its Action that has the impersonated User; Impersonator and
+// ImpersonationConstraint are for audit.
 func (a *Access) Impersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		as, err := a.asked(r)
+		as, err := a.impersonated(r)
 		switch {
 		case err != nil:
 			response.WriteStatus(w, r, err)
@@ -44,22 +44,22 @@ func (a *Access) Impersonation(next http.Handler) http.Handler {
 	})
 }
 
-// asked returns the Action of an impersonated request; nil for a request without
+// impersonated returns the Action of an impersonated request; nil for a request without
 // impersonation. It removes the headers.
-func (a *Access) asked(r *http.Request) (*resource.Action, error) {
-	if !asks(r.Header) {
+func (a *Access) impersonated(r *http.Request) (*resource.Action, error) {
+	if !hasHeaders(r.Header) {
 		return nil, nil
 	}
-	asked, err := requested(r.Header)
+	wanted, err := requested(r.Header)
 	strip(r.Header)
-	if err != nil || asked == nil {
+	if err != nil || wanted == nil {
 		return nil, err
 	}
 	act := resource.ActionFrom(r.Context())
 	if act == nil || act.User == nil {
 		return nil, apierrors.NewInternalError(errors.New("impersonation without an authenticated user"))
 	}
-	as, err := a.impersonate(r.Context(), act, asked)
+	as, err := a.impersonate(r.Context(), act, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +101,8 @@ func requested(h http.Header) (*resource.User, error) {
 	return nil, apierrors.NewBadRequest("requested " + what + " without impersonating a user name")
 }
 
-// asks reports whether there is an impersonation header. Most requests have none.
-func asks(h http.Header) bool {
+// hasHeaders reports whether there is an impersonation header. Most requests have none.
+func hasHeaders(h http.Header) bool {
 	for name := range h {
 		if isImpersonation(name) {
 			return true
@@ -120,8 +120,8 @@ func strip(h http.Header) {
 	}
 }
 
-// isImpersonation reports whether a server could read a header as one of
-// impersonation, also with underscores, which some servers turn into dashes.
+// isImpersonation reports whether a server could read a header as one of impersonation, also
+// with underscores, which some servers replace by dashes.
 func isImpersonation(name string) bool {
 	const prefix = "impersonate-"
 	return len(name) >= len(prefix) && (name[0]|0x20) == prefix[0] && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix)

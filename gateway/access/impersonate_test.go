@@ -14,7 +14,7 @@ import (
 )
 
 // impersonate sends a request of user u with headers through the filter. It
-// returns who it went on as (nil if it did not), and the response.
+// returns the user that the handler got (nil if it was not called) and the response.
 func impersonate(t *testing.T, a *Access, headers http.Header) (*resource.User, *httptest.ResponseRecorder) {
 	t.Helper()
 	var as *resource.User

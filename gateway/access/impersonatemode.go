@@ -14,11 +14,11 @@ import (
 	"portico/resource/authz"
 )
 
-// Extra keys and groups that impersonation knows (docs/wire.md 7.3).
+// Names that impersonation uses (docs/wire.md 7.3).
 const (
 	extraNodeName = "authentication.kubernetes.io/node-name"
 	groupNodes    = "system:nodes"
-	groupWho      = "authentication.k8s.io"
+	groupAuthn    = "authentication.k8s.io"
 )
 
 // mode is a mode of impersonation. A constrained one needs two rights:
@@ -28,35 +28,35 @@ const (
 // user.
 type mode struct {
 	name string
-	// applies reports whether the mode is for such an identity; nil: for all.
-	applies func(asked, sender *resource.User) bool
+	// applies reports whether the mode is for the wanted identity; nil: for all.
+	applies func(wanted, sender *resource.User) bool
 	// everyNode: the right to impersonate is checked for all nodes ("*").
 	everyNode bool
 }
 
-// modes are the modes in the order in which they are tried. The unconstrained one is
-// last, so that a constraint applies where it suffices.
+// modes returns the modes in the order in which they are tried. The unconstrained one is last,
+// so that a constrained one is used where it suffices.
 func modes() []mode {
 	return []mode{
-		{name: "associated-node", everyNode: true, applies: func(asked, sender *resource.User) bool {
-			// A service account in a pod may be the node its pod runs on.
-			name, ok := node(asked.Name)
+		{name: "associated-node", everyNode: true, applies: func(wanted, sender *resource.User) bool {
+			// A service account in a pod may impersonate the node of its pod.
+			name, ok := node(wanted.Name)
 			_, _, isAccount := serviceAccount(sender.Name)
 			on := sender.Extra[extraNodeName]
-			return ok && onlyName(asked) && isAccount && len(on) == 1 && on[0] == name
+			return ok && onlyName(wanted) && isAccount && len(on) == 1 && on[0] == name
 		}},
-		{name: "arbitrary-node", applies: func(asked, _ *resource.User) bool {
-			_, ok := node(asked.Name)
-			return ok && onlyName(asked)
+		{name: "arbitrary-node", applies: func(wanted, _ *resource.User) bool {
+			_, ok := node(wanted.Name)
+			return ok && onlyName(wanted)
 		}},
-		{name: "serviceaccount", applies: func(asked, _ *resource.User) bool {
-			_, _, ok := serviceAccount(asked.Name)
-			return ok && onlyName(asked)
+		{name: "serviceaccount", applies: func(wanted, _ *resource.User) bool {
+			_, _, ok := serviceAccount(wanted.Name)
+			return ok && onlyName(wanted)
 		}},
-		{name: "user-info", applies: func(asked, _ *resource.User) bool {
-			_, isNode := node(asked.Name)
-			_, _, isAccount := serviceAccount(asked.Name)
-			return !isNode && !isAccount && plausible(asked)
+		{name: "user-info", applies: func(wanted, _ *resource.User) bool {
+			_, isNode := node(wanted.Name)
+			_, _, isAccount := serviceAccount(wanted.Name)
+			return !isNode && !isAccount && constrainable(wanted)
 		}},
 		{},
 	}
@@ -64,7 +64,7 @@ func modes() []mode {
 
 func (m *mode) constrained() bool { return m.name != "" }
 
-// verb is the right to take on an identity in this mode.
+// verb returns the verb that permits to impersonate in this mode.
 func (m *mode) verb() string {
 	if !m.constrained() {
 		return "impersonate"
@@ -72,19 +72,19 @@ func (m *mode) verb() string {
 	return "impersonate:" + m.name
 }
 
-// impersonate returns the action as it is when asked makes it. The error is
-// that of the unconstrained mode, which names what the sender may not be.
-func (a *Access) impersonate(ctx context.Context, act *resource.Action, asked *resource.User) (*resource.Action, error) {
+// impersonate returns the action with the wanted user. The error is that of the unconstrained
+// mode.
+func (a *Access) impersonate(ctx context.Context, act *resource.Action, wanted *resource.User) (*resource.Action, error) {
 	var err error
 	for _, m := range modes() {
-		if m.applies != nil && !m.applies(asked, act.User) {
+		if m.applies != nil && !m.applies(wanted, act.User) {
 			continue
 		}
-		if err = a.permits(ctx, &m, act, asked); err != nil {
+		if err = a.permits(ctx, &m, act, wanted); err != nil {
 			continue
 		}
 		as := *act
-		as.User, as.Impersonator = m.complete(asked), act.User
+		as.User, as.Impersonator = m.complete(wanted), act.User
 		if m.constrained() {
 			as.ImpersonationConstraint = m.verb()
 		}
@@ -93,8 +93,8 @@ func (a *Access) impersonate(ctx context.Context, act *resource.Action, asked *r
 	return nil, err
 }
 
-// permits checks every right that a mode needs.
-func (a *Access) permits(ctx context.Context, m *mode, act *resource.Action, asked *resource.User) error {
+// permits checks the rights that a mode needs.
+func (a *Access) permits(ctx context.Context, m *mode, act *resource.Action, wanted *resource.User) error {
 	if m.constrained() {
 		on := *act
 		on.Verb = "impersonate-on:" + m.name + ":" + act.Verb
@@ -102,7 +102,7 @@ func (a *Access) permits(ctx context.Context, m *mode, act *resource.Action, ask
 			return err
 		}
 	}
-	for _, right := range m.rights(act.User, asked) {
+	for _, right := range m.rights(act.User, wanted) {
 		if err := a.require(ctx, right); err != nil {
 			return err
 		}
@@ -122,9 +122,9 @@ func (a *Access) require(ctx context.Context, act *resource.Action) error {
 	return authz.Forbidden(act, reason)
 }
 
-// rights are the actions that the sender must be allowed in order to be asked:
-// one for each part of the identity, in a fixed order.
-func (m *mode) rights(sender, asked *resource.User) []*resource.Action {
+// rights returns the actions that the sender must be allowed: one for each part of the wanted
+// identity, in a fixed order.
+func (m *mode) rights(sender, wanted *resource.User) []*resource.Action {
 	var list []*resource.Action
 	need := func(group, res, sub, namespace, name string) {
 		list = append(list, &resource.Action{
@@ -132,40 +132,39 @@ func (m *mode) rights(sender, asked *resource.User) []*resource.Action {
 			Resource: res, Subresource: sub, Namespace: namespace, Name: name, InPath: true,
 		})
 	}
-	people := "" // users and groups were in the core group before there were modes
+	identities := "" // the group of users and groups in the unconstrained mode is the core group
 	if m.constrained() {
-		people = groupWho
+		identities = groupAuthn
 	}
-	namespace, account, isAccount := serviceAccount(asked.Name)
-	host, isNode := node(asked.Name)
+	namespace, account, isAccount := serviceAccount(wanted.Name)
+	host, isNode := node(wanted.Name)
 	switch {
 	case isAccount:
-		need(people, "serviceaccounts", "", namespace, account)
+		need(identities, "serviceaccounts", "", namespace, account)
 	case isNode && m.everyNode:
-		need(people, "nodes", "", "", "*")
+		need(identities, "nodes", "", "", "*")
 	case isNode && m.constrained():
-		need(people, "nodes", "", "", host)
+		need(identities, "nodes", "", "", host)
 	default:
-		need(people, "users", "", "", asked.Name)
+		need(identities, "users", "", "", wanted.Name)
 	}
-	if asked.UID != "" {
-		need(groupWho, "uids", "", "", asked.UID)
+	if wanted.UID != "" {
+		need(groupAuthn, "uids", "", "", wanted.UID)
 	}
-	for _, g := range asked.Groups {
-		need(people, "groups", "", "", g)
+	for _, g := range wanted.Groups {
+		need(identities, "groups", "", "", g)
 	}
-	for _, key := range slices.Sorted(maps.Keys(asked.Extra)) {
-		for _, value := range asked.Extra[key] {
-			need(groupWho, "userextras", key, "", value)
+	for _, key := range slices.Sorted(maps.Keys(wanted.Extra)) {
+		for _, value := range wanted.Extra[key] {
+			need(groupAuthn, "userextras", key, "", value)
 		}
 	}
 	return list
 }
 
-// complete returns the impersonated user with the groups that come with the
-// name.
-func (m *mode) complete(asked *resource.User) *resource.User {
-	u := *asked
+// complete returns the impersonated user with the groups that its name implies.
+func (m *mode) complete(wanted *resource.User) *resource.User {
+	u := *wanted
 	if namespace, _, ok := serviceAccount(u.Name); ok && len(u.Groups) == 0 {
 		u.Groups = serviceaccount.MakeGroupNames(namespace)
 	}
@@ -185,9 +184,9 @@ func onlyName(u *resource.User) bool {
 	return u.UID == "" && len(u.Groups) == 0 && len(u.Extra) == 0
 }
 
-// plausible reports whether an identity may be asked for under a constraint at
-// all: not system:masters, no empty names, and proper keys of extras.
-func plausible(u *resource.User) bool {
+// constrainable reports whether an identity can be impersonated in a constrained mode: without
+// system:masters and empty names, and with valid keys of extras.
+func constrainable(u *resource.User) bool {
 	if slices.Contains(u.Groups, "") || slices.Contains(u.Groups, resource.GroupMasters) {
 		return false
 	}

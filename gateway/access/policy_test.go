@@ -16,7 +16,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// The whole bootstrap policy as text: who reviews a change of it reviews this.
+// The whole bootstrap policy equals a text file, in which changes are easy to review.
 func TestBootstrapPolicyGolden(t *testing.T) {
 	const file = "testdata/policy.txt"
 	got := policyText(bootstrapPolicy())

@@ -17,29 +17,28 @@ import (
 	"portico/resource/rest"
 )
 
-// reviews returns the rows of the six virtual kinds: questions that are
-// answered and never stored (docs/wire.md 7.4, 7.5).
+// reviews returns the six kinds of reviews, which are not stored (docs/wire.md 7.4, 7.5).
 func (a *Access) reviews(scheme *runtime.Scheme) []*rest.Kind {
 	row := func(group, res, kind string, namespaced bool, review func(context.Context, runtime.Object) (runtime.Object, error)) *rest.Kind {
 		info := resource.Info{Group: group, Versions: []string{"v1"}, Resource: res, Kind: kind, Namespaced: namespaced}
 		return &rest.Kind{Info: info, Codec: rest.Typed(scheme, info.GVK("v1")), Review: review}
 	}
-	who, may := authenticationv1.GroupName, authorizationv1.GroupName
+	authentication, authorization := authenticationv1.GroupName, authorizationv1.GroupName
 	return []*rest.Kind{
-		row(who, "tokenreviews", "TokenReview", false, a.reviewToken),
-		row(who, "selfsubjectreviews", "SelfSubjectReview", false, a.reviewSelf),
-		row(may, "subjectaccessreviews", "SubjectAccessReview", false, a.reviewSubject),
-		row(may, "selfsubjectaccessreviews", "SelfSubjectAccessReview", false, a.reviewSelfAccess),
-		row(may, "localsubjectaccessreviews", "LocalSubjectAccessReview", true, a.reviewLocal),
-		row(may, "selfsubjectrulesreviews", "SelfSubjectRulesReview", false, a.reviewRules),
+		row(authentication, "tokenreviews", "TokenReview", false, a.reviewToken),
+		row(authentication, "selfsubjectreviews", "SelfSubjectReview", false, a.reviewSelf),
+		row(authorization, "subjectaccessreviews", "SubjectAccessReview", false, a.reviewSubject),
+		row(authorization, "selfsubjectaccessreviews", "SelfSubjectAccessReview", false, a.reviewSelfAccess),
+		row(authorization, "localsubjectaccessreviews", "LocalSubjectAccessReview", true, a.reviewLocal),
+		row(authorization, "selfsubjectrulesreviews", "SelfSubjectRulesReview", false, a.reviewRules),
 	}
 }
 
-// sender returns the user who sent the review.
+// sender returns the user of the request.
 func sender(ctx context.Context) (*resource.User, error) {
 	act := resource.ActionFrom(ctx)
 	if act == nil || act.User == nil {
-		return nil, apierrors.NewInternalError(errors.New("nobody is known to ask for this review"))
+		return nil, apierrors.NewInternalError(errors.New("the review has no user"))
 	}
 	return act.User, nil
 }
@@ -55,8 +54,7 @@ func userInfo(u *resource.User) authenticationv1.UserInfo {
 	return info
 }
 
-// reviewToken answers a TokenReview: the user of a bearer token, and which of the
-// wanted audiences it is for.
+// reviewToken returns the user of a bearer token and the wanted audiences that it has.
 func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	review := obj.(*authenticationv1.TokenReview)
 	if review.Spec.Token == "" {
@@ -82,7 +80,7 @@ func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.O
 	}
 	matched := audiences.Matched
 	if matched == nil {
-		// A token that names no audience is meant for this server alone.
+		// A token without audiences is for this server only.
 		matched = intersect(audiences.Wanted, a.cfg.Audiences)
 		if len(matched) == 0 && len(audiences.Wanted) > 0 {
 			return review, nil
@@ -92,8 +90,8 @@ func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.O
 	return review, nil
 }
 
-// blank is a context without the values of its parent: the connection of the sender
-// must not authenticate the token.
+// blank is a context without the values of its parent: the connection of the request must not
+// authenticate the token.
 type blank struct{ context.Context }
 
 func (blank) Value(any) any { return nil }
@@ -117,7 +115,7 @@ func authenticated(u *resource.User) *resource.User {
 	return &out
 }
 
-// reviewSelf answers a SelfSubjectReview: the sender as it was authenticated.
+// reviewSelf returns the user of the request as it was authenticated.
 func (a *Access) reviewSelf(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	review := obj.(*authenticationv1.SelfSubjectReview)
 	user, err := sender(ctx)

@@ -161,8 +161,8 @@ func TestTokenReview(t *testing.T) {
 	}
 }
 
-// A small body whose aliases stand for hundreds of megabytes is refused before
-// anybody makes them: everybody may ask what they may do.
+// A small body with aliases that expand to hundreds of megabytes is rejected before they are
+// expanded: all users may send access reviews.
 func TestReviewOfManyAliases(t *testing.T) {
 	b := reviewBench(t)
 	body := "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec: {x: &a \"" + strings.Repeat("x", 64<<10) + `", z: [` + strings.Repeat("*a,", 3_000) + "]}\n"

@@ -11,7 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// annotations are those that audit was told by the last request, by key.
+// annotations returns the audit annotations of the last request.
 func (b *bench) annotations() (all map[string]string) {
 	b.set(func() { all = b.audited.GetEventAnnotations() })
 	return all

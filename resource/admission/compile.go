@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// celCompiler compiles the expressions of one policy. The base environment is
-// made with the first policy of the process and shared by all of them.
+// celCompiler compiles the expressions of one policy. The base environment is made with the
+// first policy of the process and shared.
 type celCompiler struct {
 	*cel.CompositedCompiler
 	declarations cel.OptionalVariableDeclarations
@@ -27,33 +27,33 @@ func newCELCompiler(params bool, variables []admissionv1.Variable) (*celCompiler
 	}
 	c := &celCompiler{composited, cel.OptionalVariableDeclarations{HasParams: params, HasAuthorizer: true}}
 	for _, v := range variables {
-		// What is wrong with a variable shows in the expressions that use it.
+		// Errors of a variable are those of the expressions that use it.
 		c.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, c.declarations, environment.StoredExpressions)
 	}
 	return c, nil
 }
 
-// condition compiles expressions that are evaluated together.
+// condition compiles expressions for one evaluator.
 func (c *celCompiler) condition(expressions []cel.ExpressionAccessor) cel.ConditionEvaluator {
 	return c.CompileCondition(expressions, c.declarations, environment.StoredExpressions)
 }
 
-// message is condition without the authorizer, which messages must not use.
+// message is condition without the variable authorizer, which messages do not have.
 func (c *celCompiler) message(expressions []cel.ExpressionAccessor) cel.ConditionEvaluator {
 	declarations := c.declarations
 	declarations.HasAuthorizer = false
 	return c.CompileCondition(expressions, declarations, environment.StoredExpressions)
 }
 
-// mutation compiles an expression that makes a patch.
+// mutation compiles an expression that returns a patch.
 func (c *celCompiler) mutation(expression cel.ExpressionAccessor) cel.MutatingEvaluator {
 	declarations := c.declarations
 	declarations.HasPatchTypes = true
 	return c.CompileMutatingEvaluator(expression, declarations, environment.StoredExpressions)
 }
 
-// matcher compiles match conditions; nil if there are none. operation is what
-// metrics call the policy.
+// matcher compiles match conditions; nil without conditions. operation is a label of
+// metrics.
 func (c *celCompiler) matcher(conditions []admissionv1.MatchCondition, fail *admissionv1.FailurePolicyType, operation, policy string) matchconditions.Matcher {
 	if len(conditions) == 0 {
 		return nil
@@ -65,15 +65,14 @@ func (c *celCompiler) matcher(conditions []admissionv1.MatchCondition, fail *adm
 	return matchconditions.NewMatcher(c.condition(expressions), fail, "policy", operation, policy)
 }
 
-// compileValidating compiles a policy. Expressions that do not compile fail when
-// they are evaluated.
+// compileValidating compiles a policy. Invalid expressions fail when they are evaluated.
 func compileValidating(p *validating.Policy) validating.Validator {
 	spec := &p.Spec
 	c, err := newCELCompiler(spec.ParamKind != nil, spec.Variables)
 	if err != nil {
 		return validating.NewValidator(nil, nil, nil, nil, spec.FailurePolicy, err)
 	}
-	// messages has an entry for every validation, nil where it has none.
+	// messages has an entry for every validation; nil for those without an expression.
 	validations, messages := make([]cel.ExpressionAccessor, len(spec.Validations)), make([]cel.ExpressionAccessor, len(spec.Validations))
 	for i, v := range spec.Validations {
 		validations[i] = &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason}
@@ -89,8 +88,7 @@ func compileValidating(p *validating.Policy) validating.Validator {
 		c.condition(annotations), c.message(messages), spec.FailurePolicy, nil)
 }
 
-// compileMutating compiles a policy. Expressions that do not compile fail when
-// they are evaluated.
+// compileMutating compiles a policy. Invalid expressions fail when they are evaluated.
 func compileMutating(p *mutating.Policy) mutating.PolicyEvaluator {
 	spec := &p.Spec
 	c, err := newCELCompiler(spec.ParamKind != nil, spec.Variables)

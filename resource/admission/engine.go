@@ -245,7 +245,7 @@ func (e *Engine) Validate(ctx context.Context, a *rest.Attributes) error {
 	return e.begin(a).validate(ctx)
 }
 
-// withWarnings returns a context for the engines whose warnings go to EngineConfig.Warn.
+// withWarnings returns a context that passes the warnings of the engines to EngineConfig.Warn.
 func (e *Engine) withWarnings(ctx context.Context) context.Context {
 	if e.cfg.Warn == nil {
 		return ctx

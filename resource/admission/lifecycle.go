@@ -104,7 +104,7 @@ func (l *lifecycle) deleteNamespace(a *rest.Attributes) error {
 }
 
 // find looks up a namespace: in the cache, after missingWait again in the cache, and then
-// live. A namespace whose deletion is in memory is looked up live at once.
+// live. A namespace that was deleted recently is looked up live at once.
 func (l *lifecycle) find(ctx context.Context, name string) (NamespaceState, error) {
 	l.mu.Lock()
 	when, recent := l.deleted[name]

@@ -19,8 +19,7 @@ const mediaJSON = "application/json"
 // objects makes, names, converts and defaults the objects of one write for the engines.
 // Kinds with Go types are passed as these, others as unstructured objects.
 //
-// hub is the version that package rest works with. A conversion to hub goes through the
-// kind's Codec and its defaults.
+// hub is the version of package rest. Conversions to hub use the kind's Codec and defaults.
 type objects struct {
 	kind *rest.Kind
 	hub  schema.GroupVersionKind
@@ -51,7 +50,7 @@ func (o *objects) GetObjectDefaulter() runtime.ObjectDefaulter                  
 func (o *objects) GetObjectConvertor() runtime.ObjectConvertor                   { return o }
 func (o *objects) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return o }
 
-// Recognizes reports whether objects of that kind can occur in the write.
+// Recognizes reports whether the write can have objects of this kind.
 func (o *objects) Recognizes(gvk schema.GroupVersionKind) bool {
 	if o.isOwn(gvk) {
 		return o.kind.Serves(gvk.Version) || gvk == o.hub
@@ -64,13 +63,12 @@ func (o *objects) Recognizes(gvk schema.GroupVersionKind) bool {
 	return false
 }
 
-// isOwn reports whether gvk is a version of the kind, and no body of a subresource
-// that is another kind.
+// isOwn reports whether gvk is a version of the kind, not another kind of a subresource.
 func (o *objects) isOwn(gvk schema.GroupVersionKind) bool {
 	return gvk.GroupKind() == o.kind.GroupKind() || gvk == o.hub
 }
 
-// New returns an empty object of that kind, which it carries.
+// New returns an empty object of this kind, with apiVersion and kind.
 func (o *objects) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	if !o.Recognizes(gvk) {
 		return nil, runtime.NewNotRegisteredErrForKind("admission", gvk)
@@ -83,8 +81,8 @@ func (o *objects) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return obj, nil
 }
 
-// ObjectKinds returns the kind that an object carries; one that carries none is
-// in the hub version.
+// ObjectKinds returns the kind of an object; an object without apiVersion and kind has the
+// hub version.
 func (o *objects) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
 	gvk := o.kindOf(obj)
 	if !o.Recognizes(gvk) {
@@ -112,7 +110,7 @@ func (o *objects) EquivalentResourcesFor(r schema.GroupVersionResource, _ string
 	return out
 }
 
-// KindFor returns the kind of the bodies of a resource; empty if it is another.
+// KindFor returns the kind of the bodies of a resource; empty for other resources.
 func (o *objects) KindFor(r schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
 	if r.GroupResource() != o.kind.GroupResource() || !o.kind.Serves(r.Version) {
 		return schema.GroupVersionKind{}
@@ -120,8 +118,8 @@ func (o *objects) KindFor(r schema.GroupVersionResource, subresource string) sch
 	return bodyKind(o.kind, r.Version, subresource)
 }
 
-// Default sets the kind's defaults. An object that cannot take them stays as it
-// is: what is wrong with it is an error once it is converted to the hub version.
+// Default sets the kind's defaults. An invalid object is not changed: its conversion to the
+// hub version returns the error.
 func (o *objects) Default(obj runtime.Object) {
 	gvk := o.kindOf(obj)
 	if !o.isOwn(gvk) {
@@ -136,15 +134,15 @@ func (o *objects) Default(obj runtime.Object) {
 			return
 		}
 	}
-	_ = assign(obj, hub) // they are of one kind
+	_ = assign(obj, hub) // both have the same type
 }
 
-// Convert makes out, which is empty or the object of the write, what in is.
+// Convert converts in into out, which is empty or the object of the write.
 func (o *objects) Convert(in, out, _ any) error {
 	from, ok := in.(runtime.Object)
 	to, ok2 := out.(runtime.Object)
 	if !ok || !ok2 {
-		return fmt.Errorf("convert %T to %T: they are no objects", in, out)
+		return fmt.Errorf("convert %T to %T: not objects", in, out)
 	}
 	converted, err := o.convert(from, o.kindOf(to))
 	if err != nil {
@@ -153,10 +151,10 @@ func (o *objects) Convert(in, out, _ any) error {
 	return assign(to, converted)
 }
 
-// ConvertToVersion returns an unstructured object as the Go type of its own
-// version, if it has one, and others as they are. The version asked for is not
-// looked at: the mutating policy engine, its only caller, names that of the
-// request, although the object may be in the version that a policy matched.
+// ConvertToVersion returns an unstructured object as the Go type of its version, if there is
+// one, and other objects unchanged. It ignores the version argument: the mutating policy
+// engine, its only caller, passes the version of the request, although the object may have
+// the version that a policy matched.
 func (o *objects) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -175,7 +173,7 @@ func (o *objects) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) 
 	return out, nil
 }
 
-// ConvertFieldLabel is not needed by admission.
+// ConvertFieldLabel is not called.
 func (o *objects) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
 	return label, value, nil
 }
@@ -210,8 +208,7 @@ func (o *objects) convert(in runtime.Object, to schema.GroupVersionKind) (runtim
 	return out, nil
 }
 
-// toHub returns the object in the hub version, as a request with it would be
-// decoded.
+// toHub returns the object in the hub version, decoded like a request.
 func (o *objects) toHub(in runtime.Object, from schema.GroupVersionKind) (runtime.Object, error) {
 	var hub runtime.Object
 	if _, ok := in.(*unstructured.Unstructured); !ok && from == o.hub {
@@ -222,7 +219,7 @@ func (o *objects) toHub(in runtime.Object, from schema.GroupVersionKind) (runtim
 			return nil, fmt.Errorf("encode %s: %w", from.Kind, err)
 		}
 		if hub, _, err = o.kind.Codec.Decode(data, mediaJSON, from, false); err != nil {
-			// Not passed on as it is: what is wrong is not the client's request.
+			// %v hides the status of err, which would blame the client's request.
 			return nil, fmt.Errorf("convert %s to %s: %v", from.Kind, o.hub.GroupVersion(), err)
 		}
 	}
@@ -232,8 +229,7 @@ func (o *objects) toHub(in runtime.Object, from schema.GroupVersionKind) (runtim
 	return hub, nil
 }
 
-// convertForeign is convert for the bodies of subresources that are another
-// kind, which have one version.
+// convertForeign is convert for subresources of another kind, which have one version.
 func (o *objects) convertForeign(in runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
 	if from != to {
 		return nil, fmt.Errorf("a %s cannot be converted to %s", from, to)
@@ -248,7 +244,7 @@ func decodeInto(data []byte, out runtime.Object) error {
 	return json.Unmarshal(data, out)
 }
 
-// assign makes to the same object as from, of which it takes the parts.
+// assign sets to to from, with which it shares parts.
 func assign(to, from runtime.Object) error {
 	if t, ok := to.(runtime.Unstructured); ok {
 		if f, ok := from.(runtime.Unstructured); ok {

@@ -20,7 +20,7 @@ func objectsOf(kind *rest.Kind, obj runtime.Object) (*objects, *rest.Attributes)
 	return newObjects(a), a
 }
 
-// An object that carries no kind is in the version it is stored in.
+// An object without apiVersion and kind has the storage version.
 func TestVersionedAttributesOfBareObject(t *testing.T) {
 	o, a := objectsOf(benchKind("configmaps"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Data: map[string]string{"a": "1"}})
 	v, err := admission.NewVersionedAttributes(newAttributes(a), a.Kind.GVK("v1"), o)
@@ -33,13 +33,14 @@ func TestVersionedAttributesOfBareObject(t *testing.T) {
 	}
 	got.Data["a"] = "2"
 	if a.Object.(*corev1.ConfigMap).Data["a"] != "1" {
-		t.Error("the versioned object shares parts with the object of the write")
+		t.Error("the versioned object shares data with the object of the write")
 	}
 	if err := o.Convert(got, a.Object, nil); err != nil || a.Object.(*corev1.ConfigMap).Data["a"] != "2" {
 		t.Errorf("%+v, %v", a.Object, err)
 	}
 }
 
+// Only the kind of the write, its versions and the kinds of its subresources are recognized.
 func TestObjectsKnowTheirKindOnly(t *testing.T) {
 	kind := widgets()
 	scale := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
@@ -72,7 +73,7 @@ func TestObjectsKnowTheirKindOnly(t *testing.T) {
 	}
 }
 
-// The bodies of subresources that are another kind are passed on as they are.
+// Bodies of subresources of another kind are passed unchanged.
 func TestForeignBodies(t *testing.T) {
 	kind := widgets()
 	scale := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
@@ -100,6 +101,7 @@ func TestForeignBodies(t *testing.T) {
 	}
 }
 
+// The namespace of a Namespace is its own name.
 func TestNamespacesAreInThemselves(t *testing.T) {
 	a := create(benchKind("namespaces"))
 	a.Key = resource.Key{Name: "n"}
@@ -108,7 +110,7 @@ func TestNamespacesAreInThemselves(t *testing.T) {
 	}
 }
 
-// A write without a user, of a controller, has an empty one.
+// A write without a user has an empty user.
 func TestUserOfWrite(t *testing.T) {
 	a := create(benchKind("configmaps"))
 	if got := newAttributes(a).GetUserInfo(); got == nil || got.GetName() != "" {

@@ -11,7 +11,7 @@ import (
 	"portico/resource"
 )
 
-// held is a store whose reads wait for release.
+// held is a store with reads that wait for release.
 type held struct {
 	resource.Store
 	release <-chan struct{}

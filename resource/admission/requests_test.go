@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// do sends a request with a body in YAML and returns the answer; a Status that
-// is no success is also returned.
+// do sends a request with a body in YAML and returns the response: an object, or the Status
+// of an error.
 func (b *bench) do(method, path, body string) (*unstructured.Unstructured, *metav1.Status) {
 	b.t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(body))
@@ -55,7 +55,7 @@ func (b *bench) do(method, path, body string) (*unstructured.Unstructured, *meta
 	return u, nil
 }
 
-// must is do for what has to succeed.
+// must is do for requests that succeed.
 func (b *bench) must(method, path, body string) *unstructured.Unstructured {
 	b.t.Helper()
 	u, status := b.do(method, path, body)
@@ -65,12 +65,12 @@ func (b *bench) must(method, path, body string) *unstructured.Unstructured {
 	return u
 }
 
-// refused is do for what must fail with a message.
+// refused is do for requests that fail with a message.
 func (b *bench) refused(method, path, body string, code int32, message string) *metav1.Status {
 	b.t.Helper()
 	_, status := b.do(method, path, body)
 	if status == nil {
-		b.t.Fatalf("%s %s was permitted", method, path)
+		b.t.Fatalf("%s %s succeeded", method, path)
 	}
 	if status.Code != code || status.Message != message {
 		b.t.Errorf("%s %s:\n %d %s, want\n %d %s", method, path, status.Code, status.Message, code, message)

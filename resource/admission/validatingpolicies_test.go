@@ -179,7 +179,7 @@ func TestPolicyParameters(t *testing.T) {
 	}
 }
 
-// A policy whose kind of parameters does not exist rejects writes.
+// A policy with an unknown kind of parameters rejects writes.
 func TestUnknownParameters(t *testing.T) {
 	b := newBench(t)
 	b.configure(validatingPolicy("p", func(s *admissionv1.ValidatingAdmissionPolicySpec) {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hookServer is a real webhook server over TLS that remembers what it was asked.
+// hookServer is a webhook server over TLS that records its requests.
 type hookServer struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -21,8 +21,8 @@ type hookServer struct {
 	queries []string
 }
 
-// newHookServer answers with what answer makes of the request; the uid is filled
-// in. A nil response is a 500.
+// newHookServer starts a webhook server with the responses of answer, and their uid. A nil
+// response is a 500.
 func newHookServer(t testing.TB, answer func(*admissionreview.AdmissionRequest) *admissionreview.AdmissionResponse) *hookServer {
 	s := &hookServer{}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A webhook that answers without end fails, as its failure policy says, and costs
-// bounded memory.
+// The failure policy applies to a webhook with an endless response, which takes bounded
+// memory.
 func TestEndlessAnswerOfWebhook(t *testing.T) {
 	b, hook := newBench(t), &hookServer{}
 	piece := bytes.Repeat([]byte("x"), 1<<16)
@@ -25,9 +25,9 @@ func TestEndlessAnswerOfWebhook(t *testing.T) {
 	runtime.ReadMemStats(&start)
 	b.refused(http.MethodPost, configMapsPath, configMap("x"), http.StatusInternalServerError,
 		`Internal error occurred: failed calling webhook "a.example.com": failed to call webhook: unexpected error when reading response body. `+
-			`Please retry. Original error: the answer has more than 8388608 bytes`)
+			`Please retry. Original error: the response has more than 8388608 bytes`)
 	runtime.ReadMemStats(&end)
 	if used := (end.TotalAlloc - start.TotalAlloc) >> 20; used > 100 {
-		t.Errorf("the answer took %d MB", used)
+		t.Errorf("the response took %d MB", used)
 	}
 }

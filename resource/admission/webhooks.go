@@ -22,9 +22,9 @@ const (
 	PartValidatingWebhooks = "validating-webhook"
 )
 
-// maxWebhookAnswer bounds the response of a webhook, in bytes. A JSON patch that replaces
+// maxWebhookResponse bounds the response of a webhook, in bytes. A JSON patch that replaces
 // the largest object takes 4 MiB in base64.
-const maxWebhookAnswer = 8 << 20
+const maxWebhookResponse = 8 << 20
 
 // webhooks is one of upstream's two webhook engines with its configurations.
 type webhooks struct {
@@ -75,7 +75,7 @@ func (e *Engine) initialize(w *generic.Webhook) error {
 		if e.cfg.Credentials != nil {
 			resolver = e.cfg.Credentials
 		}
-		return boundAnswers(resolver)
+		return boundResponses(resolver)
 	})
 	return w.ValidateInitialization()
 }
@@ -96,14 +96,14 @@ func (w *webhooks) call(ctx context.Context, r *review) error {
 	return err
 }
 
-// boundAnswers returns a resolver whose clients fail on responses of more than
-// maxWebhookAnswer bytes, so that the failure policy of the webhook applies.
-func boundAnswers(r webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
+// boundResponses returns a resolver for clients that fail on responses of more than
+// maxWebhookResponse bytes, so that the failure policy of the webhook applies.
+func boundResponses(r webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
 	bound := func(cfg *restclient.Config, err error) (*restclient.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return answerBound{next} })
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedTransport{next} })
 		return cfg, nil
 	}
 	return &webhookutil.AuthenticationInfoResolverDelegator{
@@ -114,14 +114,14 @@ func boundAnswers(r webhookutil.AuthenticationInfoResolver) webhookutil.Authenti
 	}
 }
 
-// answerBound is a transport whose response bodies fail after maxWebhookAnswer bytes.
-type answerBound struct{ next http.RoundTripper }
+// boundedTransport makes response bodies fail after maxWebhookResponse bytes.
+type boundedTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (b answerBound) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(r)
 	if err == nil {
-		res.Body = &boundedBody{ReadCloser: res.Body, left: maxWebhookAnswer}
+		res.Body = &boundedBody{ReadCloser: res.Body, left: maxWebhookResponse}
 	}
 	return res, err
 }
@@ -136,7 +136,7 @@ type boundedBody struct {
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= n; b.left < 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes", maxWebhookAnswer)
+		return 0, fmt.Errorf("the response has more than %d bytes", maxWebhookResponse)
 	}
 	return n, err
 }

@@ -15,8 +15,8 @@ import (
 	"portico/resource/rest"
 )
 
-// widgetCodec is a custom resource: unstructured objects in two versions that
-// differ by name only, whose spec has two known fields.
+// widgetCodec is the codec of a custom resource: unstructured objects in two versions that
+// differ by name only, with a spec of known fields.
 type widgetCodec struct{ rest.Codec }
 
 const widgetGroup = "example.com"

@@ -101,5 +101,5 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// errNotStored rejects a request whose arrival could not be recorded.
+// errNotStored rejects a request without a stored event of stage RequestReceived.
 var errNotStored = errors.New("failed to store audit event")

@@ -25,8 +25,7 @@ import (
 // cannot be read.
 const annotationUnread = "audit.portico.dev/unread"
 
-// Annotate adds an annotation to the event of the request whose context it is, if it is
-// audited; the first value of a key is kept. Safe for concurrent use.
+// Annotate adds an annotation to the event of the request of the context, if it is audited; the first value of a key is kept. Safe for concurrent use.
 func Annotate(ctx context.Context, key, value string) { audit.AddAuditAnnotation(ctx, key, value) }
 
 // Refer adds the name of an object that is created or updated to the event of the request,

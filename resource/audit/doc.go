@@ -20,7 +20,7 @@
 //     ignores it: the event shows what the server stores.
 //   - At most maxUnderWay batches are sent to a webhook at a time. Upstream starts a
 //     goroutine for each without a limit, also while the webhook hangs.
-//   - A request whose response is cut off, or whose client closes the connection, ends
+//   - A request with an incomplete response, or a client that closes the connection, ends
 //     with ResponseComplete. Upstream reports a panic; here Panic means a panic.
 //   - The code of a response is the one that was sent, also if a filter wrote it, such as
 //     the 504 of a deadline.

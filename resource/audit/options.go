@@ -18,8 +18,8 @@ const (
 	ModeBatch = "batch"
 	// ModeBlocking delivers events before the request ends.
 	ModeBlocking = "blocking"
-	// ModeBlockingStrict is ModeBlocking, and rejects a request whose arrival cannot be
-	// recorded.
+	// ModeBlockingStrict is ModeBlocking, and rejects a request if its event of stage
+	// RequestReceived cannot be delivered.
 	ModeBlockingStrict = "blocking-strict"
 )
 

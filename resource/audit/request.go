@@ -50,8 +50,8 @@ func (w want) limit() int {
 	return [...]int{wantObject: maxObject, wantStatus: maxStatus, wantName: maxObject, wantIssued: maxObject}[w]
 }
 
-// codeClientGone is the code of a request whose client closed the connection before the
-// response began, the same as in the access log.
+// codeClientGone is the code of a request if its client closed the connection before the
+// response began, as in the access log.
 const codeClientGone = 499
 
 // Request is the audit of one request. Its event is in upstream's audit context, to which
@@ -130,7 +130,7 @@ func (a *Auditor) open(r *http.Request, in Arrival) *Request {
 	return q
 }
 
-// redacted returns a request whose URL has no credentials.
+// redacted returns the request without credentials in its URL.
 func redacted(r *http.Request) *http.Request {
 	uri := r.URL.RequestURI()
 	shown := resource.RedactURI(uri)
@@ -200,7 +200,7 @@ func (q *Request) wants(code int) want {
 	return wantNothing
 }
 
-// creates reports whether the request creates an object whose name is not in the path.
+// creates reports whether the request creates an object without its name in the path.
 func (q *Request) creates() bool {
 	return q.action.IsResource && q.action.Verb == "create" && q.action.Name == ""
 }

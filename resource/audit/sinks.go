@@ -65,7 +65,7 @@ func (a *Auditor) deliver(sink audit.Backend, d Delivery, atOnce int) audit.Back
 	return sink
 }
 
-// forgiving is a sink whose failures do not reject requests. The sink below counts them.
+// forgiving ignores the failures of a sink, which counts them itself.
 type forgiving struct{ audit.Backend }
 
 // ProcessEvents implements audit.Sink.

@@ -117,7 +117,7 @@ func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 }
 
 // StripFrontProxyHeaders removes every header that a server could read as one of the
-// X-Remote-* headers: those whose name after FoldHeaderName begins with x-remote-.
+// X-Remote-* headers: all names that begin with x-remote- after FoldHeaderName.
 func StripFrontProxyHeaders(h http.Header) {
 	for name := range h {
 		if HasFoldedPrefix(name, "x-remote-") {

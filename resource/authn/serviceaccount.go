@@ -211,11 +211,11 @@ func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims) 
 	return nil
 }
 
-// errInvalidated reports a token whose service account or bound object was deleted.
+// errInvalidated reports a token of a deleted service account or bound object.
 var errInvalidated = errors.New("service account token has been invalidated")
 
-// bound returns the object whose deletion invalidates the token; nil: none. The node beside a
-// pod is information only.
+// bound returns the object that the token is bound to: its deletion invalidates the token. nil:
+// none. The node beside a pod is information only.
 func (p *privateClaims) bound() (kind, namespace string, ref *claimRef) {
 	switch {
 	case p.Secret != nil:

@@ -143,7 +143,7 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// forge makes a token whose subject is not its service account.
+// forge makes a token with the subject of another service account.
 func forge(t *testing.T, method jwt.SigningMethod, key any) string {
 	t.Helper()
 	claims := tokenClaims{

@@ -55,7 +55,7 @@ type TokenClaims struct {
 	IssuedAt, Expires time.Time
 	// ID identifies the token (jti) in audit events; "" is a new UUID.
 	ID string
-	// Bound is the object whose deletion invalidates the token; nil: none.
+	// Bound is an object; its deletion invalidates the token. nil: none.
 	Bound *BoundObject
 	// Node is the node of the pod that the token is for; nil: none.
 	Node *BoundObject

@@ -111,7 +111,7 @@ func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
 	}
 }
 
-// verified counts a token whose result was not cached.
+// verified counts a token that was verified.
 func (m *tokenMetrics) verified(err error) {
 	m.miss.Inc()
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"portico/resource"
 )
 
-// maxReview bounds the answer to an access review, in bytes.
+// maxReview bounds the response to an access review, in bytes.
 const maxReview = 1 << 20
 
-// Doer sends one request to the gateway: a client of it.
+// Doer is a client of the gateway.
 type Doer interface {
 	Do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error)
 }
@@ -31,7 +31,7 @@ type Doer interface {
 func Ask(ctx context.Context, gateway Doer, a *resource.Action) error {
 	if gateway == nil {
 		return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name,
-			fmt.Errorf("to %s here needs the gateway's consent, and this server was started without --gateway", a.Verb))
+			fmt.Errorf("the right to %s cannot be checked: this server was started without --gateway", a.Verb))
 	}
 	body, err := json.Marshal(reviewOf(a))
 	if err != nil {
@@ -39,12 +39,12 @@ func Ask(ctx context.Context, gateway Doer, a *resource.Action) error {
 	}
 	res, err := gateway.Do(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", nil, body)
 	if err != nil {
-		return resource.Unavailable(fmt.Sprintf("the gateway could not be asked whether you may %s: %v", a.Verb, err), 1)
+		return resource.Unavailable(fmt.Sprintf("the gateway cannot be asked whether you may %s: %v", a.Verb, err), 1)
 	}
 	defer res.Body.Close()
 	var review authorizationv1.SubjectAccessReview
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxReview)).Decode(&review); err != nil {
-		return resource.Unavailable(fmt.Sprintf("the gateway's answer whether you may %s could not be read: %v", a.Verb, err), 1)
+		return resource.Unavailable(fmt.Sprintf("the response of the gateway to an access review for %s cannot be read: %v", a.Verb, err), 1)
 	}
 	if !review.Status.Allowed {
 		return Forbidden(a, review.Status.Reason)

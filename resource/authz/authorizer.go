@@ -8,7 +8,7 @@ import (
 	"portico/resource"
 )
 
-// Decision is an authorizer's answer.
+// Decision is the result of an authorizer.
 type Decision int
 
 const (
@@ -21,7 +21,7 @@ const (
 	Deny
 )
 
-// String returns the decision's name, as audit and logs show it.
+// String returns the decision's name for audit and logs.
 func (d Decision) String() string {
 	switch d {
 	case Allow:
@@ -35,10 +35,8 @@ func (d Decision) String() string {
 // Authorizer decides whether a.User may do a. Implementations are safe for concurrent
 // use and do not change a.
 type Authorizer interface {
-	// Authorize returns the decision and, for people, its reason ("" for none).
-	// An error means that the question could not be answered in full; the
-	// decision counts nevertheless: Allow holds, anything else becomes the
-	// error.
+	// Authorize returns the decision and its reason for users (may be ""). With an error the
+	// decision may be incomplete: Allow applies, and any other decision is the error.
 	Authorize(ctx context.Context, a *resource.Action) (decision Decision, reason string, err error)
 }
 

@@ -1,16 +1,15 @@
-// Package authz is the interface of authorizers, their combination, and the text of a
-// refusal. RBAC is in package gateway/access.
+// Package authz is the interface of authorizers, their union, and the message of a 403. RBAC
+// is in package gateway/access.
 //
-// Decisions that shaped it:
+// Decisions:
 //
-//   - There are three answers. An authorizer without an opinion leaves the
-//     decision to the next one; no opinion at all is a refusal.
-//   - An error is not a refusal. It is reported only if no authorizer allowed the
-//     action, so that a broken authorizer does not lock out users of another one.
-//   - Authorization happens once, at the gateway. The servers behind it trust an
-//     authenticated front proxy and run without an authorizer. A right that only
-//     they find to be needed (an apply that creates) is a review sent to the
-//     gateway.
+//   - There are three decisions. An authorizer without an opinion leaves the decision to the
+//     next one; without any opinion the action is refused.
+//   - An error counts only if no authorizer allowed the action, so that a failing authorizer
+//     does not lock out users of another one.
+//   - Authorization happens once, at the gateway. Backends trust an authenticated front proxy
+//     and have no authorizer. For rights that only they can determine (an apply that creates)
+//     they send an access review to the gateway.
 //
 // Runs in: gateway, core, crd.
 package authz

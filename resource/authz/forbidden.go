@@ -11,9 +11,9 @@ import (
 	"portico/resource"
 )
 
-// Forbidden is the 403 for an action that no authorizer allowed (docs/wire.md 3.6). reason
-// is that of the authorizers and may be "". The user, the names and the path come from
-// the request, so &, < and > are escaped: the text must not become markup in a page.
+// Forbidden returns the 403 for an action that no authorizer allowed (docs/wire.md 3.6).
+// reason is that of the authorizers and may be "". The user, the names and the path are parts
+// of the request, so &, < and > are escaped: the text must not become markup in a page.
 func Forbidden(a *resource.Action, reason string) error {
 	message := escapeMarkup(refusal(a))
 	if reason != "" {
@@ -23,7 +23,7 @@ func Forbidden(a *resource.Action, reason string) error {
 	return apierrors.NewForbidden(gr, a.Name, errors.New(message))
 }
 
-// refusal is the message of a 403.
+// refusal returns the message of a 403.
 func refusal(a *resource.Action) string {
 	var user string
 	if a.User != nil {
@@ -43,8 +43,8 @@ func refusal(a *resource.Action) string {
 	return fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", user, a.Verb, what, a.Group, where)
 }
 
-// escapeMarkup disarms what a browser could take for markup. Quotes stay: the
-// texts are full of them and never end up inside an attribute.
+// escapeMarkup escapes HTML markup except quotes: messages have many, and are not used in
+// attributes.
 func escapeMarkup(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }

@@ -42,7 +42,7 @@ func inUTF16(text string) string {
 	return string(b)
 }
 
-// Documents whose aliases expand beyond the limit are rejected without expanding them.
+// Documents with aliases beyond the limit are rejected without expanding them.
 func TestAliases(t *testing.T) {
 	const (
 		body      = 3 << 20

@@ -58,7 +58,7 @@ type Size struct {
 	Target               Target
 }
 
-// Memory returns the approximate memory of a request whose body has this size, in bytes:
+// Memory returns the approximate memory of a request with a body of this size, in bytes:
 // the measured peak of the heap, with all copies until the response is sent.
 func (s Size) Memory() int64 {
 	memory := 8*int64(s.Bytes) + 400*int64(s.Values)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Bodies whose decoders would take hundreds of megabytes are refused for next to
+// Bodies that would take hundreds of megabytes when decoded are rejected for next to
 // nothing; the largest that objects are made of pass.
 func TestMeasure(t *testing.T) {
 	const body = 3 << 20
