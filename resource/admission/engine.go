@@ -19,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	upstream "k8s.io/apiserver/pkg/authorization/authorizer"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -56,11 +55,6 @@ type EngineConfig struct {
 	Warn rest.Warn
 	// Authorizer is the variable `authorizer` of CEL expressions; nil: SubjectAccessReviews.
 	Authorizer authz.Authorizer
-	// Services resolves webhooks that refer to a Service; nil: by the Service and its
-	// EndpointSlices, since there is no cluster network.
-	Services webhookutil.ServiceResolver
-	// Credentials for webhooks; nil: none.
-	Credentials webhookutil.AuthenticationInfoResolver
 	// FirstRead is how long a write waits for the first read of configurations before it is
 	// rejected with 503. Default DefaultFirstRead.
 	FirstRead time.Duration
@@ -92,6 +86,7 @@ type Engine struct {
 	configurations map[string]*informer // by resource
 	matcher        *matching.Matcher
 	authorizer     upstream.UnconditionalAuthorizer
+	services       *serviceResolver
 	// parameters and mapper find the parameters of policies.
 	parameters dynamic.Interface
 	mapper     meta.RESTMapper
@@ -124,9 +119,7 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	}
 	e.scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{}, &corev1.Service{})
 	e.scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{})
-	if e.cfg.Services == nil {
-		e.cfg.Services = newServiceResolver(e)
-	}
+	e.services = newServiceResolver(e)
 	e.namespaces = newNamespaces(e)
 	e.factory, e.configurations = informers.NewSharedInformerFactory(nil, 0), map[string]*informer{}
 	e.register(&corev1.Namespace{}, e.namespaces)

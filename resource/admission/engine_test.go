@@ -163,7 +163,7 @@ func TestServiceOfWebhook(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
 	}
 	b.store(slice)
-	r := b.engine.cfg.Services.(*serviceResolver)
+	r := b.engine.services
 	for name, want := range map[string]string{"other": `services "other" not found`, "hooks": `no endpoints available for service "default/hooks"`} {
 		if _, err := r.ResolveEndpoint("default", name, 443); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", name, err)

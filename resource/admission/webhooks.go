@@ -70,13 +70,8 @@ func (e *Engine) initialize(w *generic.Webhook) error {
 	w.SetExternalKubeClientSet(e.namespaces.client())
 	w.SetExternalKubeInformerFactory(e.factory)
 	w.SetUnconditionalAuthorizer(e.authorizer)
-	w.SetServiceResolver(e.cfg.Services)
-	w.SetAuthenticationInfoResolverWrapper(func(resolver webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
-		if e.cfg.Credentials != nil {
-			resolver = e.cfg.Credentials
-		}
-		return boundResponses(resolver)
-	})
+	w.SetServiceResolver(e.services)
+	w.SetAuthenticationInfoResolverWrapper(boundResponses)
 	return w.ValidateInitialization()
 }
 

@@ -1,9 +1,23 @@
+// Package authz is the interface of authorizers and the message of a 403. RBAC is in package
+// gateway/access.
+//
+// Decisions:
+//
+//   - Authorization happens once, at the gateway. Backends trust an authenticated front proxy
+//     and have no authorizer. For rights that only they can determine (an apply that creates)
+//     they send an access review to the gateway.
+//
+// Runs in: gateway, core, crd.
 package authz
 
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
 )
@@ -12,12 +26,11 @@ import (
 type Decision int
 
 const (
-	// NoOpinion leaves the decision to the next authorizer. It is the zero Decision, and
-	// a refusal if no authorizer has an opinion.
+	// NoOpinion is the zero Decision: nothing allows the action, so it is refused.
 	NoOpinion Decision = iota
-	// Allow permits the action; no further authorizer is called.
+	// Allow permits the action.
 	Allow
-	// Deny refuses the action; no further authorizer is called.
+	// Deny refuses the action.
 	Deny
 )
 
@@ -48,40 +61,40 @@ func (f Func) Authorize(ctx context.Context, a *resource.Action) (Decision, stri
 	return f(ctx, a)
 }
 
-// Union calls the authorizers in order; the first that allows or denies decides. If
-// none does, the reasons are joined by ", " and the errors by errors.Join.
-func Union(authorizers ...Authorizer) Authorizer { return union(authorizers) }
-
-type union []Authorizer
-
-func (u union) Authorize(ctx context.Context, a *resource.Action) (Decision, string, error) {
-	var reasons string
-	var errs []error
-	for _, one := range u {
-		decision, reason, err := one.Authorize(ctx, a)
-		if decision != NoOpinion {
-			return decision, reason, err
-		}
-		if err != nil {
-			errs = append(errs, err)
-		}
-		switch {
-		case reasons == "":
-			reasons = reason
-		case reason != "":
-			reasons += ", " + reason
-		}
+// Forbidden returns the 403 for an action that no authorizer allowed (docs/wire.md 3.6).
+// reason is that of the authorizers and may be "". The user, the names and the path are parts
+// of the request, so &, < and > are escaped: the text must not become markup in a page.
+func Forbidden(a *resource.Action, reason string) error {
+	message := escapeMarkup(refusal(a))
+	if reason != "" {
+		message += ": " + reason
 	}
-	return NoOpinion, reasons, errors.Join(errs...)
+	gr := schema.GroupResource{Group: a.Group, Resource: a.Resource}
+	return apierrors.NewForbidden(gr, a.Name, errors.New(message))
 }
 
-// Masters allows everything to the group system:masters, and has no opinion on other
-// users.
-func Masters() Authorizer { return Func(masters) }
-
-func masters(_ context.Context, a *resource.Action) (Decision, string, error) {
-	if a.User != nil && slices.Contains(a.User.Groups, resource.GroupMasters) {
-		return Allow, "", nil
+// refusal returns the message of a 403.
+func refusal(a *resource.Action) string {
+	var user string
+	if a.User != nil {
+		user = a.User.Name
 	}
-	return NoOpinion, "", nil
+	if !a.IsResource {
+		return fmt.Sprintf("User %q cannot %s path %q", user, a.Verb, a.Path)
+	}
+	what := a.Resource
+	if a.Subresource != "" {
+		what += "/" + a.Subresource
+	}
+	where := "at the cluster scope"
+	if a.Namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", a.Namespace)
+	}
+	return fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", user, a.Verb, what, a.Group, where)
+}
+
+// escapeMarkup escapes HTML markup except quotes: messages have many, and are not used in
+// attributes.
+func escapeMarkup(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }

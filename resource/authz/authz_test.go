@@ -1,8 +1,6 @@
 package authz
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"testing"
 
@@ -11,14 +9,14 @@ import (
 	"portico/resource"
 )
 
-func action(t *testing.T, method, target, user string, groups ...string) *resource.Action {
+func action(t *testing.T, method, target, user string) *resource.Action {
 	t.Helper()
 	r, err := http.NewRequest(method, target, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := resource.ParseAction(r)
-	a.User = &resource.User{Name: user, Groups: groups}
+	a.User = &resource.User{Name: user}
 	return a
 }
 
@@ -49,44 +47,5 @@ func TestForbiddenDetails(t *testing.T) {
 	status := resource.AsStatus(Forbidden(action(t, "GET", "/apis/apps/v1/namespaces/ns/deployments/d", "jane"), ""))
 	if status.Code != http.StatusForbidden || status.Details.Kind != "deployments" || status.Details.Group != "apps" || status.Details.Name != "d" {
 		t.Errorf("got code %d, details %+v", status.Code, status.Details)
-	}
-}
-
-func TestUnion(t *testing.T) {
-	says := func(d Decision, reason string, err error) Authorizer {
-		return Func(func(context.Context, *resource.Action) (Decision, string, error) { return d, reason, err })
-	}
-	broken := errors.New("broken")
-	for _, c := range []struct {
-		name   string
-		union  Authorizer
-		want   Decision
-		reason string
-		err    error
-	}{
-		{"empty", Union(), NoOpinion, "", nil},
-		{"first opinion wins", Union(says(NoOpinion, "a", nil), says(Deny, "no", nil), says(Allow, "yes", nil)), Deny, "no", nil},
-		{"allowed in spite of an error", Union(says(NoOpinion, "", broken), says(Allow, "yes", nil)), Allow, "yes", nil},
-		{"reasons and errors are joined", Union(says(NoOpinion, "a", broken), says(NoOpinion, "", nil), says(NoOpinion, "b", nil)), NoOpinion, "a, b", broken},
-	} {
-		decision, reason, err := c.union.Authorize(t.Context(), &resource.Action{})
-		if decision != c.want || reason != c.reason || !errors.Is(err, c.err) {
-			t.Errorf("%s: got %v %q %v", c.name, decision, reason, err)
-		}
-	}
-}
-
-func TestMasters(t *testing.T) {
-	for _, c := range []struct {
-		a    *resource.Action
-		want Decision
-	}{
-		{action(t, "GET", "/", "root", "x", resource.GroupMasters), Allow},
-		{action(t, "GET", "/", resource.GroupMasters, "x"), NoOpinion},
-		{&resource.Action{}, NoOpinion},
-	} {
-		if d, _, err := Masters().Authorize(t.Context(), c.a); d != c.want || err != nil {
-			t.Errorf("%+v: got %v, %v; want %v", c.a.User, d, err, c.want)
-		}
 	}
 }

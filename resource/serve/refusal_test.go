@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"io"
 	"net/http"
@@ -22,8 +23,13 @@ import (
 func TestRefusedWhileSending(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]func(*testConfig){
-		"401":               func(c *testConfig) { c.Authenticator = asNobody{} },
-		"403 of a stranger": func(c *testConfig) { c.Authenticator, c.Authorizer = asStranger{}, authz.Union() },
+		"401": func(c *testConfig) { c.Authenticator = asNobody{} },
+		"403 of a stranger": func(c *testConfig) {
+			c.Authenticator = asStranger{}
+			c.Authorizer = authz.Func(func(context.Context, *resource.Action) (authz.Decision, string, error) {
+				return authz.NoOpinion, "", nil
+			})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
