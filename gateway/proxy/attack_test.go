@@ -18,7 +18,7 @@ import (
 	"portico/resource"
 )
 
-// raw sends a request as it stands and returns the answer.
+// raw sends a request unchanged and returns the answer.
 func (f *front) raw(t *testing.T, request string) *http.Response {
 	t.Helper()
 	conn, err := net.Dial("tcp", f.Listener.Addr().String())
@@ -34,7 +34,8 @@ func (f *front) raw(t *testing.T, request string) *http.Response {
 	return res
 }
 
-// No client gets to speak HTTP to a server past the gateway.
+// A request to upgrade to HTTP or TLS is not forwarded as an upgrade: it would reach
+// the server past the gateway's checks.
 func TestNoTunnelForHTTP(t *testing.T) {
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
@@ -65,8 +66,8 @@ func TestNoTunnelForHTTP(t *testing.T) {
 	}
 }
 
-// A server may not switch protocols when nobody asked, nor answer a wish for
-// another protocol as if it were done.
+// A server must not switch protocols unasked, nor answer an upgrade with a success that
+// is no switch.
 func TestAnswersToUpgrades(t *testing.T) {
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("code") {
@@ -97,8 +98,8 @@ func TestAnswersToUpgrades(t *testing.T) {
 	}
 }
 
-// What a client says of the connection takes away nothing that the gateway
-// says, and what it says after the body reaches nobody.
+// The client's Connection header removes no header that the gateway sets, and its
+// trailers are not forwarded.
 func TestConnectionHeaderAndTrailers(t *testing.T) {
 	var header, trailer http.Header
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -127,8 +128,7 @@ X-Remote-Group: system:masters
 	}
 }
 
-// A client whose body is malformed, or breaks off, is told so, and its server, be it
-// the only one, is blamed for nothing.
+// A malformed or incomplete body is a 400, and does not count against the server.
 func TestMalformedBody(t *testing.T) {
 	paths := []string{"/apis/g.example.com/v1/things", longPath} // HTTP/1.1 and HTTP/2
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
@@ -160,10 +160,8 @@ func TestMalformedBody(t *testing.T) {
 	}
 }
 
-// What a client names in its Connection header is there for the server all the
-// same, if the gateway went by it, or told audit of it: a body is not one thing
-// here and another there. What says where a request ends is not the client's to
-// take away.
+// Headers that the gateway or audit has read reach the server although the client's
+// Connection header names them; so do those that delimit the body.
 func TestConnectionHidesNothing(t *testing.T) {
 	type seen struct {
 		host, body string
@@ -204,7 +202,7 @@ func TestConnectionHidesNothing(t *testing.T) {
 	}
 }
 
-// Servers differ in how they read some paths.
+// Paths that servers read differently are refused.
 func TestAmbiguousPaths(t *testing.T) {
 	reached := false
 	f := startFront(t, func(http.ResponseWriter, *http.Request) { reached = true })
@@ -230,9 +228,8 @@ func TestAmbiguousPaths(t *testing.T) {
 	}
 }
 
-// A user who would be another one after a header's syntax has been at the name
-// is not passed on.
-func TestUnspeakableUsers(t *testing.T) {
+// A user whose name, group or extra would change as the value of a header is refused.
+func TestUsersInvalidAsHeader(t *testing.T) {
 	for _, c := range []struct {
 		user *resource.User
 		ok   bool
@@ -258,8 +255,8 @@ func TestUnspeakableUsers(t *testing.T) {
 
 func ok(http.ResponseWriter, *http.Request) {}
 
-// A server that is killed answers none of the requests it has; the gateway
-// answers them all, and suspects it.
+// When a server is killed, the gateway answers all of its requests, and Broken is
+// called.
 func TestProxyKilledWithManyRequests(t *testing.T) {
 	const requests = 60
 	for _, network := range []string{"tcp", "unix"} {
@@ -324,9 +321,9 @@ func TestProxyKilledWithManyRequests(t *testing.T) {
 	}
 }
 
-// A query that must be percent-encoded and is not is refused, whichever way the
-// request would be sent: written into the request line it could end it early.
-func TestRequestLineIsOneWordEach(t *testing.T) {
+// A query that is not percent-encoded is refused over every protocol: it could end the
+// request line early.
+func TestQueryMustBeEncoded(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.RequestURI != "/apis/g.example.com/v1/things?x=a%20b" {
@@ -363,7 +360,7 @@ func TestRequestLineIsOneWordEach(t *testing.T) {
 	}
 }
 
-// A method that is no token is sent to no server.
+// A method that is no token is not sent to a server.
 func TestMethodIsAToken(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s arrived", r.Method) })
@@ -380,8 +377,7 @@ func TestMethodIsAToken(t *testing.T) {
 	}
 }
 
-// No header of a client's that some server folds into one by which the gateway names
-// the user reaches any server.
+// Headers that a server could fold into those of the front proxy are removed.
 func TestIdentityInOtherSpellings(t *testing.T) {
 	t.Parallel()
 	var got http.Header

@@ -19,8 +19,8 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// What is told of requests that others answer: with the code that the client got,
-// and the body as it was sent, which goes on while it comes as it would without.
+// Audit events of proxied requests have the code that the client got and the body as it
+// was sent, which streams as without audit.
 func TestAuditThroughTheProxy(t *testing.T) {
 	seen, entered := make(chan string), make(chan struct{})
 	change, events := auditing(t, "Request")
@@ -87,7 +87,7 @@ func TestAuditThroughTheProxy(t *testing.T) {
 create ?do=break %d "" {}
 get /x?do=wait 200 "x"  waited for the server
 get /x?do=hang 499 "x" `, broken)
-	until(t, "the client's end is told", func() bool { return strings.Count(events(), "\n") == strings.Count(want, "\n") })
+	until(t, "the client's end is recorded", func() bool { return strings.Count(events(), "\n") == strings.Count(want, "\n") })
 	if got := strings.ReplaceAll(events(), path, ""); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -132,7 +132,7 @@ func auditing(t *testing.T, level string) (change func(*filter.Config), events f
 	}
 }
 
-// until waits for something to become true.
+// until waits for a condition.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {

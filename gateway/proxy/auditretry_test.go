@@ -21,8 +21,7 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// refusing is an endpoint that takes no request; it counts those it was asked to
-// take.
+// refusing is an endpoint that processes no request, and counts its connections.
 type refusing struct {
 	net.Listener
 	refused atomic.Int64
@@ -52,13 +51,12 @@ func startRefusing(t *testing.T, config *tls.Config, refuse func(net.Conn)) *ref
 	return r
 }
 
-// refuseStreams says of every request, once all of it has come, that it was not
-// taken.
+// refuseStreams resets every request with REFUSED_STREAM when it is complete.
 func refuseStreams(conn net.Conn) {
 	byFrames(conn, func(fr *http2.Framer, stream uint32) { _ = fr.WriteRSTStream(stream, http2.ErrCodeRefusedStream) })
 }
 
-// byFrames speaks HTTP/2; on is called when all of a request has come.
+// byFrames speaks HTTP/2; on is called when a request is complete.
 func byFrames(conn net.Conn, on func(fr *http2.Framer, stream uint32)) {
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
@@ -84,12 +82,11 @@ func byFrames(conn net.Conn, on func(fr *http2.Framer, stream uint32)) {
 	}
 }
 
-// unsized hides how long a body is.
+// unsized hides the length of a body.
 type unsized struct{ io.Reader }
 
-// A request that one endpoint refuses and another takes is told once, with its
-// whole body: it is recorded as the gateway reads it, not as it sends it. That
-// holds for bodies that are kept to be sent again and for those that are not.
+// A request that is sent twice has one audit event with its whole body, whether or not
+// the body was kept to be sent again.
 func TestAuditOfRetriedRequests(t *testing.T) {
 	good := httptest.NewUnstartedServer(nil)
 	var got atomic.Pointer[string]
@@ -130,15 +127,16 @@ func TestAuditOfRetriedRequests(t *testing.T) {
 			if body := got.Swap(nil); body == nil || *body != c.body {
 				t.Errorf("the second endpoint did not get the body as it was sent")
 			}
-			until(t, "the request is told", func() bool { return events() != "" })
-			if told := events(); strings.Count(told, "create ") != 1 || !strings.HasSuffix(told, ` `+c.body) {
-				t.Errorf("told %.300s (%d bytes)", told, len(told))
+			until(t, "the event is written", func() bool { return events() != "" })
+			if got := events(); strings.Count(got, "create ") != 1 || !strings.HasSuffix(got, ` `+c.body) {
+				t.Errorf("got %.300s (%d bytes)", got, len(got))
 			}
 		})
 	}
 }
 
-// twoEndpoints has requests go to the first, and to the second if it takes none.
+// twoEndpoints has a proxy with two endpoints, of which the first gets the first
+// request.
 func twoEndpoints(t *testing.T, addresses ...string) func(*filter.Config) {
 	policy := upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin})
 	policy.Timeouts.Connect, policy.PanicThresholdPercent = time.Minute, 0

@@ -24,7 +24,7 @@ func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Co
 	return front
 }
 
-// startChainTo also returns the way to the server.
+// startChainTo also returns the proxy's Upstream.
 func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Config)) (*httptest.Server, *Upstream) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -54,8 +54,8 @@ func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*filter.
 	return front, f.up
 }
 
-// Whatever the time ends in, the answer is a whole 504: while the client sends,
-// and while the server thinks. A server that breaks off is no end of an answer.
+// A request whose deadline passes gets a whole 504, while its body is sent and while
+// the server is silent. A server that breaks off does not complete an answer.
 func TestDeadlineThroughTheProxy(t *testing.T) {
 	front := startChain(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("begin") {
@@ -103,7 +103,8 @@ func TestDeadlineThroughTheProxy(t *testing.T) {
 	}
 }
 
-// A client that goes frees the server at once, also of a watch on a socket.
+// When the client goes, the request at the server is canceled at once, also of a watch
+// on a socket.
 func TestWatchOnSocketIsCancelled(t *testing.T) {
 	ended := make(chan struct{}, 2)
 	front := startChain(t, func(w http.ResponseWriter, r *http.Request) {

@@ -44,7 +44,7 @@ func (p *Proxy) mayDebug(r *http.Request, act *resource.Action) bool {
 	return err == nil && decision == authz.Allow
 }
 
-// ownRequest stands for a request that the gateway answers itself.
+// ownRequest returns the proxiedRequest of a request that the gateway answers itself.
 func (p *Proxy) ownRequest(r *http.Request, act *resource.Action) *proxiedRequest {
 	h := &proxiedRequest{proxy: p, route: &Route{Backend: backend.Reserved}, request: r, act: act, shown: true, began: time.Now()}
 	if !act.IsResource {

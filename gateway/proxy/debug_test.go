@@ -10,8 +10,8 @@ import (
 	"portico/resource/authz"
 )
 
-// Whether a user may be told is asked once, wherever the request ends.
-func TestAskedOnce(t *testing.T) {
+// The permission for debug headers is checked once for each request.
+func TestDebugPermissionIsCheckedOnce(t *testing.T) {
 	o, _, _ := observe(t, func(http.ResponseWriter, *http.Request) {})
 	asked, inner := 0, o.cfg.Authorizer
 	o.cfg.Authorizer = authz.Func(func(ctx context.Context, a *resource.Action) (authz.Decision, string, error) {
@@ -19,18 +19,18 @@ func TestAskedOnce(t *testing.T) {
 		return inner.Authorize(ctx, a)
 	})
 	for _, path := range []string{"/apis", things} {
-		for user, told := range map[string]bool{"admin": true, "jane": false} {
+		for user, allowed := range map[string]bool{"admin": true, "jane": false} {
 			asked = 0
 			h := o.do("GET", path, "Test-User", user, "X-Portico-Debug", "1").Header()
-			if got := h["X-Portico-Backend"] != nil; asked != 1 || got != told {
-				t.Errorf("%s for %s: asked %d times, told %v", path, user, asked, got)
+			if got := h["X-Portico-Backend"] != nil; asked != 1 || got != allowed {
+				t.Errorf("%s for %s: asked %d times, shown %v", path, user, asked, got)
 			}
 		}
 	}
 }
 
-// What the gateway answers itself it says so, to those who ask and may be told.
-func TestOwnAnswersAreSigned(t *testing.T) {
+// Answers that the gateway makes itself have debug headers for users that may see them.
+func TestDebugHeadersOfOwnAnswers(t *testing.T) {
 	o, _, _ := observe(t, func(http.ResponseWriter, *http.Request) {})
 	timing := regexp.MustCompile(`^gateway;dur=\d+\.\d{3}$`)
 	for path, want := range map[string]struct {
@@ -41,7 +41,7 @@ func TestOwnAnswersAreSigned(t *testing.T) {
 		"/apis/down.example.com/v1/things":      {503, `gateway; apiservice="v1.down.example.com"`},
 		"/apis/g.example.com/v1/things?watch=x": {200, ""}, // sent on
 	} {
-		for user, told := range map[string]bool{"admin": true, "jane": false} {
+		for user, allowed := range map[string]bool{"admin": true, "jane": false} {
 			o.asked.Store(0)
 			h := o.do("GET", path, "Test-User", user, "X-Portico-Debug", "1")
 			if n := o.asked.Load(); n != 1 {
@@ -51,16 +51,16 @@ func TestOwnAnswersAreSigned(t *testing.T) {
 			switch {
 			case h.Code != want.code:
 				t.Errorf("%s: %d", path, h.Code)
-			case !told && (who != "" || dur != ""):
-				t.Errorf("%s tells %s: %q %q", path, user, who, dur)
-			case told && want.who != "" && (who != want.who || !timing.MatchString(dur)):
+			case !allowed && (who != "" || dur != ""):
+				t.Errorf("%s shows %s: %q %q", path, user, who, dur)
+			case allowed && want.who != "" && (who != want.who || !timing.MatchString(dur)):
 				t.Errorf("%s: %q %q, want %q", path, who, dur, want.who)
-			case told && want.who == "" && (who == "" || timing.MatchString(dur)):
+			case allowed && want.who == "" && (who == "" || timing.MatchString(dur)):
 				t.Errorf("%s was sent on: %q %q", path, who, dur)
 			}
 		}
 		if h := o.do("GET", path, "Test-User", "admin").Header(); h.Get("X-Portico-Backend") != "" || h.Get("Server-Timing") != "" {
-			t.Errorf("%s tells unasked: %v", path, h)
+			t.Errorf("%s shows unasked: %v", path, h)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 // longPath is long-running with any method.
 const longPath = "/apis/g.example.com/v1/namespaces/a/things/x/proxy/echo"
 
-// A request's body goes on being read while its long-running answer is sent.
-func TestLongAnswerWhileAsked(t *testing.T) {
+// The request's body is forwarded while its long-running answer is sent.
+func TestLongAnswerDuringRequest(t *testing.T) {
 	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
 		answer := http.NewResponseController(w)
 		_ = answer.EnableFullDuplex()
@@ -58,7 +58,7 @@ func TestLongAnswerWhileAsked(t *testing.T) {
 }
 
 // A stream of events that answers a request with a body is written by one goroutine,
-// and whole.
+// and complete.
 func TestEventsForRequestWithBody(t *testing.T) {
 	const events = 5
 	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
@@ -85,7 +85,7 @@ func TestEventsForRequestWithBody(t *testing.T) {
 	}
 }
 
-// A refusal in pieces ends although the body that it is of was never sent.
+// A refusal in pieces ends although the request's body was never sent.
 func TestLongRefusalOfUnsentBody(t *testing.T) {
 	for _, p := range passages(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
@@ -107,9 +107,9 @@ func TestLongRefusalOfUnsentBody(t *testing.T) {
 	}
 }
 
-// Who asks for a stream of events has its place among the requests to the server until
-// it is answered with one: an answer that is none keeps it to its end.
-func TestStreamAskedForKeepsItsPlace(t *testing.T) {
+// A request for a stream of events holds a slot of the server's limit until it is
+// answered with one, else until its end.
+func TestSlotOfStream(t *testing.T) {
 	over := make(chan struct{})
 	front, up := startChainTo(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -19,8 +19,8 @@ import (
 	"portico/resource/response"
 )
 
-// looped is a gateway as far as loops concern it: it admits a request, and sends it to
-// the next server.
+// looped is the part of a gateway that concerns loops: it admits a request, and sends
+// it to the next server.
 type looped struct {
 	*httptest.Server
 	via      *upstream.Via
@@ -28,8 +28,8 @@ type looped struct {
 	received atomic.Int32
 }
 
-// newLooped starts a gateway; sendsTo says where it sends requests. Whether its
-// clients are front proxies is given.
+// newLooped starts a gateway that sends requests to sendsTo; frontProxy says whether
+// its clients are front proxies.
 func newLooped(t *testing.T, frontProxies bool) *looped {
 	t.Helper()
 	g := &looped{via: upstream.NewVia()}
@@ -88,8 +88,7 @@ func (g *looped) get(t *testing.T, path string, header http.Header) *http.Respon
 	return res
 }
 
-// A request that leads back to the gateway that sent it is answered with 508 there,
-// by whatever way it was sent, and goes no further.
+// A request that returns to the gateway that sent it gets 508, over every protocol.
 func TestLoopEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, frontProxies := range []bool{true, false} {
@@ -113,9 +112,8 @@ func TestLoopEndsAtOnce(t *testing.T) {
 	}
 }
 
-// A loop through gateways that do not take each other for front proxies ends after a
-// few turns.
-func TestLoopOfStrangersEnds(t *testing.T) {
+// A loop through gateways that remove each other's ids ends after maxGateways.
+func TestLoopWithoutIdsEnds(t *testing.T) {
 	t.Parallel()
 	first, second := newLooped(t, false), newLooped(t, false)
 	first.sendsTo(t, second.Server)
@@ -131,8 +129,8 @@ func TestLoopOfStrangersEnds(t *testing.T) {
 	}
 }
 
-// A gateway behind a gateway serves, whether or not it takes the first for a front
-// proxy; the server learns of both.
+// A gateway behind a gateway serves, whether or not it trusts the first as a front
+// proxy; the server gets the ids of both.
 func TestGatewayBehindGateway(t *testing.T) {
 	t.Parallel()
 	for frontProxies, entries := range map[bool]int{true: 0, false: 1} {
@@ -158,7 +156,7 @@ func TestGatewayBehindGateway(t *testing.T) {
 	}
 }
 
-// What the gateway loopRequests itself for in a check is no success.
+// A check that leads back to the gateway fails.
 func TestCheckOfOneself(t *testing.T) {
 	t.Parallel()
 	g := newLooped(t, true)

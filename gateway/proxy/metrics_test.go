@@ -17,9 +17,8 @@ import (
 	"portico/resource/serve/metrics"
 )
 
-// Of requests for somebody else's API the gateway counts what it answered
-// itself, as the aggregator's; the rest is counted by who answered (docs/wire.md
-// 1.6).
+// Of proxied requests the gateway counts those that it answered itself, as the
+// aggregator's; the server counts the others (docs/wire.md 1.6).
 func TestProxiedRequestsAreCountedOnce(t *testing.T) {
 	behind := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

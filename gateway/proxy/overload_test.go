@@ -12,9 +12,9 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// A server that does not answer takes no places from what goes elsewhere: how many
-// requests wait for it is its own limit's business.
-func TestHungServerTakesNoPlaces(t *testing.T) {
+// A server that does not answer takes no slots from requests to others: the limit of
+// the gateway does not count requests that wait for servers.
+func TestHungServerTakesNoSlots(t *testing.T) {
 	arrived, answer := make(chan struct{}), make(chan struct{})
 	front := startChain(t, func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
@@ -48,7 +48,7 @@ func TestHungServerTakesNoPlaces(t *testing.T) {
 	}
 }
 
-// A server that has too much to do says so: 429, with the time to come back.
+// A request beyond the server's limit gets 429 with Retry-After.
 func TestTooMany(t *testing.T) {
 	hang, arrived := make(chan struct{}), make(chan struct{}, 10)
 	f := startFront(t, func(http.ResponseWriter, *http.Request) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A list of 200 MB passes through in pieces: it takes no memory of its own,
-// whether its length is known or not.
+// A list of 200 MB is forwarded in pieces, without memory of its own, whether or not
+// its length is known.
 func TestProxyPassesLargeListsThrough(t *testing.T) {
 	const piece, pieces = 128 << 10, 1600
 	for _, sized := range []bool{true, false} {
@@ -49,7 +49,7 @@ func TestProxyPassesLargeListsThrough(t *testing.T) {
 	}
 }
 
-// liveHeap is what is in use and no garbage.
+// liveHeap is the size of the heap without garbage, in bytes.
 func liveHeap() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats

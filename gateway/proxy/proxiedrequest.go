@@ -20,7 +20,7 @@ import (
 // waited for a slot and for servers to begin their answers.
 const annotationUpstream = "latency.portico.dev/upstream"
 
-// noEndpoint stands for the endpoint of requests that were sent to none.
+// noEndpoint is the label of requests that were sent to no endpoint.
 const noEndpoint = "none"
 
 // proxiedRequest is a request on its way to a server and back. It collects what
@@ -56,9 +56,9 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route, act *re
 		delete(r.Header, headerDebug)
 	}
 	if p.cfg.Traced && tracing.Sampled(r.Context()) {
-		h.Sending = h.span
+		h.BeforeAttempt = h.span
 	}
-	h.Informing = filterInformational
+	h.FilterInformational = filterInformational
 	h.request = r
 	if !filter.Attach(r.Context(), h) {
 		h.request = r.WithContext(context.WithValue(upstream.WithTrace(r.Context(), &h.Trace), proxiedRequestKey{}, h))

@@ -34,8 +34,8 @@ import (
 	"portico/resource/tracing"
 )
 
-// observed is a gateway's chain and proxy before one server with several
-// endpoints, and all that tells of requests.
+// observed is a gateway's filters and proxy before one server with several endpoints,
+// with access log, metrics and traces.
 type observed struct {
 	*Proxy
 	routes    atomic.Pointer[Table]
@@ -43,10 +43,10 @@ type observed struct {
 	accessLog *accesslog.Log
 	chain     http.Handler
 	out       bytes.Buffer // of the access log
-	asked     atomic.Int32 // how often who may be told
+	asked     atomic.Int32 // checks of the permission
 }
 
-// asks authenticates by the header that tests name the user in.
+// asks authenticates by the header in which tests name the user.
 type asks struct{}
 
 func (asks) Authenticate(r *http.Request) (*resource.User, bool, error) {
@@ -57,8 +57,8 @@ func (asks) Authenticate(r *http.Request) (*resource.User, bool, error) {
 	return u, true, nil
 }
 
-// observe starts the proxy of group g.example.com before a server that behind
-// answers for, and one endpoint where nobody listens, whose turn is first.
+// observe starts the proxy of the group g.example.com before a server with the handler
+// behind, and an endpoint that refuses connections, which is tried first.
 func observe(t testing.TB, behind http.HandlerFunc) (o *observed, refused, good string) {
 	t.Helper()
 	listening := httptest.NewTLSServer(behind)
@@ -149,7 +149,8 @@ func (o *observed) lines(t *testing.T) (lines []map[string]any) {
 
 const things = "/apis/g.example.com/v1/things"
 
-// A request that was sent twice is told of everywhere.
+// A request that was sent twice has both attempts in metrics, access log and debug
+// headers.
 func TestObservedRetry(t *testing.T) {
 	var got http.Header
 	o, refused, good := observe(t, func(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +198,7 @@ func TestObservedRetry(t *testing.T) {
 	}
 }
 
-// Who may not ask is not told, and nobody is who did not ask.
+// Debug headers are for users that ask for them and have the permission.
 func TestDebugHeadersAreForThoseAllowed(t *testing.T) {
 	o, _, _ := observe(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Portico-Backend", "theirs")
@@ -211,6 +212,7 @@ func TestDebugHeadersAreForThoseAllowed(t *testing.T) {
 	}
 }
 
+// A long-running request is counted while it is open, and in the access log at its end.
 func TestObservedLongRunning(t *testing.T) {
 	begun, done := make(chan struct{}), make(chan struct{})
 	o, _, good := observe(t, func(w http.ResponseWriter, r *http.Request) {
@@ -241,8 +243,8 @@ func TestObservedLongRunning(t *testing.T) {
 	}
 }
 
-// Every attempt has a span, and the server that answers is below its own.
-func TestTraceAcrossTheHop(t *testing.T) {
+// Every attempt has a span, and the span of the server that answers is below it.
+func TestTraceOfAttempts(t *testing.T) {
 	var got string
 	o, refused, good := observe(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Get("Traceparent") })
 	tracer, spans := collected(t)
@@ -285,15 +287,15 @@ func TestTraceAcrossTheHop(t *testing.T) {
 	if line := o.lines(t)[0]; line["traceID"] != said[3:35] {
 		t.Errorf("the access log has %v", line)
 	}
-	// One that is not sampled tells the server so.
+	// A trace that is not sampled has that in its header.
 	o.do("GET", things, "Test-User", "jane", "Traceparent", said)
 	if !strings.HasSuffix(got, "-00") || strings.Contains(got, said[3:35]) {
 		t.Errorf("the server got %s", got)
 	}
 }
 
-// collected returns a tracer that samples only what others have begun, and what
-// it has sent.
+// collected returns a tracer that samples only traces that others have begun, and the
+// spans that it sends.
 func collected(t *testing.T) (*tracing.Tracer, chan *otlp.Span) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -73,8 +73,8 @@ func (p *Maker) build(up target) (short, long, upgrade http.Handler) {
 	s.Transport, s.BufferPool, s.ModifyResponse = up.Short(), p.copying, inPieces
 	l.Transport, l.BufferPool, l.ModifyResponse = up.Long(), newBuffers(1), p.relayed
 	// Only HTTP/1.1 can be switched to another protocol.
-	u.Transport, u.BufferPool, u.ModifyResponse, u.FlushInterval = up.Upgrade(), p.upgraded, leavesHTTP, -1
-	return &s, &l, leavers{&u}
+	u.Transport, u.BufferPool, u.ModifyResponse, u.FlushInterval = up.Upgrade(), p.upgraded, checkUpgraded, -1
+	return &s, &l, upgradeHandler{&u}
 }
 
 // Upstream is one server behind the gateway and the reverse proxies to it. It exists
@@ -259,7 +259,7 @@ func headerTooLarge(err error) error {
 // Retry-After, like any answer for an API whose server is away.
 func unreachable(r *http.Request, err error) error {
 	text := fmt.Sprintf("error trying to reach service: %v", err)
-	if upstream.IsUntaken(err) || retry.Safe(r.Method) && !upgrades(r.Header) {
+	if upstream.IsUnprocessed(err) || retry.Safe(r.Method) && !upgrades(r.Header) {
 		return resource.Unavailable(text, 0)
 	}
 	return resource.Unavailable(text+"; it is not known whether the request was carried out", 0)

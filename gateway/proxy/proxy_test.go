@@ -26,7 +26,7 @@ import (
 	"portico/resource"
 )
 
-// front is a gateway's proxy, and nothing else of it, before one TLS server.
+// front is a gateway's proxy before one TLS server.
 type front struct {
 	*httptest.Server
 	broken atomic.Int32 // how often the server was suspected
@@ -40,7 +40,7 @@ func alice() *resource.User {
 	}
 }
 
-// startFront serves behind through the proxy, as alice.
+// startFront serves behind through the proxy, as the user alice.
 func startFront(t *testing.T, behind http.HandlerFunc) *front {
 	t.Helper()
 	server := httptest.NewUnstartedServer(behind)
@@ -109,6 +109,8 @@ func statusOf(t *testing.T, res *http.Response) metav1.Status {
 
 const watchPath = "/apis/g.example.com/v1/things?watch=true"
 
+// The server gets the user in front-proxy headers, and neither credentials nor identity
+// headers of the client.
 func TestProxyIdentity(t *testing.T) {
 	for _, path := range []string{"/apis/g.example.com/v1/things", watchPath} { // HTTP/1.1 and HTTP/2
 		var got http.Header
@@ -138,6 +140,7 @@ func TestProxyIdentity(t *testing.T) {
 	}
 }
 
+// The path and query reach the server as they were escaped.
 func TestProxyRequestLine(t *testing.T) {
 	var uri, forwarded, host string
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -156,6 +159,8 @@ func TestProxyRequestLine(t *testing.T) {
 	}
 }
 
+// The answer reaches the client with its headers, except for those that only the
+// gateway sets.
 func TestProxyAnswer(t *testing.T) {
 	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Add("Warning", `299 - "one"`)
@@ -182,7 +187,7 @@ func TestProxyAnswer(t *testing.T) {
 	}
 }
 
-// An answer without a body says no length of one, whatever its server says.
+// An answer without a body has no Content-Length, whatever the server says.
 func TestNoContent(t *testing.T) {
 	for status, want := range map[int]string{http.StatusNoContent: "", http.StatusOK: "5", http.StatusNotModified: "5"} {
 		res := &http.Response{StatusCode: status, Header: http.Header{"Content-Length": {"5"}}, Request: httptest.NewRequest("GET", "/", nil)}
@@ -192,6 +197,7 @@ func TestNoContent(t *testing.T) {
 	}
 }
 
+// Redirects are refused, except for those to the present hash of an OpenAPI document.
 func TestProxyRedirect(t *testing.T) {
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", r.URL.Query().Get("to"))
@@ -234,6 +240,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// A server that refuses connections gives 503.
 func TestProxyRefusedConnection(t *testing.T) {
 	f := frontOf(t, closedPort(t), upstream.Trust{})
 	for _, method := range []string{"GET", "POST"} {
@@ -248,6 +255,8 @@ func TestProxyRefusedConnection(t *testing.T) {
 	}
 }
 
+// A connection that breaks before the answer gives 503; later it breaks the client's
+// answer off.
 func TestProxyBrokenConnection(t *testing.T) {
 	f := startFront(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for _, method := range []string{"POST", "PATCH", "DELETE", "PUT", "GET"} {
@@ -275,6 +284,7 @@ func TestProxyUnavailable(t *testing.T) {
 	}
 }
 
+// Each event of a watch reaches the client before the next.
 func TestProxyWatchStreams(t *testing.T) {
 	next := make(chan string)
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
@@ -302,6 +312,7 @@ func TestProxyWatchStreams(t *testing.T) {
 	}
 }
 
+// When the client goes, the request at the server is canceled.
 func TestProxyCancel(t *testing.T) {
 	for _, path := range []string{"/apis/g.example.com/v1/things", watchPath} {
 		arrived, ended := make(chan struct{}), make(chan struct{})
@@ -327,6 +338,8 @@ func TestProxyCancel(t *testing.T) {
 	}
 }
 
+// An upgraded connection forwards both directions, and bytes that the client sent with
+// its request.
 func TestProxyUpgrade(t *testing.T) {
 	var user string
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {

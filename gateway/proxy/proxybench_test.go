@@ -28,9 +28,8 @@ func benchChain(b *testing.B, h http.HandlerFunc) http.Handler {
 	return s
 }
 
-// BenchmarkProxy is what a short request takes of the gateway besides
-// connections: the filters and the proxy, beside a bare reverse proxy, to a
-// server that has answered already.
+// BenchmarkProxy measures a short request in the filters and the proxy, without
+// connections, beside a bare reverse proxy.
 func BenchmarkProxy(b *testing.B) {
 	answer := bytes.Repeat([]byte("x"), benchObject)
 	server := readyServer{answer}
@@ -85,7 +84,7 @@ func (s readyServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// readyWriter is a response that is only counted.
+// readyWriter is a response whose bytes are counted.
 type readyWriter struct {
 	header      http.Header
 	code, bytes int
@@ -96,7 +95,7 @@ func (w *readyWriter) Write(b []byte) (int, error) { w.bytes += len(b); return l
 func (w *readyWriter) WriteHeader(code int)        { w.code = code }
 func (w *readyWriter) FlushError() error           { return nil }
 
-// benchAccount is a user as service account tokens make it.
+// benchAccount is a user of the form that service account tokens have.
 type benchAccount struct{}
 
 var account = &resource.User{

@@ -35,7 +35,7 @@ type unflushed struct{ http.ResponseWriter }
 
 // relayed checks a long-running answer and has its body copied by a relay.
 func (p *Maker) relayed(res *http.Response) error {
-	if err := staysHTTP(res); err != nil {
+	if err := checkNotUpgraded(res); err != nil {
 		return err
 	}
 	h := proxiedRequestFrom(res.Request.Context())
@@ -112,7 +112,7 @@ type pieces struct {
 
 // inPieces checks an answer with a deadline.
 func inPieces(res *http.Response) error {
-	if err := staysHTTP(res); err != nil || res.Body == http.NoBody {
+	if err := checkNotUpgraded(res); err != nil || res.Body == http.NoBody {
 		return err
 	}
 	h := proxiedRequestFrom(res.Request.Context())

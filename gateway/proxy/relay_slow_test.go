@@ -66,7 +66,7 @@ func secretStore(t *testing.T, history int64) (handler http.HandlerFunc, put fun
 	}
 }
 
-// stuck opens a watch over a connection with a small window and reads nothing.
+// stuck opens a watch on a connection with a small window, and reads nothing.
 func (f *front) stuck(t *testing.T, path string) net.Conn {
 	t.Helper()
 	server := httptest.NewUnstartedServer(f.Server.Config.Handler)
@@ -90,9 +90,8 @@ func (f *front) stuck(t *testing.T, path string) net.Conn {
 	return conn
 }
 
-// Clients behind the gateway that do not read hold up nobody, though all watches
-// share a connection to the server, and little memory. When they read again,
-// they are told that they have missed something.
+// Clients that do not read hold up no others, although all watches share a connection
+// to the server, and hold little memory. When they read again, they get 410 Gone.
 func TestClientsThatDoNotRead(t *testing.T) {
 	const (
 		path    = "/api/v1/namespaces/ns/secrets?watch=1"

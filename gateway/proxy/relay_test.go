@@ -15,7 +15,7 @@ import (
 	"portico/resource/serve/inflight"
 )
 
-// written notes what is written and how often it is flushed.
+// written counts writes and flushes.
 type written struct {
 	*httptest.ResponseRecorder
 	writes, flushes int
@@ -38,7 +38,7 @@ func relayOf(body io.Reader, to *written) *relay {
 	}
 }
 
-// What has come up is moved in few pieces, each of which is sent at once.
+// A relay copies what has been received in large pieces, and flushes each.
 func TestRelayMovesLargePieces(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 20<<10)
 	to := &written{ResponseRecorder: httptest.NewRecorder()}
@@ -50,6 +50,7 @@ func TestRelayMovesLargePieces(t *testing.T) {
 	}
 }
 
+// A relay ends with the error of the client or of the body.
 func TestRelayErrors(t *testing.T) {
 	gone := errors.New("the client is gone")
 	to := &written{ResponseRecorder: httptest.NewRecorder(), fail: gone}
@@ -64,7 +65,7 @@ func TestRelayErrors(t *testing.T) {
 	}
 }
 
-// The end of the gateway ends a watch in order, and cuts everything else.
+// A shutdown of the gateway completes a watch, and breaks off every other answer.
 func TestRelayAtShutdown(t *testing.T) {
 	ctx, end := context.WithCancelCause(context.WithValue(t.Context(), http.ServerContextKey, new(http.Server)))
 	end(inflight.ErrShuttingDown)
@@ -87,8 +88,8 @@ type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 
-// The bodies of watches, over HTTP/2 and over HTTP/1.1, wait for data in a read
-// of no bytes. A relay works without it, but holds a buffer while it waits.
+// The bodies of answers, over HTTP/2 and HTTP/1.1, wait for data in a read of no bytes.
+// Without that, a relay holds a buffer while it waits.
 func TestBodiesWaitInEmptyReads(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		next := make(chan struct{})
@@ -127,7 +128,7 @@ func TestBodiesWaitInEmptyReads(t *testing.T) {
 	}
 }
 
-// The header of a watch does not wait for its first event.
+// The header of a watch is sent before its first event.
 func TestProxyWatchHeader(t *testing.T) {
 	end := make(chan struct{})
 	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -141,8 +142,8 @@ func TestProxyWatchHeader(t *testing.T) {
 	close(end)
 }
 
-// A server that breaks off breaks the client's stream off too: it must not look
-// like the end of a watch.
+// A server that breaks off breaks off the client's watch too: it must not look
+// complete.
 func TestProxyWatchBrokenOff(t *testing.T) {
 	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "part")
@@ -154,7 +155,7 @@ func TestProxyWatchBrokenOff(t *testing.T) {
 	}
 }
 
-// halves comes in as many pieces as there are.
+// halves is a body that is received in two pieces.
 type halves struct{ pieces []string }
 
 func (h *halves) Read(b []byte) (int, error) {
@@ -166,8 +167,8 @@ func (h *halves) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// What has come of a short answer goes out before the rest is waited for; one
-// that comes whole is not flushed on its own.
+// A part of a short answer is flushed before the rest is waited for; an answer in one
+// piece is not flushed on its own.
 func TestShortAnswersInPieces(t *testing.T) {
 	for _, tc := range []struct {
 		pieces  []string

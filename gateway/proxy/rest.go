@@ -85,7 +85,7 @@ func (p *REST) refuse(r *http.Request, act *resource.Action) error {
 func (p *REST) explain(act *resource.Action, code int32, reason metav1.StatusReason, but string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: code, Reason: reason,
-		Message: fmt.Sprintf("%s.%s is served by a plain REST service, %s: use it by its paths, as kubectl does with --raw (kubectl get --raw %s)", act.Resource, act.Group, but, act.Path),
+		Message: fmt.Sprintf("%s.%s is served by a REST server, %s: use it by its paths, as kubectl does with --raw (kubectl get --raw %s)", act.Resource, act.Group, but, act.Path),
 		Details: &metav1.StatusDetails{Group: act.Group, Kind: act.Resource, Name: act.Name},
 	}}
 }
@@ -117,8 +117,8 @@ func isKubectl(r *http.Request) bool {
 // maxDeleteOptions bounds the body of a DELETE that is looked into, in bytes.
 const maxDeleteOptions = 4 << 10
 
-// deletesObject reports whether a request deletes as clients of Kubernetes do, who
-// may say in the body that nothing is to be done in earnest.
+// deletesObject reports whether a request has DeleteOptions in its body, as clients of
+// Kubernetes send them; they may ask for a dry run.
 func deletesObject(r *http.Request) (bool, error) {
 	if r.Method != http.MethodDelete || r.ContentLength <= 0 || r.ContentLength > maxDeleteOptions {
 		return false, nil
@@ -155,7 +155,7 @@ func unambiguous(escaped string) error {
 		name, _, _ := strings.Cut(text, ";")
 		switch {
 		case err != nil || strings.ContainsAny(text, `/\`):
-			return apierrors.NewBadRequest("the path must not have an escaped slash: plain REST servers differ in how they read it")
+			return apierrors.NewBadRequest("the path must not have an escaped slash: REST servers differ in how they read it")
 		case segment == "":
 			return apierrors.NewBadRequest("the path must not have an empty segment")
 		case name == "." || name == "..":

@@ -20,15 +20,15 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// A redirect to the same API reaches the client, which asks again; one that leads
-// elsewhere does not.
-func TestPlainRedirects(t *testing.T) {
+// A redirect within the API reaches the client, which sends a new request; one that
+// leads elsewhere does not.
+func TestRESTRedirects(t *testing.T) {
 	var location string
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", location)
 		w.WriteHeader(http.StatusSeeOther)
 	}
-	bare, prefixed := plainFront(t, "", answer), plainFront(t, "/api", answer)
+	bare, prefixed := restFront(t, "", answer), restFront(t, "/api", answer)
 	for _, tc := range []struct {
 		front    *httptest.Server
 		location string
@@ -49,7 +49,7 @@ func TestPlainRedirects(t *testing.T) {
 		{bare, "//elsewhere.example.com/jobs/7", ""},
 		{bare, `\\elsewhere.example.com/jobs/7`, ""},
 		{bare, `/\elsewhere.example.com/jobs/7`, ""},
-		// Out of the API, whoever reads the dots.
+		// Out of the API, if dots are read before or after unescaping.
 		{bare, "../../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
 		{bare, "/svc/../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
 		{bare, shopRoot + "/../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
@@ -82,10 +82,9 @@ func TestPlainRedirects(t *testing.T) {
 	}
 }
 
-// The server is told what the client asked for, and not what it is asked for
-// itself.
-func TestPlainForwardedURI(t *testing.T) {
-	front := plainFront(t, "/api", func(w http.ResponseWriter, r *http.Request) {
+// X-Forwarded-Uri is the path of the client's request, not of the server's.
+func TestRESTForwardedURI(t *testing.T) {
+	front := restFront(t, "/api", func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.RequestURI+" "+r.Header.Get("X-Forwarded-Uri"))
 	})
 	const asked = shopRoot + "/pets/a%20b?x=%20"
@@ -94,9 +93,9 @@ func TestPlainForwardedURI(t *testing.T) {
 	}
 }
 
-// Who says that it takes events of a REST server has no deadline; nobody else is
-// let off by saying so.
-func TestPlainStreams(t *testing.T) {
+// A GET of a REST server that accepts a stream of events has no deadline; other
+// requests with that header have one.
+func TestRESTStreams(t *testing.T) {
 	routes := &Table{Routes: map[schema.GroupVersion]*Route{
 		{Group: "shop.example.com", Version: "v1"}: {REST: &REST{}}, {Version: "v1"}: {},
 	}}
@@ -121,9 +120,9 @@ func TestPlainStreams(t *testing.T) {
 	}
 }
 
-// A stream of events goes on after the time that other requests have, and each
-// event arrives as it comes.
-func TestPlainStreamLasts(t *testing.T) {
+// A stream of events outlasts the deadline of other requests, and each event arrives
+// when it is sent.
+func TestRESTStreamLasts(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)

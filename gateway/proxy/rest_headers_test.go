@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// A REST server gets no header of a client's by which proxies name users, clients or
-// their certificates, in any spelling; the gateway's own say what it knows.
-func TestPlainStripsClaims(t *testing.T) {
+// A REST server gets no header in which proxies name users, clients or certificates, in
+// any spelling, but the gateway's own.
+func TestRESTHeaders(t *testing.T) {
 	t.Parallel()
 	var got http.Header
-	front := plainFront(t, "", func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
+	front := restFront(t, "", func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
 	var header []string
 	for _, name := range []string{
 		"X-Remote-User", "X.Remote.User", "X_Remote_Group", "X'Remote-Uid", "Remote-User", "Remote_Groups", "REMOTE.USER",
@@ -45,10 +45,11 @@ func TestPlainStripsClaims(t *testing.T) {
 	}
 }
 
-// A selector authorizes nothing that a REST server lists or deletes: it knows none.
-func TestPlainKnowsNoSelectors(t *testing.T) {
+// Selectors are refused: authorization may read a name from one, and a REST server
+// would list or delete everything.
+func TestRESTSelectors(t *testing.T) {
 	t.Parallel()
-	front := plainFront(t, "", func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s arrived", r.Method, r.RequestURI) })
+	front := restFront(t, "", func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s arrived", r.Method, r.RequestURI) })
 	for _, query := range []string{
 		"fieldSelector=metadata.name%3Dmine", "labelSelector=a%3Db", "field%53elector=metadata.name=mine", "a=1&fieldSelector=", "labelSelector", "fieldSelector=%20&fieldSelector=metadata.name=mine",
 	} {

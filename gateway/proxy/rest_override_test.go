@@ -11,12 +11,12 @@ import (
 	"portico/resource"
 )
 
-// A body that overrides its method, or may hide that it does, is not passed to a REST
-// server as a whole; any other arrives as it was sent.
-func TestPlainBodiesThatOverride(t *testing.T) {
+// A body that overrides its method, or may hide one that does, does not reach a REST
+// server as a whole; others arrive as they were sent.
+func TestRESTBodyOverrides(t *testing.T) {
 	t.Parallel()
 	var arrived string
-	front := plainFront(t, "", func(_ http.ResponseWriter, r *http.Request) {
+	front := restFront(t, "", func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			arrived = "whole: " + string(body)
@@ -82,8 +82,8 @@ func TestPlainBodiesThatOverride(t *testing.T) {
 	}
 }
 
-// With allowAnyBody all bodies arrive.
-func TestPlainAllowsAnyBody(t *testing.T) {
+// With allowAnyBody every body is forwarded.
+func TestRESTAllowsAnyBody(t *testing.T) {
 	t.Parallel()
 	p := &REST{root: shopRoot, anyBody: true}
 	for _, media := range []string{"application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json"} {

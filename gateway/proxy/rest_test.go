@@ -20,8 +20,8 @@ import (
 	"portico/resource"
 )
 
-// plainFront is a gateway before a REST server that answers with handle.
-func plainFront(t *testing.T, prefix string, handle http.HandlerFunc) *httptest.Server {
+// restFront is a gateway before a REST server with the handler handle.
+func restFront(t *testing.T, prefix string, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := net.Listen("unix", socket)
@@ -49,7 +49,7 @@ func plainFront(t *testing.T, prefix string, handle http.HandlerFunc) *httptest.
 	return front
 }
 
-// ask sends a request line as it stands.
+// ask sends a request line unchanged.
 func askREST(t *testing.T, front *httptest.Server, method, target string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, front.URL, nil)
@@ -75,11 +75,12 @@ func askREST(t *testing.T, front *httptest.Server, method, target string, header
 
 const shopRoot = "/apis/shop.example.com/v1"
 
-func TestPlainPaths(t *testing.T) {
+// The prefix of the API's paths is replaced by the server's.
+func TestRESTPaths(t *testing.T) {
 	seen := func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Method+" "+r.RequestURI+" "+r.Header.Get("X-Forwarded-Prefix")+" "+r.Header.Get("X-Remote-User")+r.Header.Get("Content-Type"))
 	}
-	bare, prefixed := plainFront(t, "", seen), plainFront(t, "/api/v3", seen)
+	bare, prefixed := restFront(t, "", seen), restFront(t, "/api/v3", seen)
 	for _, tc := range []struct {
 		front  *httptest.Server
 		target string
@@ -98,10 +99,9 @@ func TestPlainPaths(t *testing.T) {
 	}
 }
 
-// What a server could read as another path than was authorized does not reach
-// it.
-func TestPlainPathsThatMislead(t *testing.T) {
-	front := plainFront(t, "/api", func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s arrived", r.RequestURI) })
+// Paths that a server could read as others than were authorized are refused.
+func TestRESTAmbiguousPaths(t *testing.T) {
+	front := restFront(t, "/api", func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s arrived", r.RequestURI) })
 	for _, rest := range []string{
 		"/pets/../admin", "/pets/%2e%2e/admin", "/pets/..;/admin", "/pets/..;x=1/admin", "/pets/%2e%2e%3b/admin", "/./pets", "/pets/.", "/pets%2F1", "/pets/1%2ftoys", "/pets/a%5Cb", "/pets/..%5cadmin", "//pets", "/pets//1",
 	} {
@@ -112,11 +112,10 @@ func TestPlainPathsThatMislead(t *testing.T) {
 	}
 }
 
-// A request by which a server might do another thing than was authorized does not
-// reach it.
-func TestPlainOverrides(t *testing.T) {
+// Headers and query parameters that override the method or path are refused.
+func TestRESTOverrides(t *testing.T) {
 	arrived := false
-	front := plainFront(t, "/api", func(http.ResponseWriter, *http.Request) { arrived = true })
+	front := restFront(t, "/api", func(http.ResponseWriter, *http.Request) { arrived = true })
 	for _, c := range []struct{ query, name, value string }{
 		{"", "X-HTTP-Method-Override", "DELETE"}, {"", "x-http-method", "PUT"}, {"", "X_HTTP_METHOD_OVERRIDE", "DELETE"},
 		{"", "X-Method-Override", "DELETE"}, {"", "X-Original-URL", "/api/admin"}, {"", "X-Rewrite-Url", "/api/admin"},
@@ -141,10 +140,10 @@ func TestPlainOverrides(t *testing.T) {
 	}
 }
 
-// Clients that expect objects of Kubernetes are told that there are none; others
-// get through.
-func TestPlainExplains(t *testing.T) {
-	front := plainFront(t, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "[]") })
+// Clients that expect Kubernetes objects get an error that says how to use the API;
+// others are forwarded.
+func TestRESTRefusesKubernetesClients(t *testing.T) {
+	front := restFront(t, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "[]") })
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 	for _, tc := range []struct {
 		method, target, accept string
@@ -177,15 +176,15 @@ func TestPlainExplains(t *testing.T) {
 		}
 		var status metav1.Status
 		if err := json.Unmarshal([]byte(body), &status); err != nil || status.Kind != "Status" || status.Reason != tc.reason || int(status.Code) != tc.code ||
-			!strings.Contains(status.Message, "pets.shop.example.com is served by a plain REST service") || !strings.Contains(status.Message, "kubectl get --raw") {
+			!strings.Contains(status.Message, "pets.shop.example.com is served by a REST server") || !strings.Contains(status.Message, "kubectl get --raw") {
 			t.Errorf("%s %s: %s", tc.method, tc.target, body)
 		}
 	}
 }
 
-// A client that deletes as in Kubernetes may mean a dry run.
-func TestPlainDelete(t *testing.T) {
-	front := plainFront(t, "", func(w http.ResponseWriter, r *http.Request) {
+// A DELETE with DeleteOptions is refused: it may be a dry run.
+func TestRESTDelete(t *testing.T) {
+	front := restFront(t, "", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Write(body)
 	})
@@ -214,13 +213,15 @@ func TestPlainDelete(t *testing.T) {
 	}
 }
 
-func TestPlainLocation(t *testing.T) {
+// A Location leads to the API through the gateway, to another host unchanged, or is
+// removed.
+func TestRESTLocation(t *testing.T) {
 	var location string
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", location)
 		w.WriteHeader(http.StatusCreated)
 	}
-	bare, prefixed := plainFront(t, "", answer), plainFront(t, "/api", answer)
+	bare, prefixed := restFront(t, "", answer), restFront(t, "/api", answer)
 	for _, tc := range []struct {
 		front    *httptest.Server
 		location string

@@ -18,7 +18,7 @@ import (
 type Config struct {
 	// Table returns the routes as they are now. Required by Streams and DebugHeaders.
 	Table func() *Table
-	// Authorizer decides who may see where requests go. Required by DebugHeaders.
+	// Authorizer decides whether a user gets debug headers. Required by DebugHeaders.
 	Authorizer authz.Authorizer
 	// Traced: the attempts of a request whose trace is sampled get spans.
 	Traced bool

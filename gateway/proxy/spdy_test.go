@@ -22,8 +22,8 @@ import (
 
 const execPath = "/api/v1/namespaces/a/pods/b/exec"
 
-// shouting is a server that runs one command: it writes in capitals what it
-// reads. closed is told of connections that end.
+// shouting is a server that runs one command: it writes its input in capitals. closed
+// gets a value for each connection that ends.
 type shouting struct{ closed chan struct{} }
 
 func (s *shouting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -72,8 +72,8 @@ func (s *shouting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	<-conn.CloseChan() // the client has read everything
 }
 
-// An exec over SPDY: its streams pass in both directions, and whoever ends it
-// ends it for the other side.
+// The streams of an exec over SPDY pass in both directions, and the end of one side
+// ends the other.
 func TestSPDYThroughTheProxy(t *testing.T) {
 	server := &shouting{closed: make(chan struct{}, 1)}
 	for name, at := range map[string]string{
@@ -129,7 +129,7 @@ func TestSPDYThroughTheProxy(t *testing.T) {
 	}
 }
 
-// What a server says instead of switching is the client's answer.
+// An error of the server instead of a switch reaches the client.
 func TestSPDYRefused(t *testing.T) {
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

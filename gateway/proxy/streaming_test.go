@@ -19,16 +19,15 @@ import (
 // than any deadline of a request, and long enough for a busy machine.
 const freed = 20 * time.Second
 
-// passage is a way through the gateway: what the client speaks, and where the
-// server is.
+// passage is a client's protocol and a server's address.
 type passage struct {
 	name   string
 	url    string
 	client *http.Client
 }
 
-// passages are the ways to servers that all run behind: over TLS, where short
-// and long requests take different ways, and over a socket, behind all filters.
+// passages are clients and servers that all run behind: over TLS, where short and long
+// requests use different protocols, and over a socket, behind all filters.
 func passages(t *testing.T, behind http.HandlerFunc) []passage {
 	t.Helper()
 	toTLS, toSocket := startFront(t, behind), startChain(t, behind)
@@ -69,18 +68,18 @@ func (p *passage) send(t *testing.T, ctx context.Context, method, path string, b
 	return res, err
 }
 
-// soon waits for something to be told.
-func soon(t *testing.T, what string, told <-chan struct{}) {
+// soon waits for a signal.
+func soon(t *testing.T, what string, signal <-chan struct{}) {
 	t.Helper()
 	select {
-	case <-told:
+	case <-signal:
 	case <-time.After(freed):
 		t.Errorf("not within %v: %s", freed, what)
 	}
 }
 
-// Each event is with the client before the server sends the next, and the
-// header before the first; whoever leaves frees the server.
+// Each event reaches the client before the server sends the next, and the header before
+// the first; a client that goes ends the request at the server.
 func TestServerSentEvents(t *testing.T) {
 	var next chan string
 	ended, over := make(chan struct{}, 1), make(chan struct{})
@@ -129,7 +128,7 @@ func TestServerSentEvents(t *testing.T) {
 	}
 }
 
-// What a server says after the body arrives, announced or not.
+// Trailers of answers reach the client, announced or not.
 func TestTrailersOfAnswers(t *testing.T) {
 	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Checksum")
@@ -167,9 +166,9 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A client that asks before it sends its body gets the server's own answer: go
-// on, or what makes the body needless. Over HTTP/2 net/http tells nobody that a
-// client asks: there the gateway takes the body in any case.
+// A client with Expect: 100-continue gets the server's own answer: 100, or one without
+// the body being sent. Over HTTP/2 net/http does not report the header, and the gateway
+// reads the body in any case.
 func TestExpectContinue(t *testing.T) {
 	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("refuse") {
@@ -226,9 +225,8 @@ func (endless) Read(p []byte) (int, error) {
 	return copy(p, bytes.Repeat([]byte("x"), 1000)), nil
 }
 
-// A client that goes frees the server at once, wherever the request is: before
-// the answer, in its midst, while there is more of it than anybody reads, and
-// while the request is still being sent.
+// A client that goes ends the request at the server at once: before the answer, during
+// it, while it is not read, and while the request is sent.
 func TestClientsThatGo(t *testing.T) {
 	arrived, ended, over := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	ways := passages(t, func(w http.ResponseWriter, r *http.Request) {

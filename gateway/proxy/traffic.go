@@ -180,7 +180,7 @@ func newEndpointTraffic(r routeName, url string) *endpointTraffic {
 	e.own = histogram("portico_gateway_request_overhead_seconds",
 		"Time that the gateway took for itself until it began to answer a request that was sent on, in seconds.", ownBuckets)
 	e.long = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "portico_upstream_longrunning_requests", Help: "Long-running requests under way to an endpoint.", ConstLabels: labels,
+		Name: "portico_upstream_longrunning_requests", Help: "Long-running requests in progress to an endpoint.", ConstLabels: labels,
 	})
 	return e
 }

@@ -43,6 +43,8 @@ func registered(t *testing.T, c prometheus.Collector) *prometheus.Registry {
 	return registry
 }
 
+// Requests are counted by APIService, server, endpoint, verb and class of code, and the
+// series are removed with their route or endpoint.
 func TestTraffic(t *testing.T) {
 	all := NewTraffic()
 	registry := registered(t, all)
@@ -74,7 +76,7 @@ func TestTraffic(t *testing.T) {
 		}
 	}
 
-	// What goes takes its series along, whoever still has its counters in hand.
+	// The series of a removed route or endpoint go, although a request still counts.
 	late := core.endpoint("a")
 	all.keep(func(name routeName) bool { return name.backend == "core" }, func(routeName) []string { return []string{"b"} })
 	late.count(sent{verb: "GET", code: 200})
@@ -89,14 +91,14 @@ func TestTraffic(t *testing.T) {
 	if all.pairs != 1 {
 		t.Errorf("%d pairs are counted", all.pairs)
 	}
-	// And it comes back.
+	// A route that is added again has new ones.
 	all.route(routeName{"v1.g", "crd"}).endpoint("a").count(sent{verb: "GET", code: 200})
 	if got := gathered(t, registry)["portico_upstream_requests_total{apiservice=v1.g,backend=crd,code=2xx,endpoint=a,verb=GET}"]; got != 1 {
 		t.Errorf("counted %v", got)
 	}
 }
 
-// However many APIServices and endpoints come by, the counters are bounded.
+// The number of APIServices and endpoints with series of their own is bounded.
 func TestTrafficBound(t *testing.T) {
 	all := NewTraffic()
 	for i := range maxTraffic + 10 {
@@ -113,7 +115,8 @@ func TestTrafficBound(t *testing.T) {
 	}
 }
 
-func TestTrafficTogether(t *testing.T) {
+// Concurrent requests lose no count.
+func TestTrafficConcurrently(t *testing.T) {
 	all := NewTraffic()
 	registry := registered(t, all)
 	var together sync.WaitGroup

@@ -17,15 +17,15 @@ import (
 	"portico/gateway/upstream"
 )
 
-// What a server may not say in the header, or only there, it does not get to say
-// after the body, whether or not it announced it; all else passes as it is.
+// Headers that a server must not send, or not as trailers, are removed from its
+// trailers, announced or not; others pass.
 func TestTrailersOfServers(t *testing.T) {
 	pass := []string{"Grpc-Message", "Grpc-Status", "X-Checksum"}
 	drop := []string{
 		"Audit-Id", "X-Portico-Backend", "Server-Timing", "Access-Control-Allow-Origin", "Set-Cookie", "Location", "Host", "Authorization",
 		"Www-Authenticate", "Cache-Control", "Content-Type", "Content-Encoding", "Connection", "Upgrade", "If-Match", "Retry-After", "Date",
 	}
-	framing := []string{"Content-Length", "Transfer-Encoding", "Trailer"} // which nobody may announce
+	framing := []string{"Content-Length", "Transfer-Encoding", "Trailer"} // must not be trailers (RFC 9110, 6.5.1)
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		announced := r.Header.Get("X-Announced") != ""

@@ -41,16 +41,16 @@ func upgrades(h http.Header) bool {
 	return true
 }
 
-// staysHTTP checks the answer to a request that does not ask for another protocol.
-func staysHTTP(res *http.Response) error {
+// checkNotUpgraded checks the answer to a request that does not ask for another protocol.
+func checkNotUpgraded(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return upstream.ErrSwitched
 	}
 	return modifyResponse(res)
 }
 
-// leavesHTTP checks the answer to a request that asks for another protocol.
-func leavesHTTP(res *http.Response) error {
+// checkUpgraded checks the answer to a request that asks for another protocol.
+func checkUpgraded(res *http.Response) error {
 	if err := modifyResponse(res); err != nil {
 		return err
 	}
@@ -72,21 +72,21 @@ func leavesHTTP(res *http.Response) error {
 	return nil
 }
 
-// leavers handles requests that may leave HTTP. The client's connection is closed
+// upgradeHandler handles requests that may leave HTTP. The client's connection is closed
 // upstream.HalfOpen after the server's has ended.
-type leavers struct{ http.Handler }
+type upgradeHandler struct{ http.Handler }
 
-func (l leavers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	l.Handler.ServeHTTP(leaver{w}, r)
+func (l upgradeHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.Handler.ServeHTTP(upgradeWriter{w}, r)
 }
 
-// leaver is the writer of such a request.
-type leaver struct{ http.ResponseWriter }
+// upgradeWriter is the writer of such a request.
+type upgradeWriter struct{ http.ResponseWriter }
 
 // Unwrap lets http.ResponseController reach the server's own writer.
-func (w leaver) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w upgradeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w leaver) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w upgradeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err

@@ -35,11 +35,11 @@ func (l *retryLoop) attempt(e *endpoint) (r retry.Result) {
 	options := transport.Options{Protocol: a.protocol()}
 	var ended func(Attempt)
 	if l.trace != nil {
-		options.Informational = l.trace.Informing
-		if l.trace.Sending != nil {
+		options.Informational = l.trace.FilterInformational
+		if l.trace.BeforeAttempt != nil {
 			out = own(out, a.req)
 			out.Header = out.Header.Clone() // an attempt that was cancelled may still read the one before
-			ended = l.trace.Sending(e.URL, out.Header)
+			ended = l.trace.BeforeAttempt(e.URL, out.Header)
 		}
 	}
 	e.begin(l.kind)

@@ -13,8 +13,8 @@ import (
 	"portico/apiservice/backend"
 )
 
-// Whatever changes while requests are under way: none that must not be is
-// carried out twice, and at the end nobody has anything left.
+// While endpoints, policy and verdicts change, no unsafe request is carried out twice,
+// and at the end no slot or request is held.
 func TestChurn(t *testing.T) {
 	var mu sync.Mutex
 	done := map[string]int{}

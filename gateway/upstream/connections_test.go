@@ -28,9 +28,9 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// Watches that start together share connections from the first, and a server that
-// takes few at a time is not sent more before it could say so: it would refuse them,
-// and a retry costs of the budget, of which there is none here.
+// Watches that start together share connections from the first, and no connection gets
+// more than its server permits: it would refuse them, and retries take of the budget,
+// of which there is none here.
 func TestWatchesShareConnections(t *testing.T) {
 	for _, c := range []struct{ watches, streams int }{{300, 100}, {60, 2}} {
 		t.Run(fmt.Sprint(c.streams, " at a time"), func(t *testing.T) { watchTogether(t, c.watches, c.streams) })
@@ -70,8 +70,8 @@ func watchTogether(t *testing.T, watches, streams int) {
 	}
 }
 
-// A server for which no name is configured has to prove that it is whom its URL
-// names.
+// Without a configured server name, the certificate must be valid for the host of the
+// URL.
 func TestServerNameOfURL(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	server.EnableHTTP2 = true

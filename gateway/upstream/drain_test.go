@@ -96,12 +96,12 @@ func TestWatchesOfWhatStays(t *testing.T) {
 	if got := send(t, u, long, "GET", ""); got.code != 200 {
 		t.Errorf("by the new trust: %+v", got)
 	}
-	u.SetTrust(Trust{ServerName: "example.com"}) // whom nobody vouches for
+	u.SetTrust(Trust{ServerName: "example.com"}) // no root verifies its certificate
 	if got := send(t, u, long, "GET", ""); got.err == nil {
 		t.Error("a connection of the trust before is used")
 	}
 	if n := ended(t, all); n != 0 || e.active.Load() != 3 {
-		t.Errorf("%d of 3 watches ended, %d are under way", n, e.active.Load())
+		t.Errorf("%d of 3 watches ended, %d are in progress", n, e.active.Load())
 	}
 }
 
@@ -207,7 +207,7 @@ func TestWatchesOfNoWeight(t *testing.T) {
 
 // The error of a server all of whose endpoints drain differs from that of one without
 // endpoints.
-func TestAllDrainIsSaid(t *testing.T) {
+func TestErrorWithoutEndpoints(t *testing.T) {
 	u := over(t, turns(), Endpoint{URL: "https://one", Network: "tcp", Address: "127.0.0.1:1"}, Endpoint{URL: "https://two", Network: "tcp", Address: "127.0.0.1:2"})
 	if _, _, err := u.Explain(&http.Request{}); err == nil || !strings.Contains(err.Error(), "all of them have the weight 0") {
 		t.Errorf("of two that drain: %v", err)

@@ -25,12 +25,12 @@ var ErrSwitched = transport.ErrSwitched
 // ParsePool is transport.ParsePool.
 func ParsePool(pem []byte) (*x509.CertPool, error) { return transport.ParsePool(pem) }
 
-// UntakenError is a request of which no server has taken anything: it may be sent
+// UnprocessedError is a request of which no server has taken anything: it may be sent
 // again, whatever it does.
-type UntakenError struct{ err error }
+type UnprocessedError struct{ err error }
 
-func (e *UntakenError) Error() string { return e.err.Error() }
-func (e *UntakenError) Unwrap() error { return e.err }
+func (e *UnprocessedError) Error() string { return e.err.Error() }
+func (e *UnprocessedError) Unwrap() error { return e.err }
 
 // NoEndpointError is a request for which there is no endpoint: nothing was sent.
 type NoEndpointError struct{ Err error }
@@ -66,12 +66,12 @@ func (e *AnswerError) Error() string {
 type OverloadError struct{ Concurrent, Queue int }
 
 func (e *OverloadError) Error() string {
-	return "too many requests to the server are under way, please try again later"
+	return "too many requests to the server are in progress, please try again later"
 }
 
-// IsUntaken reports whether no server has taken anything of the request that failed
+// IsUnprocessed reports whether no server has taken anything of the request that failed
 // with err: nothing was sent, or the server said that it did not begin with it.
-func IsUntaken(err error) bool { return is[*UntakenError](err) || is[*NoEndpointError](err) }
+func IsUnprocessed(err error) bool { return is[*UnprocessedError](err) || is[*NoEndpointError](err) }
 
 // is reports whether an error, or one that it wraps, has a type.
 func is[E error](err error) bool {

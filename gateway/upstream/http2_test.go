@@ -24,8 +24,8 @@ import (
 )
 
 // frameServer is an endpoint that speaks HTTP/2 frame by frame. It calls on with every
-// whole request, which says whether the connection ends then; without on it says
-// nothing after the handshake.
+// complete request; on reports whether the connection is closed then. Without on it is
+// silent after the handshake.
 type frameServer struct {
 	Endpoint
 	settings []http2.Setting
@@ -122,9 +122,9 @@ func answerFrames(stream uint32, fr *http2.Framer) {
 	_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
 }
 
-// What a server says that it did not take goes to another endpoint, whatever the
-// verb; what it may have taken does not.
-func TestRetryOfUntaken(t *testing.T) {
+// A request that the server excludes by REFUSED_STREAM or GOAWAY is sent to another
+// endpoint, whatever its method; one that it may have processed is not.
+func TestRetryOfUnprocessedStreams(t *testing.T) {
 	for name, c := range map[string]struct {
 		on      func(int, uint32, *http2.Framer)
 		untaken bool
@@ -166,9 +166,9 @@ func TestRetryOfUntaken(t *testing.T) {
 	}
 }
 
-// A server with which HTTP/2 does not begin is sent nothing: another gets the request,
-// whatever the verb, and an error says what is the matter where there is none.
-func TestNothingBegins(t *testing.T) {
+// If HTTP/2 does not begin with an endpoint, another one gets the request, whatever its
+// method. Without another, the error says why.
+func TestHTTP2DoesNotBegin(t *testing.T) {
 	on := func(_ int, s uint32, fr *http2.Framer) bool {
 		answerFrames(s, fr)
 		return false
@@ -212,8 +212,8 @@ func TestNothingBegins(t *testing.T) {
 	}
 }
 
-// A server that shuts down in order loses no request of any verb, and sees none
-// twice: requests go on to the next endpoint, while it finishes those it took.
+// A server that shuts down gracefully loses no request of any method and processes none
+// twice: it finishes those that it took, and the others go to the next endpoint.
 func TestRollingShutdown(t *testing.T) {
 	var mu sync.Mutex
 	done := map[string]int{}
@@ -262,37 +262,11 @@ func TestRollingShutdown(t *testing.T) {
 	clients.Wait()
 }
 
-// A server without HTTP/2 gets its watches by HTTP/1.1.
-func TestNotShared(t *testing.T) {
-	end := make(chan struct{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, r.Proto)
-		_ = http.NewResponseController(w).Flush()
-		<-end
-	}))
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	u := over(t, turns(), At(server.Listener.Addr().String())...)
-	for range 5 {
-		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+watchPath, nil)
-		res, err := u.Long().RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		b := make([]byte, 8)
-		if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != "HTTP/1.1" {
-			t.Errorf("%q %v", b, err)
-		}
-	}
-	close(end)
-}
-
-// The connection by which it was found that a server has no HTTP/2 carries other
-// requests then. That is no sign of anything: a check that each of its uses had made
-// used it in turn, and so one followed the other for good.
-func TestNotSharedIsNotBroken(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) }))
+// A server without HTTP/2 gets its watches over HTTP/1.1. The connection on which that
+// was found carries other requests, and does not count as broken: each check would
+// cause the next.
+func TestServerWithoutHTTP2(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, r.RemoteAddr) }))
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	pool := x509.NewCertPool()
@@ -308,14 +282,14 @@ func TestNotSharedIsNotBroken(t *testing.T) {
 		client, err := io.ReadAll(res.Body)
 		res.Body.Close()
 		clients[string(client)] = true
-		if n := u.broken.Load(); err != nil || n != 0 || len(clients) != 1 {
+		if n := u.broken.Load(); err != nil || n != 0 || len(clients) != 1 || !strings.HasPrefix(string(client), "HTTP/1.1") {
 			t.Errorf("request %d: %v; %d connections, of which %d broke", i, err, len(clients), n)
 		}
 	}
 }
 
-// A server that opens a window beyond the largest loses the request, and nothing else:
-// its connection can be asked, its state read, and its endpoints be replaced.
+// A window beyond the largest (RFC 9113, 6.9.1) fails its request only: the connection
+// carries others, and the endpoints can be replaced.
 func TestWindowBeyondTheLargest(t *testing.T) {
 	f := startFrames(t, func(n int, stream uint32, fr *http2.Framer) bool {
 		if n == 2 {
@@ -342,32 +316,32 @@ func TestWindowBeyondTheLargest(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Fatal("somebody waits for good")
+		t.Fatal("a call does not return")
 	}
 }
 
-// A server that goes, in order or not, is noticed although nobody sends it
-// anything.
-func TestGoneIsNoticed(t *testing.T) {
+// Broken is called when a server closes its connections or shuts down, without a
+// request.
+func TestClosedConnectionsAreReported(t *testing.T) {
 	for name, end := range map[string]func(*node){
 		"closes its connections": func(n *node) { n.CloseClientConnections() },
 		"shuts down":             func(n *node) { _ = n.Config.Shutdown(t.Context()) },
 	} {
 		n := startNode(t, "tls", nil)
 		u := over(t, turns(), n.endpoint())
-		told := make(chan string, 100)
-		u.broken = func(url string) { told <- url }
+		reported := make(chan string, 100)
+		u.broken = func(url string) { reported <- url }
 		if err := u.Probe(t.Context(), n.endpoint().URL, "/", func(http.Header) {}); err != nil {
 			t.Fatal(err)
 		}
 		end(n)
 		select {
-		case url := <-told:
+		case url := <-reported:
 			if url != n.endpoint().URL {
 				t.Errorf("%s: %s", name, url)
 			}
 		case <-time.After(20 * time.Second):
-			t.Errorf("%s: nobody notices", name)
+			t.Errorf("%s: not reported", name)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"portico/resource"
 )
 
-// Who only asks for another protocol takes a place like anybody; who has gone over
-// to it, or has no deadline anyway, takes none.
+// A request for another protocol takes a slot until the protocol is switched; a watch
+// takes none.
 func TestLimitOfUpgrades(t *testing.T) {
 	arrived, answer := make(chan struct{}), make(chan struct{})
 	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
@@ -61,17 +61,16 @@ func TestLimitOfUpgrades(t *testing.T) {
 	ask(watch)
 	var overload *OverloadError
 	if _, err := upgrading("/wait", ordinary); !errors.As(err, &overload) {
-		t.Errorf("one that is not answered yet takes no place: %v", err)
+		t.Errorf("one that is not answered yet takes no slot: %v", err)
 	}
 	close(answer)
 	waits.Wait()
 	if n := u.Status().Active; n != 0 {
-		t.Errorf("%d places were not given back", n)
+		t.Errorf("%d slots were not released", n)
 	}
 }
 
-// Who says that it takes a stream of events takes a place until it is answered
-// with one.
+// A request that accepts a stream of events takes a slot until it is answered with one.
 func TestLimitOfStreams(t *testing.T) {
 	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", r.Header.Get("Accept"))
@@ -98,12 +97,12 @@ func TestLimitOfStreams(t *testing.T) {
 	}
 	var overload *OverloadError
 	if _, err := ask("text/event-stream"); !errors.As(err, &overload) {
-		t.Errorf("a download takes no place: %v", err)
+		t.Errorf("a download takes no slot: %v", err)
 	}
 	for _, res := range open {
 		res.Body.Close()
 	}
 	if n := u.Status().Active; n != 0 {
-		t.Errorf("%d places were not given back", n)
+		t.Errorf("%d slots were not released", n)
 	}
 }

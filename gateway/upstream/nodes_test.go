@@ -22,7 +22,7 @@ import (
 	"portico/resource"
 )
 
-// node is an endpoint that counts what it gets.
+// node is an endpoint that counts its requests.
 type node struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -107,7 +107,7 @@ func mustParse(text string) *url.URL {
 	return u
 }
 
-// turns is the policy of tests that must know who is asked first.
+// turns is a policy with RoundRobin, for tests that must know which endpoint is first.
 func turns() Policy {
 	p := NewPolicy(&backend.Spec{Balance: backend.RoundRobin})
 	p.PanicThresholdPercent = 0
@@ -128,7 +128,7 @@ func over(t testing.TB, p Policy, endpoints ...Endpoint) *Upstream {
 	return u
 }
 
-// httptestCertificate is what all servers of httptest show.
+// httptestCertificate is the certificate of all servers of httptest.
 func httptestCertificate(t testing.TB) *x509.Certificate {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -136,7 +136,7 @@ func httptestCertificate(t testing.TB) *x509.Certificate {
 	return s.Certificate()
 }
 
-// result is what came of a request.
+// result is the outcome of a request.
 type result struct {
 	code  int
 	body  string
@@ -172,8 +172,8 @@ func send(t testing.TB, u *Upstream, k kind, method, body string, header ...stri
 	return result{res.StatusCode, string(got), err, tr}
 }
 
-// rough is an endpoint that does to a connection what talk does. It has read the
-// header of a request by then, or nothing if eager.
+// rough is an endpoint that calls talk with each connection: after it has read the
+// header of a request, or at once if eager.
 func rough(t *testing.T, eager bool, talk func(net.Conn)) (Endpoint, func() int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

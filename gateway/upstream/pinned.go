@@ -15,7 +15,7 @@ import (
 	"portico/gateway/upstream/transport"
 )
 
-// Pinned sends requests whose answers belong together to one endpoint, for as long as
+// Pinned sends requests with answers that belong together to one endpoint, for as long as
 // that gets requests and answers: endpoints may run different versions of a server, and
 // documents about what it serves must not alternate between them. The first endpoint is
 // the same in every gateway.

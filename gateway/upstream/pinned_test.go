@@ -11,7 +11,7 @@ import (
 	"portico/apiservice/availability"
 )
 
-// asks sends a request by a way and returns who answered.
+// asks sends a request and returns the name in the answer.
 func asks(t *testing.T, way http.RoundTripper) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/apis", nil)
@@ -30,8 +30,8 @@ func asks(t *testing.T, way http.RoundTripper) string {
 	return string(body)
 }
 
-// stay fails unless all of some requests are answered by the same endpoint,
-// which it returns.
+// stay fails unless several requests are answered by the same endpoint, which it
+// returns.
 func stay(t *testing.T, way http.RoundTripper) string {
 	t.Helper()
 	first := asks(t, way)
@@ -43,8 +43,8 @@ func stay(t *testing.T, way http.RoundTripper) string {
 	return first
 }
 
-// What belongs together is asked of one endpoint, whatever the policy: every
-// gateway begins with the same, and stays with it while it is there.
+// Pinned sends requests to one endpoint, the same first one in every gateway, until
+// that fails its checks, answers 503 or refuses connections.
 func TestPinned(t *testing.T) {
 	nodes := map[string]*node{}
 	var list []Endpoint
@@ -95,8 +95,8 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// Without retries a request fails with its endpoint, and the next goes to
-// another. An endpoint that was the only one stays the one when others come.
+// Without retries, a request fails with its endpoint, and the next is sent to another.
+// The only endpoint stays the one when others are added.
 func TestPinnedMovesOn(t *testing.T) {
 	var silent atomic.Bool
 	only := startNode(t, "tls", func(w http.ResponseWriter, r *http.Request) {
@@ -137,15 +137,14 @@ func TestPinnedMovesOn(t *testing.T) {
 	// What fails everywhere begins anew.
 	u.SetEndpoints(nil)
 	if ask(&http.Client{Transport: way}) == nil {
-		t.Error("nobody answers")
+		t.Error("without endpoints it is answered")
 	}
 	u.SetEndpoints(list[1:])
 	stay(t, way)
 }
 
-// What the gateway asks on its own is no verdict: it ejects no endpoint, and takes
-// nothing back of what requests have shown.
-func TestPinnedJudgesNobody(t *testing.T) {
+// Answers to pinned requests neither eject an endpoint nor reset its failures.
+func TestPinnedDoesNotCount(t *testing.T) {
 	for name, fails := range map[string]http.HandlerFunc{
 		"an error":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"unwell":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },

@@ -11,9 +11,9 @@ import (
 	"portico/apiservice/availability"
 )
 
-// telling starts an endpoint that says who it is, and no more, for as long as the
-// request lasts.
-func telling(t *testing.T, name string) *node {
+// startNamed starts an endpoint that writes its name, and keeps the answer open for as
+// long as the request lasts.
+func startNamed(t *testing.T, name string) *node {
 	return startNode(t, "tls", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, name)
 		if r.URL.Path == "/watch" {
@@ -23,7 +23,7 @@ func telling(t *testing.T, name string) *node {
 	})
 }
 
-// opens opens a stream and returns who answers, and its end.
+// opens opens a stream and returns the name of the endpoint, and the end of the stream.
 func opens(t *testing.T, way http.RoundTripper) (who string, end <-chan error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/watch", nil)
@@ -59,8 +59,8 @@ func within20(t *testing.T, what string, end <-chan error) {
 	}
 }
 
-// A stream by the steady way ends as soon as requests go to others, and the next
-// one, like all that is asked by that way, goes where they go.
+// A pinned stream ends as soon as requests go to other endpoints only; the next stream
+// and the next request are sent to one of those.
 func TestPinnedStreamMovesOn(t *testing.T) {
 	gone := errors.New("no longer ready")
 	for what, c := range map[string]func(u *Upstream, first, second *node){
@@ -85,7 +85,7 @@ func TestPinnedStreamMovesOn(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			first, second := telling(t, "first"), telling(t, "second")
+			first, second := startNamed(t, "first"), startNamed(t, "second")
 			u := over(t, turns(), first.endpoint())
 			way := u.Pinned()
 			who, end := opens(t, way.Streams())
@@ -110,9 +110,9 @@ func TestPinnedStreamMovesOn(t *testing.T) {
 	}
 }
 
-// While there is nobody else the stream lasts: it may well say what is right.
+// Without another endpoint a pinned stream lasts, although its own fails its checks.
 func TestPinnedStreamOfTheOnlyOne(t *testing.T) {
-	first, second := telling(t, "first"), telling(t, "second")
+	first, second := startNamed(t, "first"), startNamed(t, "second")
 	u := over(t, turns(), first.endpoint())
 	way := u.Pinned()
 	_, end := opens(t, way.Streams())
@@ -127,7 +127,7 @@ func TestPinnedStreamOfTheOnlyOne(t *testing.T) {
 	within20(t, "another came", end)
 }
 
-// A stream that begins at an endpoint which has just gone ends as well.
+// A pinned stream that begins at an endpoint which was removed meanwhile ends as well.
 func TestPinnedStreamThatIsLate(t *testing.T) {
 	begin, asked := make(chan struct{}), make(chan struct{}, 1)
 	first := startNode(t, "tls", func(w http.ResponseWriter, r *http.Request) {
@@ -137,7 +137,7 @@ func TestPinnedStreamThatIsLate(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	second := telling(t, "second")
+	second := startNamed(t, "second")
 	u := over(t, turns(), first.endpoint())
 	way := u.Pinned()
 	ended := make(chan error, 1)

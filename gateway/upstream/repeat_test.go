@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// reader is an endpoint that answers requests until it is told to drop them: then it
-// reads each and closes its connection.
+// reader is an endpoint that answers requests. If drops is set it reads them and closes
+// the connection; with once it does so with the second of each connection.
 type reader struct {
 	Endpoint
 	drops atomic.Bool
-	seen  atomic.Int32 // of what it dropped
+	once  bool
+	seen  atomic.Int32 // requests that it read without an answer
 }
 
 func startReader(t *testing.T) *reader {
@@ -41,11 +42,11 @@ func startReader(t *testing.T) *reader {
 func (r *reader) talk(conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
-	for {
+	for answered := false; ; answered = true {
 		if _, err := http.ReadRequest(in); err != nil {
 			return
 		}
-		if r.drops.Load() {
+		if r.drops.Load() || r.once && answered {
 			r.seen.Add(1)
 			return
 		}
@@ -53,9 +54,8 @@ func (r *reader) talk(conn net.Conn) {
 	}
 }
 
-// What a server may have read is sent again as often as attempts and budget allow,
-// whoever would send it again: also on a new connection to the same server, in place
-// of one that was used before.
+// Retries of what a server may have read are bounded by attempts and budget, also those
+// on a new connection to the same endpoint.
 func TestRepeatsAreAttempts(t *testing.T) {
 	for name, c := range map[string]struct {
 		endpoints, attempts, percent, perSecond int
@@ -96,16 +96,36 @@ func TestRepeatsAreAttempts(t *testing.T) {
 			if method == "POST" {
 				want = 1
 			}
-			if got.err == nil || seen != want || IsUntaken(got.err) {
+			if got.err == nil || seen != want || IsUnprocessed(got.err) {
 				t.Errorf("%s: %s: it arrived %d times, want %d: %v", name, method, seen, want, got.err)
 			}
 			if n := len(got.trace.Attempts()); n != int(want) {
-				t.Errorf("%s: %s: %d attempts are told of, want %d", name, method, n, want)
+				t.Errorf("%s: %s: %d attempts in the trace, want %d", name, method, n, want)
 			}
 			if out := u.Status().OutOfBudget; out > 1 {
 				t.Errorf("%s: %s: one request was out of budget %d times", name, method, out)
 			}
 			u.Close()
+		}
+	}
+}
+
+// A request on a used connection that turns out to be closed is sent again on a new one,
+// and does not count against the endpoint.
+func TestClosedIdleConnection(t *testing.T) {
+	p := turns()
+	p.Retries.MinPerSecond = 100 // the server has read what it does not answer
+	for _, method := range []string{"GET", "OPTIONS"} {
+		r := startReader(t)
+		r.once = true
+		u := over(t, p, r.Endpoint)
+		for i := range 5 {
+			if got := send(t, u, short, method, ""); got.code != 200 || got.err != nil {
+				t.Errorf("%s, request %d: %d, %v", method, i, got.code, got.err)
+			}
+		}
+		if s := u.Status().Endpoints[0]; s.Errors != 0 {
+			t.Errorf("%s: %+v", method, s)
 		}
 	}
 }

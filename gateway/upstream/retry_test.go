@@ -16,8 +16,8 @@ import (
 	"portico/gateway/upstream/retry"
 )
 
-// What an endpoint may answer with, and to which requests the next one is asked
-// instead.
+// Safe requests are sent to the next endpoint after 502, 503, 504, and 429 with Retry-
+// After.
 func TestRetryOnAnswers(t *testing.T) {
 	answer := func(code int, retryAfter string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -59,7 +59,7 @@ func TestRetryOnAnswers(t *testing.T) {
 	}
 }
 
-// An answer that nobody has a better one for reaches the client as it is.
+// If no endpoint has a better answer, the client gets the first unchanged.
 func TestAnswerUntouched(t *testing.T) {
 	busy := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "7")
@@ -82,8 +82,8 @@ func TestAnswerUntouched(t *testing.T) {
 	}
 }
 
-// What becomes of requests to an endpoint that fails in one way or another; the
-// next one is good.
+// After a failure before anything was sent, any request is sent to the next endpoint;
+// after one that came later, only a safe request.
 func TestRetryOnFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		eager  bool
@@ -125,7 +125,8 @@ func TestRetryOnFailures(t *testing.T) {
 	}
 }
 
-// A request goes to whoever listens, whatever its verb and however many do not.
+// A request reaches the endpoint that listens, whatever its method and however many
+// others refuse the connection.
 func TestRetryOnRefused(t *testing.T) {
 	good := startNode(t, "tls", nil)
 	list := At(closedPort(t), closedPort(t), closedPort(t), closedPort(t), good.Listener.Addr().String())
@@ -148,7 +149,7 @@ func TestRetryOnRefused(t *testing.T) {
 	}
 }
 
-// A GET that asks for another protocol does what it does: it is sent once.
+// A GET that asks for another protocol is sent once.
 func TestNoRetryOfUpgrades(t *testing.T) {
 	bad, requests := rough(t, false, func(net.Conn) {})
 	good := startNode(t, "tls", nil)
@@ -161,12 +162,12 @@ func TestNoRetryOfUpgrades(t *testing.T) {
 	}
 	refusing := over(t, turns(), At(closedPort(t))[0], good.endpoint())
 	if got := send(t, refusing, upgrade, "GET", "", "Connection", "Upgrade", "Upgrade", "websocket"); got.code != 200 {
-		t.Errorf("nobody listened at the first: %v", got.err)
+		t.Errorf("the first refuses connections: %v", got.err)
 	}
 }
 
-// Nor is it if the connection was used before: by one whose server did not want
-// to leave HTTP.
+// A GET that asks for another protocol is sent once also after another on the same
+// connection was refused.
 func TestNoRetryOfUpgradesOnUsedConnections(t *testing.T) {
 	var requests atomic.Int32
 	n := startNode(t, "tls", func(w http.ResponseWriter, _ *http.Request) {
@@ -186,8 +187,7 @@ func TestNoRetryOfUpgradesOnUsedConnections(t *testing.T) {
 	}
 }
 
-// net/http would send a request again that names itself idempotent; its server
-// may think otherwise.
+// A POST with Idempotency-Key, which http.Transport would send again, is sent once.
 func TestNoRetryByHeader(t *testing.T) {
 	var requests atomic.Int32
 	n := startNode(t, "tls", func(_ http.ResponseWriter, r *http.Request) {
@@ -211,7 +211,7 @@ func TestNoRetryByHeader(t *testing.T) {
 	}
 }
 
-// A client that breaks off its own body is told so, and no endpoint is blamed.
+// A request body that breaks off is a BodyError and does not count against an endpoint.
 func TestBodyOfClient(t *testing.T) {
 	a, b := startNode(t, "tls", nil), startNode(t, "tls", nil)
 	for _, list := range [][]Endpoint{{a.endpoint()}, {a.endpoint(), b.endpoint()}} {
@@ -239,8 +239,8 @@ func TestBodyOfClient(t *testing.T) {
 	}
 }
 
-// A client that breaks off its body when the server has begun to answer: that the
-// answer ends as well is no failure of the server's.
+// A request body that breaks off while the answer is read does not count against the
+// endpoint, although the answer ends with it.
 func TestBodyOfClientAfterAnswer(t *testing.T) {
 	early := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -270,8 +270,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went away") }
 
-// An answer that does not begin in time is not waited for, if another endpoint
-// may be asked.
+// A safe request whose answer does not begin in time is sent to another endpoint.
 func TestHeaderTimeout(t *testing.T) {
 	hang := make(chan struct{})
 	slow := startNode(t, "tls", func(http.ResponseWriter, *http.Request) { <-hang })
@@ -301,7 +300,7 @@ func TestHeaderTimeout(t *testing.T) {
 	}
 }
 
-// A watch may take as long as it likes to begin.
+// A watch has no response header timeout.
 func TestNoHeaderTimeout(t *testing.T) {
 	p := turns()
 	p.Timeouts.ResponseHeader = 20 * time.Millisecond
@@ -311,8 +310,8 @@ func TestNoHeaderTimeout(t *testing.T) {
 	}
 }
 
-// Once the answer has begun it may take as long as the request lasts, even if
-// the client still sends.
+// The response header timeout does not bound the rest of an answer, even if the client
+// still sends.
 func TestHeaderTimeoutEnds(t *testing.T) {
 	p := turns()
 	p.Timeouts.ResponseHeader = 50 * time.Millisecond
@@ -340,7 +339,7 @@ func TestHeaderTimeoutEnds(t *testing.T) {
 	}
 }
 
-// Retries are turned off by a budget of nothing.
+// A budget of 0 % and 0 a second disables retries.
 func TestNoRetries(t *testing.T) {
 	good := startNode(t, "tls", nil)
 	p := turns()
@@ -351,8 +350,7 @@ func TestNoRetries(t *testing.T) {
 	}
 }
 
-// No more attempts than allowed reach servers, nor more retries than there is
-// budget for.
+// Attempts and the budget bound the retries that reach servers.
 func TestRetryBounds(t *testing.T) {
 	var all []*node
 	var list []Endpoint
@@ -381,6 +379,6 @@ func TestRetryBounds(t *testing.T) {
 		t.Errorf("%d attempts for 50 requests and 20 %%", n)
 	}
 	if u.Status().OutOfBudget == 0 {
-		t.Error("nobody says that the budget is used up")
+		t.Error("OutOfBudget is 0")
 	}
 }

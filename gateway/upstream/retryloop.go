@@ -234,7 +234,7 @@ func (l *retryLoop) result(r retry.Result) (*http.Response, error) {
 	case l.fallback != nil && l.req.Context().Err() == nil:
 		return l.fallback, nil
 	case !l.sent && !retry.IsClients(r.Err):
-		return nil, &UntakenError{r.Err}
+		return nil, &UnprocessedError{r.Err}
 	}
 	return nil, r.Err
 }

@@ -225,7 +225,7 @@ func TestSilentEndpoint(t *testing.T) {
 		kind   kind
 	}{{"GET", short}, {"GET", long}, {"POST", short}} {
 		for pick(u, by("x")) == u.endpoints[0] {
-			continue // until the next turn is the silent one's
+			continue // until the silent one is next
 		}
 		go func() { results <- send(t, u, c.kind, c.method, "") }()
 		<-arrived

@@ -10,14 +10,14 @@ import (
 // Trace records the attempts of one request. Put it into the request's context with
 // WithTrace before the request is sent. Safe for concurrent use.
 type Trace struct {
-	// Sending, if not nil, is called before every attempt with the endpoint's URL and
+	// BeforeAttempt, if not nil, is called before every attempt with the endpoint's URL and
 	// the header of the request, which it may add to. The function that it returns is
 	// called after the attempt. It must be set before the request is sent.
-	Sending func(endpoint string, header http.Header) (ended func(Attempt))
-	// Informing, if not nil, is called with the header of every informational response
+	BeforeAttempt func(endpoint string, header http.Header) (ended func(Attempt))
+	// FilterInformational, if not nil, is called with the header of every informational response
 	// before that is passed on, and may remove from it. It must be set before the
 	// request is sent, and is called by other goroutines.
-	Informing func(header http.Header)
+	FilterInformational func(header http.Header)
 
 	mu       sync.Mutex
 	queued   time.Duration

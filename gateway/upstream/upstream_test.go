@@ -13,13 +13,13 @@ const (
 	watchPath = shortPath + "?watch=true"
 )
 
-// counted is an Upstream that counts how often its server was suspected.
+// counted is an Upstream that counts the calls of Broken.
 type counted struct {
 	*Upstream
 	broken atomic.Int32
 }
 
-// countedOf returns the ways to the TLS server at an address.
+// countedOf returns an Upstream of the TLS server at an address.
 func countedOf(t *testing.T, address string, how Trust) *counted {
 	t.Helper()
 	c := &counted{}
@@ -47,6 +47,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// ParseURL accepts unix, https and http URLs without user, path and query.
 func TestParseURL(t *testing.T) {
 	for text, want := range map[string][3]string{
 		"unix:///run/core.sock":   {"http://core", "unix", "/run/core.sock"},

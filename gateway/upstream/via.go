@@ -23,7 +23,7 @@ const maxGateways = 8
 // reasonLoop is the reason of the Status with code 508 (RFC 5842, 7.2).
 const reasonLoop metav1.StatusReason = "LoopDetected"
 
-// removedID takes the place of an id that came from a client that is no front proxy.
+// removedID replaces an id from a client that is no front proxy.
 const removedID = "-"
 
 // Via detects requests that return to the gateway that sent them. Each gateway has

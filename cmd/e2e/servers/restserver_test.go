@@ -125,7 +125,7 @@ func TestRESTServer(t *testing.T) {
 // refusesKubernetesVerbs checks the errors of requests that only Kubernetes servers support.
 func (s *restServer) refusesKubernetesVerbs(t *testing.T) {
 	t.Helper()
-	const plain = "pets.shop.example.com is served by a plain REST service"
+	const plain = "pets.shop.example.com is served by a REST server"
 	object := filepath.Join(t.TempDir(), "object.yaml")
 	e2e.WriteFile(t, object, "{apiVersion: shop.example.com/v1, kind: Pet, metadata: {name: x}, name: x}")
 	for _, args := range [][]string{

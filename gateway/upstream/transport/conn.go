@@ -97,7 +97,7 @@ func connFromContext(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // begin makes the connection a ClientConn of a transport.
 func (c *conn) begin(ctx context.Context, t *http.Transport) (err error) {
-	// The scheme only tells the transport to add no TLS of its own.
+	// With this scheme the transport adds no TLS of its own.
 	c.client, err = t.NewClientConn(context.WithValue(ctx, connKey{}, c), "http", "server:80")
 	if err != nil {
 		_ = c.Conn.Close()

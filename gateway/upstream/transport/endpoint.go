@@ -96,7 +96,6 @@ type Endpoint struct {
 
 	mu      sync.Mutex // held while current is replaced
 	current atomic.Pointer[generation]
-	closed  atomic.Bool
 }
 
 // New returns an Endpoint. It connects when the first request is sent.
@@ -114,7 +113,6 @@ type generation struct {
 	cfg         *Config
 	trust       *Trust
 	credentials credentials
-	discard     bool // connections are not kept after their requests
 	// anonymousSince is when the first connection was made on which the server did not
 	// ask for a certificate, in Unix nanoseconds; 0: there is none.
 	anonymousSince atomic.Int64
@@ -138,7 +136,7 @@ func (e *Endpoint) RoundTrip(req *http.Request, opt Options) (res *http.Response
 			return nil, false, err
 		}
 		res, sent, err := g.roundTrip(req, opt)
-		if err != errRetired { // else another generation has taken its place
+		if err != errRetired { // else another generation has replaced it
 			return res, sent, err
 		}
 	}
@@ -190,7 +188,7 @@ func (e *Endpoint) generation() (*generation, error) {
 }
 
 func (e *Endpoint) newGeneration(trust *Trust, c credentials) (g *generation, err error) {
-	g = &generation{cfg: &e.cfg, trust: trust, credentials: c, discard: e.closed.Load()}
+	g = &generation{cfg: &e.cfg, trust: trust, credentials: c}
 	g.http1 = newHTTP1Pool(g)
 	if !trust.Plain || trust.PriorKnowledge {
 		g.http2, err = newHTTP2Pool(g, e.adjust, g.http1)
@@ -199,7 +197,7 @@ func (e *Endpoint) newGeneration(trust *Trust, c credentials) (g *generation, er
 }
 
 func (g *generation) newPool(maxDials int) *pool {
-	return &pool{timeouts: g.cfg.Timeouts, broken: g.cfg.Broken, maxDials: maxDials, discard: g.discard}
+	return &pool{timeouts: g.cfg.Timeouts, broken: g.cfg.Broken, maxDials: maxDials}
 }
 
 func maxDials() int { return dialsPerProcessor * runtime.GOMAXPROCS(0) }
@@ -224,11 +222,8 @@ func (e *Endpoint) Renew() {
 func (e *Endpoint) SetTrust(t Trust) { e.trust.Store(&t) }
 
 // Close closes idle connections, and the others after their last request. Requests
-// that are sent later still work, on connections that are not kept.
-func (e *Endpoint) Close() {
-	e.closed.Store(true)
-	e.Renew()
-}
+// that are sent later still work, on new connections that end by the idle timeout.
+func (e *Endpoint) Close() { e.Renew() }
 
 // Multiplexes reports whether long-running requests share connections. Before the
 // first connection that is not known, and assumed.

@@ -122,8 +122,8 @@ func selfSigned(t *testing.T, name string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// careful is a TLS server whose certificate, and whether it asks for the
-// client's, can be changed; and how the gateway trusts it.
+// careful is a TLS server whose certificate, and whether it asks for the client's, can
+// be changed, with the trust of the gateway.
 type careful struct {
 	shows   atomic.Pointer[tls.Certificate]
 	asks    atomic.Bool
@@ -161,7 +161,7 @@ func startCareful(t *testing.T) (*careful, *counted) {
 	})
 }
 
-// show has the server show a certificate, and the gateway trust no other.
+// show changes the server's certificate, and the roots of the gateway to it.
 func (c *careful) show(certificate *tls.Certificate) {
 	pool := x509.NewCertPool()
 	pool.AddCert(certificate.Leaf)
@@ -178,8 +178,8 @@ func (c *careful) want(t *testing.T, f *counted, reached bool, client string) {
 	}
 }
 
-// New certificates and authorities are good for the next request: connections
-// made with the old ones are not used for it.
+// Renewed certificates and authorities hold for the next request: connections made with
+// the old ones are not used for it.
 func TestRenewedCredentials(t *testing.T) {
 	t.Parallel()
 	c, f := startCareful(t)
@@ -188,7 +188,7 @@ func TestRenewedCredentials(t *testing.T) {
 	c.want(t, f, true, "gateway 2")
 	c.show(selfSigned(t, "server 2"))
 	c.want(t, f, true, "gateway 2")
-	c.trusts.Store(x509.NewCertPool()) // nobody is trusted any more
+	c.trusts.Store(x509.NewCertPool()) // without authorities
 	c.want(t, f, false, "")
 }
 
@@ -213,7 +213,7 @@ func TestServerAsksForCertificateLater(t *testing.T) {
 	}
 }
 
-// silent forwards connections until it is told to hold back everything.
+// silent forwards connections until it holds back everything.
 type silent struct {
 	net.Listener
 	held atomic.Pointer[chan struct{}]
@@ -263,8 +263,8 @@ func startSilent(t *testing.T, to string) *silent {
 	return s
 }
 
-// An HTTP/2 connection whose server says nothing any more, not even that it
-// ends, is found out; its watches end, and the next goes by another.
+// A PING finds an HTTP/2 connection whose server is silent; its watches end, and the
+// next uses another connection.
 func TestSilentConnection(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -277,7 +277,7 @@ func TestSilentConnection(t *testing.T) {
 	f := newCounted(t, "tcp", between.Addr().String(), trustOf(server))
 	f.adjust = func(h2 *http.Transport) {
 		if h2.HTTP2.SendPingTimeout == 0 || h2.HTTP2.PingTimeout == 0 {
-			t.Error("nobody pings")
+			t.Error("PINGs are disabled")
 		}
 		h2.HTTP2.SendPingTimeout, h2.HTTP2.PingTimeout = 50*time.Millisecond, 200*time.Millisecond
 	}

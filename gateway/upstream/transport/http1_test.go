@@ -160,8 +160,8 @@ func TestHTTP1DroppedRequest(t *testing.T) {
 	}
 }
 
-// A client that does not read to the end, or goes away, leaves no connection with the
-// rest of an answer, and says nothing about the server.
+// An answer that is not read to the end, or is canceled, leaves no connection with the
+// rest of it, and does not count as broken.
 func TestHTTP1GivenUp(t *testing.T) {
 	t.Parallel()
 	s := newSocket(t)
@@ -193,6 +193,7 @@ func TestHTTP1GivenUp(t *testing.T) {
 	}
 }
 
+// A malformed answer is an error of a request that was sent.
 func TestHTTP1BadAnswers(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
@@ -337,7 +338,7 @@ func answerOddly(l net.Listener, answer, evil string) {
 	}
 }
 
-// A header or request line that would be read as another one is not sent.
+// A header or request line that a server could read as another one is not sent.
 func TestHTTP1RefusesOddRequests(t *testing.T) {
 	t.Parallel()
 	s := newSocket(t)

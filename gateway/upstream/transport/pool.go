@@ -26,12 +26,10 @@ type pool struct {
 	mu sync.Mutex
 	// conns are the connections that may take requests: over HTTP/1.1 the idle ones,
 	// the last used last; over HTTP/2 all.
-	conns  []*conn
-	queue  dialQueue
-	reaper *time.Timer // closes idle HTTP/1.1 connections; nil while there are none
-	// retired: another pool has taken the place of this one. discard: connections are
-	// not kept after their requests.
-	retired, discard bool
+	conns   []*conn
+	queue   dialQueue
+	reaper  *time.Timer // closes idle HTTP/1.1 connections; nil while there are none
+	retired bool        // another pool has replaced this one
 }
 
 // acquire returns a connection with one request reserved on it: exactly one RoundTrip
@@ -95,7 +93,7 @@ func (p *pool) offer(c *conn, reused bool) {
 	}
 	switch {
 	case p.multiplexed && c.listed:
-	case p.retired, p.discard, !p.multiplexed && c.active == 0 && len(p.conns) >= maxIdle:
+	case p.retired, !p.multiplexed && c.active == 0 && len(p.conns) >= maxIdle:
 		c.retire()
 	case p.multiplexed:
 		c.listed = true

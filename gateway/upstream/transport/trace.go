@@ -29,7 +29,7 @@ func (c tracedContext) Value(key any) any {
 	return v
 }
 
-// withTrace returns the request with the trace in the place of the client's.
+// withTrace returns the request with the trace instead of the client's.
 func withTrace(req *http.Request, trace *httptrace.ClientTrace) *http.Request {
 	ctx := req.Context()
 	if httptrace.ContextClientTrace(ctx) == nil {

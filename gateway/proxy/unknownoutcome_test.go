@@ -12,10 +12,9 @@ import (
 	"portico/gateway/upstream"
 )
 
-// Where nobody is left to ask, a client is invited to try again if no server took
-// anything of its request, or the request changes nothing; of any other it is told
-// that nobody knows what became of it.
-func TestUntaken(t *testing.T) {
+// The 503 for a request without an answer says that it may have been carried out,
+// unless no server processed any of it or it changes nothing.
+func TestUnknownOutcome(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -51,8 +50,8 @@ func TestUntaken(t *testing.T) {
 	}
 }
 
-// A GET that runs a command is not to be sent twice.
-func TestUnknownCommand(t *testing.T) {
+// The outcome of a GET that runs a command is unknown as well.
+func TestUnknownOutcomeOfExec(t *testing.T) {
 	f := startFront(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	res := f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec HTTP/1.1\nHost: gw\nConnection: Upgrade\nUpgrade: websocket\n\n")
 	if s := statusOf(t, res); res.StatusCode != 503 || res.Header.Get("Retry-After") != "" || !strings.Contains(s.Message, "it is not known") {

@@ -16,6 +16,8 @@ import (
 	"time"
 )
 
+// A limiter admits requests up to its limit and queues more, first come, first served;
+// a request that ends leaves the queue, and new bounds hold at once.
 func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l limiter
@@ -81,8 +83,9 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-// A limit holds, and nobody is left waiting, whatever comes and goes.
-func TestLimiterAtOnce(t *testing.T) {
+// The limit holds under concurrent requests, some of which end while they wait, and at
+// the end nothing is held.
+func TestLimiterConcurrently(t *testing.T) {
 	var l limiter
 	l.set(4, 1000)
 	var now, most atomic.Int64
@@ -111,8 +114,7 @@ func TestLimiterAtOnce(t *testing.T) {
 	}
 }
 
-// Places are given back at the end of an answer, however it ends; watches need
-// none.
+// A slot is released at the end of an answer, however that ends; watches take none.
 func TestLimitOfRequests(t *testing.T) {
 	arrived, hang := make(chan struct{}), make(chan struct{})
 	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
@@ -139,14 +141,14 @@ func TestLimitOfRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := send(t, u, short, "GET", ""); got.err == nil {
-				t.Error("an answer that is being read holds no place")
+				t.Error("an answer that is being read holds no slot")
 			}
 			res.Body.Close()
 			continue
 		}
 		var overload *OverloadError
 		if got := send(t, u, short, "GET", "", "X-Do", do); errors.As(got.err, &overload) {
-			t.Errorf("%q: the place before is not free", do)
+			t.Errorf("%q: the slot of the last is not free", do)
 		}
 	}
 	var waits sync.WaitGroup
@@ -157,7 +159,7 @@ func TestLimitOfRequests(t *testing.T) {
 		t.Errorf("a long one: %v", got.err)
 	}
 	if got := send(t, u, short, "GET", ""); got.err == nil {
-		t.Error("there was a place")
+		t.Error("there was a slot")
 	}
 	close(hang)
 	if s := u.Status(); s.Overflowed != 2 || s.Endpoints[0].Requests-s.Endpoints[0].Retries != s.Requests-2 {
@@ -165,41 +167,7 @@ func TestLimitOfRequests(t *testing.T) {
 	}
 }
 
-// What is under way to an endpoint that goes ends in its time, and so does its
-// connection.
-func TestEndpointGoes(t *testing.T) {
-	for _, network := range []string{"tls", "unix"} {
-		for _, k := range []kind{short, long} {
-			began, end := make(chan struct{}), make(chan struct{})
-			n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) {
-				_ = http.NewResponseController(w).Flush()
-				close(began)
-				<-end
-				fmt.Fprint(w, "whole")
-			})
-			other := startNode(t, network, nil)
-			u := over(t, turns(), n.endpoint(), other.endpoint())
-			done := make(chan result)
-			go func() { done <- send(t, u, k, "GET", "") }()
-			<-began
-			u.SetEndpoints([]Endpoint{other.endpoint()})
-			if got := send(t, u, k, "GET", ""); got.code != 200 || !strings.HasPrefix(got.body, "from") {
-				t.Errorf("%s: the next one: %+v", network, got)
-			}
-			close(end)
-			if got := <-done; got.body != "whole" {
-				t.Errorf("%s: %+v", network, got)
-			}
-			select {
-			case <-n.ends:
-			case <-time.After(10 * time.Second):
-				t.Errorf("%s: its connection stays", network)
-			}
-		}
-	}
-}
-
-// A request that leaves HTTP gets the connection, both ways.
+// A request that leaves HTTP gets the connection, in both directions.
 func TestTunnel(t *testing.T) {
 	for _, network := range []string{"tls", "unix"} {
 		n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) {
@@ -234,12 +202,13 @@ func TestTunnel(t *testing.T) {
 			t.Error("it is never over")
 		}
 		if got := send(t, u, short, "GET", "", "Connection", "Upgrade", "Upgrade", "echo"); !errors.Is(got.err, ErrSwitched) {
-			t.Errorf("switched, although nobody may: %d %v", got.code, got.err)
+			t.Errorf("the protocol was switched: %d %v", got.code, got.err)
 		}
 	}
 }
 
-// What is left in TLS of an answer longer than it said is no part of the next.
+// Bytes beyond an answer that are still in a TLS record are not taken for the next
+// answer.
 func TestSurplusBelowTLS(t *testing.T) {
 	// In one record, and read past the buffer above TLS.
 	const length = 12_000
@@ -267,7 +236,7 @@ func TestSurplusBelowTLS(t *testing.T) {
 	}
 }
 
-// A trace says what was tried, and why again.
+// A Trace has every attempt, and why the request was sent again.
 func TestTrace(t *testing.T) {
 	bad := startNode(t, "tls", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
 	good := startNode(t, "tls", nil)

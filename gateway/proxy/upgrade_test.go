@@ -26,10 +26,10 @@ import (
 	"portico/resource/serve/metrics"
 )
 
-// leavingWay is a gateway on real listeners, with filters whose requests have
-// the limit, before a server that speaks WebSocket: an aggregated one, at a connect
-// subresource that nobody else has, and a REST server at any path.
-type leavingWay struct {
+// upgradeRoute is a gateway on real listeners, with a limit on requests, before a server
+// that speaks WebSocket: an aggregated one at a connect subresource, and a REST server
+// at any path.
+type upgradeRoute struct {
 	name, path string
 	server     string // of the gateway
 	metrics    *metrics.Metrics
@@ -38,11 +38,11 @@ type leavingWay struct {
 	shutdown   func()     // of the gateway
 }
 
-const leavingLimit = 250 * time.Millisecond
+const upgradeLimit = 250 * time.Millisecond
 
-func leavingWays(t *testing.T) []*leavingWay {
+func upgradeRoutes(t *testing.T) []*upgradeRoute {
 	t.Helper()
-	var ways []*leavingWay
+	var ways []*upgradeRoute
 	for _, c := range []struct {
 		name, path string
 		tls        bool
@@ -51,12 +51,12 @@ func leavingWays(t *testing.T) []*leavingWay {
 		{"aggregated server", "/apis/vms.example.com/v1/namespaces/a/vms/b/console", true, nil},
 		{"REST server", shopRoot + "/tills/1/live", false, &REST{root: shopRoot}},
 	} {
-		w := &leavingWay{name: c.name, path: c.path, metrics: metrics.New(), ended: make(chan error, 8)}
+		w := &upgradeRoute{name: c.name, path: c.path, metrics: metrics.New(), ended: make(chan error, 8)}
 		behind := websocket.Handler(func(conn *websocket.Conn) {
-			var heard string
-			err := websocket.Message.Receive(conn, &heard)
-			for ; err == nil && heard != "bye"; err = websocket.Message.Receive(conn, &heard) {
-				_ = websocket.Message.Send(conn, heard)
+			var text string
+			err := websocket.Message.Receive(conn, &text)
+			for ; err == nil && text != "bye"; err = websocket.Message.Receive(conn, &text) {
+				_ = websocket.Message.Send(conn, text)
 			}
 			w.ended <- err
 		})
@@ -83,7 +83,7 @@ func leavingWays(t *testing.T) []*leavingWay {
 }
 
 // serve starts the gateway.
-func (w *leavingWay) serve(t *testing.T, plain *REST) {
+func (w *upgradeRoute) serve(t *testing.T, plain *REST) {
 	t.Helper()
 	traffic := NewTraffic()
 	rt := &Route{Name: "v1.test", Upstream: w.up, Condition: apiservice.Passed(), REST: plain, traffic: traffic.route(routeName{"v1.test", "test"})}
@@ -92,7 +92,7 @@ func (w *leavingWay) serve(t *testing.T, plain *REST) {
 	chain, err := filter.New(filter.Config{
 		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
-		Metrics: w.metrics, RequestTimeout: leavingLimit, MaxInFlight: 1,
+		Metrics: w.metrics, RequestTimeout: upgradeLimit, MaxInFlight: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -120,9 +120,9 @@ func (w *leavingWay) serve(t *testing.T, plain *REST) {
 	t.Cleanup(w.shutdown)
 }
 
-// open opens a WebSocket through the gateway: on a busy machine it may take more
-// than one try until one is answered within the limit.
-func (w *leavingWay) open(t *testing.T) *websocket.Conn {
+// open opens a WebSocket through the gateway: on a busy machine it may take several
+// attempts until one is answered within the limit.
+func (w *upgradeRoute) open(t *testing.T) *websocket.Conn {
 	t.Helper()
 	config, err := websocket.NewConfig("ws://gateway"+w.path, "http://gateway")
 	if err != nil {
@@ -144,7 +144,7 @@ func (w *leavingWay) open(t *testing.T) *websocket.Conn {
 	return nil
 }
 
-func hears(t *testing.T, conn *websocket.Conn) {
+func echoes(t *testing.T, conn *websocket.Conn) {
 	t.Helper()
 	var got string
 	if err := websocket.Message.Send(conn, "hello"); err != nil {
@@ -155,10 +155,10 @@ func hears(t *testing.T, conn *websocket.Conn) {
 	}
 }
 
-// free waits until the gateway has nothing under way any more.
-func (w *leavingWay) free(t *testing.T) {
+// free waits until the gateway has no request in progress.
+func (w *upgradeRoute) free(t *testing.T) {
 	t.Helper()
-	until(t, "nothing is under way", func() bool {
+	until(t, "nothing is in progress", func() bool {
 		for key, n := range gathered(t, w.metrics.Registry()) {
 			open := strings.HasPrefix(key, "portico_upstream_longrunning_requests") || strings.HasPrefix(key, "apiserver_current_inflight_requests")
 			if open && n != 0 {
@@ -170,20 +170,20 @@ func (w *leavingWay) free(t *testing.T) {
 	})
 }
 
-// What has left HTTP lasts beyond the time that requests have, whatever it was
-// for, takes no place from others, and leaves nothing behind, whoever ends it.
-func TestLeavingHTTPThroughTheProxy(t *testing.T) {
-	for _, w := range leavingWays(t) {
+// A connection that has left HTTP outlasts the deadline of requests, holds no slot, and
+// releases everything, whichever side ends it.
+func TestUpgradedConnections(t *testing.T) {
+	for _, w := range upgradeRoutes(t) {
 		t.Run(w.name, func(t *testing.T) {
 			policy := upstream.NewPolicy(&backend.Spec{})
 			policy.Timeouts.Connect, policy.Limits.Concurrent, policy.Limits.Queue = time.Minute, 1, 0
 			w.up.SetPolicy(policy)
 			conn := w.open(t)
-			hears(t, conn)
-			<-time.After(2 * leavingLimit)
-			hears(t, conn)
-			other := w.open(t) // there is a place for it
-			hears(t, other)
+			echoes(t, conn)
+			<-time.After(2 * upgradeLimit)
+			echoes(t, conn)
+			other := w.open(t) // there is a slot for it
+			echoes(t, other)
 
 			conn.Close()
 			if err := <-w.ended; err != io.EOF {
@@ -201,7 +201,7 @@ func TestLeavingHTTPThroughTheProxy(t *testing.T) {
 			w.free(t)
 
 			last := w.open(t)
-			hears(t, last)
+			echoes(t, last)
 			w.shutdown()
 			<-w.ended
 			if err := websocket.Message.Receive(last, &none); err == nil {
@@ -212,7 +212,7 @@ func TestLeavingHTTPThroughTheProxy(t *testing.T) {
 	}
 }
 
-// fromPipe is a writer whose connection is the end of a pipe.
+// fromPipe is a writer on one end of a pipe.
 type fromPipe struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -222,12 +222,12 @@ func (p fromPipe) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return p.conn, bufio.NewReadWriter(bufio.NewReader(p.conn), bufio.NewWriter(p.conn)), nil
 }
 
-// A client that keeps its end open when the server's has gone does not keep the
-// gateway's.
-func TestClientThatStays(t *testing.T) {
+// After the server has ended its direction, the client's connection is closed within
+// HalfOpen.
+func TestHalfOpenClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, mine := net.Pipe()
-		h := leavers{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := upgradeHandler{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				t.Error(err)

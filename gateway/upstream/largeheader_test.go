@@ -10,16 +10,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A request that is refused for its own header says nothing of the endpoint,
+// A request that is refused for its own header does not count against the endpoint,
 // however the server refuses it.
-func TestOwnHeaderIsNoFault(t *testing.T) {
+func TestLargeHeaderEjectsNoEndpoint(t *testing.T) {
 	large := strings.Repeat("x", 2*largeHeader)
 	resets := func(code http2.ErrCode) Endpoint {
 		return startFrames(t, func(_ int, s uint32, fr *http2.Framer) bool { _ = fr.WriteRSTStream(s, code); return false }).Endpoint
 	}
 	dropping, _ := rough(t, false, func(conn net.Conn) {})
 	limited := startNode(t, "tls", nil)
-	limited.Config.MaxHeaderBytes = 4 << 10 // of which HTTP/2 tells clients
+	limited.Config.MaxHeaderBytes = 4 << 10 // HTTP/2 servers announce it
 	for name, c := range map[string]struct {
 		e      Endpoint
 		k      kind
@@ -63,8 +63,8 @@ func TestOwnHeaderIsNoFault(t *testing.T) {
 	}
 }
 
-// Who sends a header that the server said it does not take is told so, and it
-// goes to nobody.
+// A header that is larger than the server announced in its SETTINGS is a HeaderError,
+// and nothing is sent.
 func TestHeaderTooLarge(t *testing.T) {
 	limited := startNode(t, "tls", nil)
 	limited.Config.MaxHeaderBytes = 4 << 10

@@ -17,9 +17,9 @@ import (
 	"portico/resource/fairshare"
 )
 
-// plainServer serves on a unix socket, over HTTP/2 too if asked to, and counts
+// socketServer serves on a unix socket, with HTTP/2 if http2 is set, and counts
 // connections.
-func plainServer(t *testing.T, http2 bool, serve http.HandlerFunc) (Endpoint, *atomic.Int32) {
+func socketServer(t *testing.T, http2 bool, serve http.HandlerFunc) (Endpoint, *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -57,7 +57,7 @@ func stream(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-func plainUpstream(t *testing.T, e Endpoint) *Upstream {
+func socketUpstream(t *testing.T, e Endpoint) *Upstream {
 	t.Helper()
 	u := over(t, turns(), e)
 	u.SetTrust(Trust{Plain: true, PriorKnowledge: true})
@@ -91,10 +91,10 @@ func watchOver(t *testing.T, u *Upstream, header ...string) (*http.Response, str
 
 // Long-running requests to a socket share connections where the server speaks HTTP/2,
 // and one that is not read holds up no other.
-func TestPlainSharedConnections(t *testing.T) {
+func TestWatchesOnSocketShareConnections(t *testing.T) {
 	t.Parallel()
-	e, connections := plainServer(t, true, stream)
-	u := plainUpstream(t, e)
+	e, connections := socketServer(t, true, stream)
+	u := socketUpstream(t, e)
 	for range 100 {
 		watchOver(t, u, "X-Fill", "1") // of which nothing is read
 	}
@@ -116,12 +116,12 @@ func TestPlainSharedConnections(t *testing.T) {
 	}
 }
 
-// A server that does not speak HTTP/2 is asked once; one that closes the connection
-// instead of an answer is served as well.
-func TestPlainServerWithoutHTTP2(t *testing.T) {
+// A server on a socket without HTTP/2 is tried once, and gets HTTP/1.1, also if it
+// closes the connection instead of an answer.
+func TestSocketServerWithoutHTTP2(t *testing.T) {
 	t.Parallel()
-	e, connections := plainServer(t, false, stream)
-	u := plainUpstream(t, e)
+	e, connections := socketServer(t, false, stream)
+	u := socketUpstream(t, e)
 	for range 3 {
 		if _, proto := watchOver(t, u); proto != "HTTP/1.1" {
 			t.Errorf("the watch goes by %s", proto)
@@ -131,24 +131,24 @@ func TestPlainServerWithoutHTTP2(t *testing.T) {
 		t.Errorf("%d connections for 3 watches", n)
 	}
 
-	hangUp, _ := plainServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+	hangUp, _ := socketServer(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "PRI" {
 			panic(http.ErrAbortHandler)
 		}
 		stream(w, r)
 	})
-	if _, proto := watchOver(t, plainUpstream(t, hangUp)); proto != "HTTP/1.1" {
+	if _, proto := watchOver(t, socketUpstream(t, hangUp)); proto != "HTTP/1.1" {
 		t.Errorf("the watch goes by %s", proto)
 	}
 }
 
-// Connections that carry one long-running request each are limited, those that are
-// shared are not, and an end gives its place back.
+// Connections that carry one long-running request each are limited, shared ones are
+// not, and the end of a request releases its slot.
 func TestLimitOfLastingConnections(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
-		e, _ := plainServer(t, http2, stream)
-		u := plainUpstream(t, e)
+		e, _ := socketServer(t, http2, stream)
+		u := socketUpstream(t, e)
 		u.lasting = fairshare.New(4, 0)
 		act := &resource.Action{Verb: "watch", IsResource: true, Resource: "things", User: &resource.User{Name: "jane"}}
 		watch := func() (*http.Response, error) {
@@ -178,7 +178,7 @@ func TestLimitOfLastingConnections(t *testing.T) {
 			res.Body.Close()
 		}
 		if n := u.lasting.InUse(); n != 0 {
-			t.Errorf("%d places were not given back", n)
+			t.Errorf("%d slots were not released", n)
 		}
 	}
 }
