@@ -18,13 +18,13 @@ type User struct {
 	Extra  map[string][]string
 }
 
-// processPrefix begins the names of Portico's own processes (system:portico:core), which
-// they get from client certificates.
+// processPrefix is the prefix of the user names of Portico's own processes
+// (system:portico:core), which have client certificates.
 const processPrefix = "system:portico:"
 
-// Unlimited reports whether the user is exempt from limits that users share:
-// system:masters, to put things right while others take what they can, and Portico's
-// own processes, on which all requests depend.
+// Unlimited reports whether the user is exempt from limits that users share: members of
+// system:masters, so that administrators can act under load, and Portico's own processes, on
+// which all requests depend.
 func (u *User) Unlimited() bool {
 	return slices.Contains(u.Groups, GroupMasters) || strings.HasPrefix(u.Name, processPrefix)
 }
@@ -38,9 +38,9 @@ const (
 	KubeAggregator       = "system:kube-aggregator"
 )
 
-// Action is a request, parsed once: user, verb, resource. It is in the request's context
-// (ActionFrom). User is set by authentication and replaced by impersonation; nothing
-// else changes after parsing.
+// Action is a parsed request: user, verb, resource. It is in the request's context
+// (ActionFrom). Authentication sets User and impersonation replaces it; nothing else changes
+// after parsing.
 type Action struct {
 	User *User
 	// Impersonator is the authenticated user of a request that impersonates User; nil
@@ -55,7 +55,7 @@ type Action struct {
 	Verb string
 	// Path is the URL path, unescaped.
 	Path string
-	// IsResource says that the fields below are set.
+	// IsResource is set for a request of a resource, which has the fields below.
 	IsResource  bool
 	Group       string
 	Version     string
@@ -66,18 +66,18 @@ type Action struct {
 	// selector metadata.name=x, for authorization only (then InPath is false).
 	Name   string
 	InPath bool
-	// Rest holds path segments behind the subresource (pods/x/proxy/a/b).
+	// Rest has the path segments after the subresource (pods/x/proxy/a/b).
 	Rest []string
 	// LabelSelector and FieldSelector are the raw query values, for list,
 	// watch (not by the legacy prefix) and deletecollection.
 	LabelSelector string
 	FieldSelector string
-	// Follow says that a reader of discovery waits for changes (GET /apis?watch=true),
-	// which is not a watch of a resource.
+	// Follow is set for a stream of discovery changes (GET /apis?watch=true), which is not a
+	// watch of a resource.
 	Follow bool
-	// Streams says that the client accepts a stream of events (IsEventStream) and the
-	// server may answer with one: the request has no deadline, and counts like any other
-	// until the answer is known to be a stream. It is set before the Action is shared.
+	// Streams is set if the client accepts a stream of events (IsEventStream) and the server
+	// may respond with one: the request has no deadline, and is limited like any other until
+	// the response is a stream. It is set before the Action is shared.
 	Streams bool
 }
 
@@ -89,9 +89,8 @@ func (a *Action) GroupVersion() string {
 	return a.Group + "/" + a.Version
 }
 
-// LongRunning reports whether the request has no deadline: watches, the
-// legacy proxy prefix, streaming subresources and profiles (docs/wire.md 11.3), and
-// what else is known to stream.
+// LongRunning reports whether the request has no deadline: watches, the legacy proxy prefix,
+// streaming subresources, profiles (docs/wire.md 11.3) and event streams.
 func (a *Action) LongRunning() bool {
 	if a.Streams {
 		return true
@@ -109,8 +108,7 @@ func (a *Action) LongRunning() bool {
 	return a.Follow || strings.HasPrefix(a.Path, "/debug/pprof/")
 }
 
-// IsEventStream reports whether what a header belongs to is a stream of
-// server-sent events.
+// IsEventStream reports whether a message with the header is a stream of server-sent events.
 func IsEventStream(h http.Header) bool {
 	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
@@ -125,12 +123,12 @@ func (a *Action) Mutating() bool {
 	return true
 }
 
-// ParseAction reads verb and target from the request line, by the rules of
-// kube-apiserver (k8s.io/apiserver endpoints/request RequestInfo). It never
-// fails: what is no resource request is a non-resource one.
+// ParseAction parses verb and target of the request line by the rules of kube-apiserver
+// (k8s.io/apiserver endpoints/request RequestInfo). A request that is not of a resource is a
+// non-resource request.
 func ParseAction(r *http.Request) *Action {
 	a := &Action{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}
-	var room [8]string // most paths have no more, and it is not on the heap
+	var room [8]string // most paths have no more segments; it is not on the heap
 	parts := splitPath(r.URL, room[:0])
 	if len(parts) == 1 && (parts[0] == "api" || parts[0] == "apis") && r.Method == http.MethodGet {
 		a.Follow = wantsWatch(r.URL.Query())
@@ -171,8 +169,8 @@ func ParseAction(r *http.Request) *Action {
 		}
 		a.Verb, parts = parts[0], parts[1:]
 	}
-	// The Namespace object itself is /namespaces/<ns>[/status|finalize];
-	// anything longer is inside the namespace.
+	// /namespaces/<ns>[/status|finalize] is the Namespace object; longer paths are in the
+	// namespace.
 	if parts[0] == "namespaces" && len(parts) > 1 {
 		a.Namespace = parts[1]
 		if len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
@@ -189,7 +187,7 @@ func ParseAction(r *http.Request) *Action {
 	if len(parts) > 3 {
 		a.Rest = slices.Clone(parts[3:])
 	}
-	// The legacy prefixes have the verb, and authorize no selectors.
+	// Legacy prefixes determine the verb and have no selectors.
 	if !legacy {
 		var query url.Values
 		if r.URL.RawQuery != "" {
@@ -200,7 +198,7 @@ func ParseAction(r *http.Request) *Action {
 	return a
 }
 
-// refineVerb tells list, watch and deletecollection from get and delete.
+// refineVerb changes get and delete to list, watch and deletecollection, and sets selectors.
 func (a *Action) refineVerb(query url.Values) {
 	if !a.InPath && a.Verb == "delete" {
 		a.Verb = "deletecollection"
@@ -224,20 +222,20 @@ func (a *Action) refineVerb(query url.Values) {
 	}
 }
 
-// wantsWatch reads the watch parameter: whatever is not false is true.
+// wantsWatch reports whether the parameter watch is present and neither false nor 0.
 func wantsWatch(query url.Values) bool {
 	v, ok := query["watch"]
 	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
 }
 
-// validName reports whether a name from a selector may stand for a path
-// segment, so that it cannot widen an authorization.
+// validName reports whether a name of a selector can be a path segment, so that it cannot
+// widen an authorization.
 func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/%")
 }
 
-// splitPath cuts the path into segments, which it appends. Encoded slashes stay
-// inside their segment.
+// splitPath appends the segments of the path to parts. Encoded slashes do not separate
+// segments.
 func splitPath(u *url.URL, parts []string) []string {
 	path := strings.Trim(u.EscapedPath(), "/")
 	if path == "" {
@@ -257,8 +255,7 @@ type actionKey struct{}
 // WithAction returns a context that carries the action.
 func WithAction(ctx context.Context, a *Action) context.Context { return &ActionContext{ctx, a} }
 
-// ActionContext is a context with an action. A context type that has more values embeds
-// it.
+// ActionContext is a context with an action. Context types with more values embed it.
 type ActionContext struct {
 	context.Context
 	Action *Action

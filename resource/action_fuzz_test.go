@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// request makes what net/http makes of a request line; nil if it refuses it.
+// request returns the request that net/http makes of a request line; nil if it rejects it.
 func request(method, target string) *http.Request {
 	u, err := url.ParseRequestURI(target)
 	if err != nil || !strings.HasPrefix(target, "/") {
@@ -17,8 +17,8 @@ func request(method, target string) *http.Request {
 	return &http.Request{Method: method, URL: u}
 }
 
-// path writes an action's target as a path; the legacy prefix is there because
-// resources may have its name.
+// path returns the path of an action's target, with the legacy prefix because resources may
+// have its name.
 func (a *Action) path() string {
 	parts := []string{"api", a.Version, "watch"}
 	if a.Group != "" {
@@ -41,8 +41,7 @@ func (a *Action) path() string {
 	return "/" + strings.Join(parts, "/")
 }
 
-// Whatever comes as a path is understood in one way only: written down again,
-// it names the same thing.
+// A path has one meaning: the path of its action parses to the same action.
 func FuzzParseAction(f *testing.F) {
 	for _, target := range []string{
 		"/", "/api", "/apis", "/apis?watch=1", "/api/v1/pods", "/api/v1/namespaces/a/pods/b/log", "/api/v1/namespaces/a", "/api/v1/namespaces/a/status", "/api/v1/namespaces/a/finalize/x",

@@ -20,7 +20,7 @@ func TestParseActionOfWatches(t *testing.T) {
 		{"GET", "/api/v1/namespaces/n/pods/p?watch=1", "get", "n", "pods", "p", true, "", ""},
 		{"GET", "/api/v1/namespaces/n/pods?watch=1&fieldSelector=metadata.name%3Dp", "watch", "n", "pods", "p", false, "", "metadata.name=p"},
 		{"DELETE", "/api/v1/namespaces/n/pods?fieldSelector=metadata.name%3Dp", "deletecollection", "n", "pods", "", false, "", "metadata.name=p"},
-		// Legacy paths have the verb whatever the method is, and no selectors.
+		// Legacy paths determine the verb of every method, and have no selectors.
 		{"GET", "/api/v1/watch/pods?labelSelector=a&fieldSelector=metadata.name%3Dp", "watch", "", "pods", "", false, "", ""},
 		{"GET", "/api/v1/watch/namespaces/n/pods", "watch", "n", "pods", "", false, "", ""},
 		{"GET", "/api/v1/watch/namespaces/n/pods/p", "watch", "n", "pods", "p", true, "", ""},

@@ -10,23 +10,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// InconsistentRevision in a continue token goes on at the latest revision,
-// whatever the earlier pages showed.
+// InconsistentRevision in a continue token continues at the latest revision instead of that
+// of the earlier pages.
 const InconsistentRevision = -1
 
-// continueVersion is the one version of continue tokens there is.
+// continueVersion is the only version of continue tokens.
 const continueVersion = "meta.k8s.io/v1"
 
-// continueToken is what a continue token says; kube-apiserver writes the same.
+// continueToken is the content of a continue token, as in kube-apiserver.
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
 	Start    string `json:"start"`
 }
 
-// EncodeContinue makes the token for the page after lastKeyRelative, which is
-// the storage path of the last object sent without the list's RangePath. rv is
-// the revision of the list, or InconsistentRevision.
+// EncodeContinue returns the token for the page after lastKeyRelative, the storage path of
+// the last object without the list's RangePath. rv is the revision of the list, or
+// InconsistentRevision.
 func EncodeContinue(rv int64, lastKeyRelative string) string {
 	data, err := json.Marshal(continueToken{Version: continueVersion, Revision: rv, Start: lastKeyRelative + "\x00"})
 	if err != nil {
@@ -35,10 +35,10 @@ func EncodeContinue(rv int64, lastKeyRelative string) string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// DecodeContinue reads a token: rv is a revision above 0 or
-// InconsistentRevision, and the page begins with the first storage path that
-// is not below RangePath + start (start ends with the zero byte that stands
-// for "after this key"). The path never leaves the range. Errors: BadRequest.
+// DecodeContinue decodes a token: rv is a revision above 0 or InconsistentRevision, and the
+// page begins with the first storage path that is not less than RangePath + start. start ends
+// with a zero byte, so that the path before it is excluded, and never leaves the range.
+// Errors: BadRequest.
 func DecodeContinue(token string) (rv int64, start string, err error) {
 	data, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -56,9 +56,8 @@ func DecodeContinue(token string) (rv int64, start string, err error) {
 	case c.Start == "":
 		return 0, "", badContinue("encoded start key empty (version meta.k8s.io/v1)")
 	}
-	// A key that path.Clean would change has "..", "." or empty segments: it
-	// could name something outside of the range that the request is
-	// authorized for.
+	// A key that path.Clean changes has "..", "." or empty segments, and could be outside of
+	// the range that the request is authorized for.
 	key := "/" + strings.TrimPrefix(c.Start, "/")
 	if path.Clean(key) != key {
 		return 0, "", badContinue(c.Start)

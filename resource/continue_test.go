@@ -19,7 +19,7 @@ func TestContinueRoundTrip(t *testing.T) {
 			}
 		}
 	}
-	// What kube-apiserver writes for the same place.
+	// A token of kube-apiserver.
 	want := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":7,"start":"ns/a\u0000"}`))
 	if got := EncodeContinue(7, "ns/a"); got != want {
 		t.Errorf("token %s, want %s", got, want)

@@ -1,22 +1,20 @@
-// Package resource is the page of nouns that the whole of Portico speaks.
+// Package resource has the types that all of Portico shares.
 //
-// Everything the three processes serve is a resource: it has an [Info] (what
-// it is called and where it is stored), its instances are [Object]s (a small
-// header and the bytes a client reads), and it is kept in a [Store] (one
-// contract with several implementations: etcd, HTTP client, watch cache, memory). A
-// [Feed] is a range of storage at one revision, then its changes. A parsed request is an
-// [Action]: user, verb, resource.
+// Everything that the three processes serve is a resource: it has an [Info] (its names and
+// its storage path), [Object]s (a small header and encoded bytes), and a [Store] (a contract
+// with several implementations: etcd, HTTP client, watch cache, memory). A [Feed] is a range
+// of storage at one revision, then its changes. A parsed request is an [Action]: user, verb,
+// resource.
 //
 // Decisions:
 //
-//   - Bytes first. An Object is never decoded on the serving path. Its header
-//     holds what selectors, garbage collection and draining need; the bytes are
-//     what a client reads, resourceVersion included.
-//   - Compare-and-swap is inside [Store.Update]; no other code retries.
-//   - One error type crosses every boundary: k8s.io/apimachinery's StatusError,
-//     made by the constructors of errors.go or of apimachinery itself.
+//   - An Object is not decoded to be served. Its header has the fields for selectors and
+//     garbage collection; its bytes are sent to clients, resourceVersion included.
+//   - Only [Store.Update] compares, swaps and retries.
+//   - Errors between packages are StatusErrors of k8s.io/apimachinery, from the
+//     constructors in errors.go or its own.
 //
-// Nothing here imports anything of Portico.
+// It imports no other package of Portico but jsonscan.
 //
 // Runs in: gateway, core, crd.
 package resource

@@ -25,8 +25,8 @@ func TooLargeRevision(asked, current int64) *apierrors.StatusError {
 	return err
 }
 
-// ExpiredWatch is the 410 for a watch from a revision that is no longer kept.
-// oldest is the first revision still kept; 0 when the store does not know it.
+// ExpiredWatch is the 410 for a watch from a revision that is no longer kept. oldest is the
+// first revision that is; 0: unknown.
 func ExpiredWatch(since, oldest int64) *apierrors.StatusError {
 	if oldest == 0 {
 		return apierrors.NewResourceExpired("The resourceVersion for the provided watch is too old.")
@@ -34,13 +34,13 @@ func ExpiredWatch(since, oldest int64) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", since, oldest))
 }
 
-// ExpiredList is the 410 for an exact list that is no longer kept.
+// ExpiredList is the 410 for an exact list of a revision that is no longer kept.
 func ExpiredList() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 }
 
-// ExpiredContinue is the 410 for a continue token that is no longer kept;
-// inconsistent is a token that goes on at the latest revision.
+// ExpiredContinue is the 410 for the continue token of a revision that is no longer kept.
+// inconsistent is a token that continues at the latest revision.
 func ExpiredContinue(inconsistent string) *apierrors.StatusError {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
 		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve " +
@@ -63,9 +63,8 @@ func Unavailable(message string, seconds int32) *apierrors.StatusError {
 // reason for the code.
 const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
-// InsufficientStorage is the 507 (RFC 4918, 11.5) for a write that the storage has
-// no room for. It has no Retry-After: the RFC forbids automatic retries, and they would
-// fail until there is room again.
+// InsufficientStorage is the 507 (RFC 4918, 11.5) for a write that the storage has no space
+// for. It has no Retry-After: the RFC forbids automatic retries.
 func InsufficientStorage(message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
@@ -90,8 +89,7 @@ func UnsupportedMediaType(accepted []string) *apierrors.StatusError {
 // tooLargeError is an error that IsTooLarge recognizes.
 type tooLargeError struct{ *apierrors.StatusError }
 
-// TooLarge is the 500 without a reason for an object above the size that the storage
-// takes. IsTooLarge recognizes it.
+// TooLarge is the 500 without a reason for an object that is too large for the storage.
 func TooLarge(message string) error {
 	return &tooLargeError{&apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
@@ -101,19 +99,18 @@ func TooLarge(message string) error {
 	}}}
 }
 
-// IsTooLarge reports whether an error is TooLarge's.
+// IsTooLarge reports whether an error is TooLarge.
 func IsTooLarge(err error) bool {
 	var large *tooLargeError
 	return errors.As(err, &large)
 }
 
-// maxStatusText bounds the message of a Status, and the messages of its causes
-// together, in bytes: many tell what was wrong by what was sent.
+// maxStatusText bounds the message of a Status, and the sum of the messages of its causes, in
+// bytes: many quote the request.
 const maxStatusText = 512 << 10
 
-// AsStatus returns err as the Status a client shall read. An error that is not
-// a StatusError becomes a 500 with its text as message. Texts beyond
-// maxStatusText are cut.
+// AsStatus returns err as a Status for a client. An error that is not a StatusError becomes a
+// 500 with its text as message. Texts beyond maxStatusText are cut.
 func AsStatus(err error) *metav1.Status {
 	var s apierrors.APIStatus
 	if errors.As(err, &s) {
@@ -142,8 +139,7 @@ func completeStatus(s *metav1.Status) *metav1.Status {
 	return s
 }
 
-// boundedDetails returns the details with causes that are not too long. What it
-// is given may be shared and is not changed.
+// boundedDetails returns the details with bounded causes. d may be shared and is not changed.
 func boundedDetails(d *metav1.StatusDetails) *metav1.StatusDetails {
 	size := 0
 	for i := range d.Causes {
@@ -161,8 +157,7 @@ func boundedDetails(d *metav1.StatusDetails) *metav1.StatusDetails {
 	return &bounded
 }
 
-// CutText returns the text, or its first limit bytes and how many there are
-// more.
+// CutText returns the text, or its first limit bytes and how many follow.
 func CutText(text string, limit int) string {
 	more := len(text) - limit
 	if more <= 0 {

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Status is no longer than so much, whatever its error quotes; what is shared
-// of an error stays as it is.
+// The texts of a Status are bounded; the error is not changed.
 func TestStatusTextIsBounded(t *testing.T) {
 	long := strings.Repeat("é", maxStatusText)
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "X"}, "a", field.ErrorList{

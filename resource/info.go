@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Info says what one resource is called, on the wire and in storage.
-// It is immutable once a server has started to serve it.
+// Info has the names of a resource on the wire and in storage. It must not change once it is
+// served.
 type Info struct {
 	// Group is the API group; "" is the core group.
 	Group string
@@ -26,7 +26,7 @@ type Info struct {
 	// ShortNames and Categories are for discovery.
 	ShortNames []string
 	Categories []string
-	// Namespaced says whether objects live in namespaces.
+	// Namespaced is set if the objects are in namespaces.
 	Namespaced bool
 	// Path is the storage path below the prefix, without slashes at its ends:
 	// "configmaps", "services/specs", "example.com/widgets". "" means Resource.

@@ -10,9 +10,8 @@ import (
 // Label is one label of an object.
 type Label struct{ Key, Value string }
 
-// Labels are an object's labels, in the order of their keys. Most objects have
-// a few, for which a map takes three times the memory and longer to search. nil
-// is none.
+// Labels are the labels of an object in the order of their keys; nil: none. For the few
+// labels of most objects, a map takes three times the memory and is slower to search.
 type Labels []Label
 
 var _ labels.Labels = Labels(nil)
@@ -38,8 +37,8 @@ func (l Labels) Has(key string) bool {
 	return found
 }
 
-// sorted returns labels in the order of their keys, in no more memory than
-// they need. The last of several with one key counts, as for decoders.
+// sorted returns labels in the order of their keys, without spare capacity. The last of
+// several with the same key counts, as in decoders.
 func (l Labels) sorted() Labels {
 	if !slices.IsSortedFunc(l, func(a, b Label) int { return strings.Compare(a.Key, b.Key) }) {
 		slices.SortStableFunc(l, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })

@@ -2,16 +2,14 @@ package resource
 
 import "strings"
 
-// redacted stands for a value that is left out.
+// redacted replaces a removed value.
 const redacted = "REDACTED"
 
-// secretWords are what the names of query parameters contain that carry
-// credentials.
+// secretWords are words in the names of query parameters with credentials.
 var secretWords = [...]string{"token", "secret", "password", "passwd", "credential", "authorization", "apikey", "api_key", "api-key", "signature"}
 
-// RedactURI returns the URI without the values of query parameters that carry
-// credentials, for whatever writes it down: logs, audit events, traces. Names are
-// compared after decoding, in any case.
+// RedactURI returns the URI without the values of query parameters with credentials, for
+// logs, audit events and traces. Names are decoded and compared without regard to case.
 func RedactURI(uri string) string {
 	path, query, found := strings.Cut(uri, "?")
 	if !found || !mentionsSecret(query) {
@@ -49,7 +47,7 @@ func mentionsSecret(text string) bool {
 	return false
 }
 
-// decodeLetters decodes percent-encoded bytes and leaves malformed ones as they are.
+// decodeLetters decodes percent-encoded bytes and does not change malformed ones.
 func decodeLetters(text string) string {
 	if !strings.Contains(text, "%") {
 		return text
@@ -69,7 +67,7 @@ func decodeLetters(text string) string {
 	return string(out)
 }
 
-// hexDigit returns the value of a digit; -1 if it is none.
+// hexDigit returns the value of a hexadecimal digit; -1 for another character.
 func hexDigit(c byte) int {
 	switch {
 	case c >= '0' && c <= '9':

@@ -6,28 +6,27 @@ import (
 	"strconv"
 )
 
-// layout holds where the parts of Data stand that are rewritten when the
-// revision changes. Offsets are into Data.
+// layout has the offsets into Data of the parts that depend on the revision.
 type layout struct {
-	// meta is the body of metadata: JSON, what stands between its braces;
-	// protobuf, the message. metaEnd 0 means there is no metadata.
+	// meta and metaEnd enclose metadata: in JSON the text between the braces, in protobuf the
+	// message. metaEnd 0: there is none.
 	meta, metaEnd int
-	// rev is the whole resourceVersion member (JSON: key and value; protobuf:
-	// tag and value). revEnd 0 means there is none.
+	// rev and revEnd enclose resourceVersion (JSON: key and value; protobuf: tag and value).
+	// revEnd 0: there is none.
 	rev, revEnd int
-	// raw and rawEnd are the message inside the protobuf envelope; metaTag is
-	// where the tag of its metadata field stands.
+	// raw and rawEnd enclose the message in the protobuf envelope; metaTag is the offset of
+	// the tag of its metadata field.
 	raw, rawEnd, metaTag int
 }
 
-// protobufMagic opens the Kubernetes protobuf envelope
+// protobufMagic is the prefix of the Kubernetes protobuf envelope
 // (k8s.io/apimachinery runtime/serializer/protobuf).
 var protobufMagic = []byte("k8s\x00")
 
-// Parse scans the bytes of one object: JSON, or protobuf if they open with its
-// magic. It fills the header and validates the syntax of JSON, but not the
-// types of fields it does not read. The Object keeps data; the caller must not
-// change it. Errors say what is wrong and where; they are not StatusErrors.
+// Parse scans the bytes of one object: protobuf if they begin with its magic, otherwise JSON.
+// It sets the header and validates the syntax of JSON, but not the types of fields that are
+// not in the header. The Object keeps data, which must not be changed. Errors are not
+// StatusErrors.
 func Parse(data []byte) (*Object, error) {
 	if bytes.HasPrefix(data, protobufMagic) {
 		o := &Object{Encoding: Protobuf, Data: data}
@@ -43,9 +42,9 @@ func Parse(data []byte) (*Object, error) {
 	return o, nil
 }
 
-// WithRevision returns the object as of a revision: metadata.resourceVersion
-// in its bytes and Revision in its header. With 0 both are without. If that is
-// what the object already says, it returns the object itself.
+// WithRevision returns the object with metadata.resourceVersion in its bytes and Revision in
+// its header set to rev; with 0 both are removed. It returns the object itself if it has that
+// revision.
 func (o *Object) WithRevision(rev int64) *Object {
 	if o.Revision == rev && (o.layout.revEnd != 0) == (rev != 0) {
 		return o
@@ -69,14 +68,12 @@ func (o *Object) WithRevision(rev int64) *Object {
 	return next
 }
 
-// Stored returns the bytes as they are written to etcd: without
-// metadata.resourceVersion.
+// Stored returns the bytes as they are stored in etcd, without metadata.resourceVersion.
 func (o *Object) Stored() []byte {
 	return o.WithRevision(0).Data
 }
 
-// Message returns the protobuf message inside the envelope of a
-// Protobuf-encoded object (the Go type's own message); nil for JSON.
+// Message returns the message in the protobuf envelope; nil for JSON.
 func (o *Object) Message() []byte {
 	if o.Encoding != Protobuf {
 		return nil
@@ -84,8 +81,7 @@ func (o *Object) Message() []byte {
 	return o.Data[o.layout.raw:o.layout.rawEnd]
 }
 
-// spliceJSON returns Data with the resourceVersion member replaced, added or
-// (rev 0) taken out.
+// spliceJSON returns Data with the resourceVersion member replaced, added or (rev 0) removed.
 func (o *Object) spliceJSON(rev int64) ([]byte, layout) {
 	l := o.layout
 	var member []byte
@@ -102,10 +98,10 @@ func (o *Object) spliceJSON(rev int64) ([]byte, layout) {
 		return o.insertMetadata(member)
 	case l.revEnd != 0 && rev != 0: // replace
 		return o.replaceMember(l.rev, l.revEnd, member, len(member))
-	case l.revEnd != 0: // take out, with one of the commas beside it
+	case l.revEnd != 0: // remove it with one comma
 		start, end := cutMember(o.Data, l)
 		return o.replaceMember(start, end, nil, 0)
-	case rev != 0: // add, in front
+	case rev != 0: // add it as the first member
 		n := len(member)
 		if !blank(o.Data[l.meta:l.metaEnd]) {
 			member = append(member, ',')
@@ -115,8 +111,8 @@ func (o *Object) spliceJSON(rev int64) ([]byte, layout) {
 	return o.Data, l
 }
 
-// replaceMember puts with in the place of Data[start:end], which lies inside
-// metadata; its first n bytes are the resourceVersion member.
+// replaceMember replaces Data[start:end], a part of metadata, by with; its first n bytes are
+// the resourceVersion member.
 func (o *Object) replaceMember(start, end int, with []byte, n int) ([]byte, layout) {
 	data := make([]byte, 0, len(o.Data)-(end-start)+len(with))
 	data = append(data, o.Data[:start]...)
@@ -131,7 +127,7 @@ func (o *Object) replaceMember(start, end int, with []byte, n int) ([]byte, layo
 	return data, l
 }
 
-// insertMetadata adds a metadata member to an object that has none.
+// insertMetadata adds metadata to an object without it.
 func (o *Object) insertMetadata(member []byte) ([]byte, layout) {
 	open := bytes.IndexByte(o.Data, '{') + 1
 	const head = `"metadata":{`
@@ -150,7 +146,7 @@ func (o *Object) insertMetadata(member []byte) ([]byte, layout) {
 	return data, l
 }
 
-// cutMember widens the resourceVersion member by the comma that goes with it.
+// cutMember returns the range of the resourceVersion member with one adjacent comma.
 func cutMember(data []byte, l layout) (start, end int) {
 	start, end = l.rev, l.revEnd
 	for i := end; i < l.metaEnd; i++ {

@@ -12,7 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// decoded is what decoders see of an object's header.
+// decoded is the decoded header of an object.
 type decoded struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -53,7 +53,7 @@ func sameLabels(l Labels, decoded map[string]string) bool {
 	return len(l) == len(decoded) && !l.Has("none such")
 }
 
-// decodeHeader decodes what the scanner scans; false if the decoder refuses it.
+// decodeHeader decodes the header; false if the decoder rejects the object.
 func decodeHeader(t *testing.T, o *Object) (*decoded, bool) {
 	t.Helper()
 	d := &decoded{}
@@ -98,8 +98,7 @@ func seeds(f *testing.F) {
 	}
 }
 
-// The header is what a decoder sees, whatever the bytes: indexes, selectors and
-// garbage collection go by it.
+// The header equals the decoded metadata: indexes, selectors and garbage collection use it.
 func FuzzParse(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -142,8 +141,8 @@ func FuzzWithRevision(f *testing.F) {
 	})
 }
 
-// withoutRevision is everything an object says but its revision; nil if it
-// cannot be decoded, which splicing may change.
+// withoutRevision returns the content of an object without its revision; nil if it cannot be
+// decoded.
 func withoutRevision(t *testing.T, o *Object) any {
 	t.Helper()
 	if o.Encoding == Protobuf {

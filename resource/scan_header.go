@@ -10,8 +10,8 @@ import (
 	"portico/resource/jsonscan"
 )
 
-// errDuplicate refuses a duplicate member of the header: decoders differ in which
-// of the two they use.
+// errDuplicate is the error for a duplicate member of the header: decoders differ in which of
+// the two they use.
 var errDuplicate = errors.New("duplicate key")
 
 // headerKeys is a set of keys of one object, one bit each.
@@ -55,14 +55,13 @@ func headerBit(key []byte) headerKeys {
 // headerScanner reads a header from JSON text.
 type headerScanner struct {
 	jsonscan.Scanner
-	// texts holds the strings of the object side by side: with an allocation for
-	// each, many objects take twice the memory and more work of the garbage
-	// collector.
+	// texts holds the strings of the object in one allocation: with one for each, many objects
+	// take twice the memory and more work of the garbage collector.
 	texts strings.Builder
 }
 
-// textsSpace is how many bytes are allocated for an object's strings at a time: a
-// name, a namespace, a uid and a few labels.
+// textsSpace is how many bytes are allocated at once for the strings of an object: a name, a
+// namespace, a uid and a few labels.
 const textsSpace = 128
 
 // keep returns a copy of raw.
@@ -82,7 +81,7 @@ func (s *headerScanner) keep(raw []byte) string {
 // text consumes a string and returns its value.
 func (s *headerScanner) text() string { return s.keep(s.Text()) }
 
-// once adds a key of the header to a set; it is an error if it is there already.
+// once adds a key of the header to a set; a duplicate is an error.
 func (s *headerScanner) once(set *headerKeys, key []byte) bool {
 	bit := headerBit(key)
 	if *set&bit != 0 {
@@ -92,7 +91,7 @@ func (s *headerScanner) once(set *headerKeys, key []byte) bool {
 	return true
 }
 
-// scanJSON fills the header and layout from JSON text.
+// scanJSON sets header and layout from JSON.
 func (o *Object) scanJSON() error {
 	s := &headerScanner{}
 	s.Reset(o.Data)

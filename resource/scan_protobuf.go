@@ -74,8 +74,8 @@ func protobufFields(data []byte, from, to int, each func(f protobufField) error)
 	return nil
 }
 
-// is refuses a known field of another type than it has: decoders differ in
-// what they make of one.
+// is returns an error for a known field of another wire type, which decoders treat
+// differently.
 func (f protobufField) is(wire protowire.Type) error {
 	if f.wire != wire {
 		return fmt.Errorf("field %d at byte %d has wire type %d, want %d", f.number, f.start, f.wire, wire)
@@ -83,7 +83,7 @@ func (f protobufField) is(wire protowire.Type) error {
 	return nil
 }
 
-// scanProtobuf fills the header and layout from the envelope.
+// scanProtobuf sets header and layout from the envelope.
 func (o *Object) scanProtobuf() error {
 	err := protobufFields(o.Data, len(protobufMagic), len(o.Data), func(f protobufField) error {
 		switch f.number {
@@ -183,8 +183,7 @@ func (o *Object) scanRevision(f protobufField) error {
 	return nil
 }
 
-// scanDeletionTime reads a time. An empty message is the zero time: that is how
-// it is written.
+// scanDeletionTime scans a time. An empty message is the zero time.
 func (o *Object) scanDeletionTime(f protobufField) error {
 	if err := f.is(protowire.BytesType); err != nil {
 		return err
@@ -249,8 +248,8 @@ func (o *Object) scanProtobufOwner(f protobufField) error {
 	return err
 }
 
-// spliceProtobuf returns Data with the resourceVersion field replaced, added
-// or (rev 0) taken out; the lengths around it are written anew.
+// spliceProtobuf returns Data with the resourceVersion field replaced, added or (rev 0)
+// removed, and with the lengths that include it.
 func (o *Object) spliceProtobuf(rev int64) ([]byte, layout) {
 	l := o.layout
 	var member []byte
@@ -266,7 +265,7 @@ func (o *Object) spliceProtobuf(rev int64) ([]byte, layout) {
 	if l.revEnd != 0 {
 		before, after = o.Data[l.meta:l.rev], o.Data[l.revEnd:l.metaEnd]
 	}
-	if l.metaTag == 0 { // no metadata: it goes in front of the message
+	if l.metaTag == 0 { // no metadata: it becomes the first field of the message
 		before, tag, metaEnd = nil, l.raw, l.raw
 	}
 	metaLen := len(before) + len(member) + len(after)
@@ -298,7 +297,7 @@ func (o *Object) spliceProtobuf(rev int64) ([]byte, layout) {
 // envelopeBefore returns the envelope up to the tag of its body.
 func (o *Object) envelopeBefore() []byte {
 	end := len(protobufMagic)
-	// The envelope was walked once by scanProtobuf, so this cannot fail.
+	// scanProtobuf has checked the envelope, so that this cannot fail.
 	_ = protobufFields(o.Data, len(protobufMagic), o.layout.rawEnd, func(f protobufField) error {
 		if f.number == unknownRaw {
 			end = f.start

@@ -150,7 +150,7 @@ func TestSpliceOddJSON(t *testing.T) {
 	}
 }
 
-// nested is an array in an array and so on.
+// nested returns nested arrays.
 func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 
 func TestParseGoesAsDeepAsDecoders(t *testing.T) {
@@ -161,7 +161,7 @@ func TestParseGoesAsDeepAsDecoders(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	for _, in := range []string{
 		``, `[]`, `null`, `{`, `{}{}`, `{"a"}`, `{"a":}`, `{"a":01}`, `{"a":1.}`, `{"a":1e}`, `{"a":tru}`, `{"a":"\x"}`, "{\"a\":\"\n\"}",
 		`{"metadata":null}`, `{"metadata":[]}`, `{"metadata":{},"metadata":{}}`, `{"metadata":{"resourceVersion":"x"}}`,
@@ -177,8 +177,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// An object that is canonical is so at any revision, if it has metadata to put that
-// into.
+// A canonical object with metadata is canonical at any revision.
 func TestCanonicalAtAnyRevision(t *testing.T) {
 	asked := 0
 	canonical := func(o *Object) bool {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Freshness says how new the state that a read or a watch starts from must be.
+// Freshness is how recent the state must be that a read returns or a watch begins with.
 type Freshness uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 	Exact
 )
 
-// At is a point in a store's history that a read asks for.
+// At is the point in a store's history at which a read is made.
 type At struct {
 	Freshness Freshness
 	// Revision is used by NotOlderThan and Exact.
@@ -35,7 +35,7 @@ type ListOptions struct {
 	At        At
 	// Limit is the most items to return; 0 is no limit.
 	Limit int64
-	// Continue goes on after an earlier page; At is ignored when it is set.
+	// Continue is the token of an earlier page; At is ignored if it is set.
 	Continue string
 	// Parts permits the store to return only the first part of the page, with Continue and
 	// Page set, so that a store that fetches objects does not hold all of them. The caller
@@ -66,10 +66,10 @@ type PageEnd struct {
 type WatchOptions struct {
 	Namespace string
 	Selector  Selector
-	// Since, if above 0, asks for the events strictly after that revision. No
+	// Since, if above 0, requests the events strictly after that revision. No
 	// state is sent first. InitialEvents and At are ignored.
 	Since int64
-	// InitialEvents asks for the state at At first, as Added events in key
+	// InitialEvents requests the state at At first, as Added events in key
 	// order, followed by one Synced event (see EventType); then live events.
 	// With Since 0 and InitialEvents false the watch begins now.
 	InitialEvents bool
@@ -156,7 +156,7 @@ type Reader interface {
 
 	// Watch starts a watch; ctx bounds its whole life. Errors that are known
 	// at once are returned here, others by Next: a Since that is no longer
-	// kept is Expired from either. A store whose storage is followed by a Feed
+	// kept is Expired from either. A store with storage that a Feed follows
 	// may have no watches: MethodNotSupported.
 	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
 }
@@ -176,7 +176,7 @@ type Store interface {
 
 	// Delete removes the object if check (nil: always) agrees with its current
 	// state, and returns its last state carrying the revision of the deletion.
-	// Errors: NotFound; whatever check returns, under Mutate's rule.
+	// Errors: NotFound; errors of check, by the rule of Mutate.
 	Delete(ctx context.Context, key Key, check func(cur *Object) error) (*Object, error)
 }
 
@@ -186,8 +186,8 @@ type Change struct {
 	Path string
 	// Object is the new state, nil when the path was deleted or is Unreadable.
 	Object *Object
-	// Unreadable, if not nil, is the StoreReadError of a path whose value cannot be decrypted
-	// or decoded. It is not a deletion, but earlier states of the path are out of date.
+	// Unreadable, if not nil, is the StoreReadError of a path with a value that cannot be
+	// decrypted or decoded. It is not a deletion, but earlier states of the path are out of date.
 	Unreadable error
 	// Revision is the revision of the change. Several changes of one
 	// transaction share it.
@@ -206,7 +206,7 @@ type FeedSink interface {
 	// Apply delivers changes in revision order; they never split a
 	// transaction.
 	Apply(changes []Change)
-	// Progress says that every change up to rev has been delivered.
+	// Progress reports that every change up to rev has been delivered.
 	Progress(rev int64)
 }
 
@@ -239,7 +239,7 @@ type Hinted interface {
 // Discarder is a Store that can delete objects that it cannot read.
 type Discarder interface {
 	Store
-	// Discard deletes the object under key, whose value cannot be decrypted or decoded, with
+	// Discard deletes the object under key if its value cannot be decrypted or decoded, with
 	// no checks. With dryRun it deletes nothing. Errors: NotFound; Conflict if the object can
 	// be read.
 	Discard(ctx context.Context, key Key, dryRun bool) error

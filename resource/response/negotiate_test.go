@@ -42,7 +42,7 @@ func TestNegotiate(t *testing.T) {
 		{name: "anything", accept: "*/*", offer: object},
 		{name: "any application type", accept: "application/*", offer: object},
 		{name: "lone star", accept: "*", offer: object},
-		{name: "parameters nobody knows", accept: "application/json;charset=utf-8", offer: object},
+		{name: "unknown parameters", accept: "application/json;charset=utf-8", offer: object},
 		{name: "yaml", accept: "application/yaml", offer: object, want: Format{Media: YAML}},
 		{name: "protobuf first", accept: "application/vnd.kubernetes.protobuf,application/json", offer: object, want: Format{Media: Protobuf}},
 		{name: "quality", accept: "application/json;q=0.5,application/yaml;q=0.9", offer: object, want: Format{Media: YAML}},
@@ -129,7 +129,7 @@ func FuzzParseAccept(f *testing.F) {
 	})
 }
 
-// Whatever is asked for, the answer is one that the endpoint has.
+// The negotiated format is one that the endpoint has.
 func FuzzNegotiate(f *testing.F) {
 	for _, accept := range []string{
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "*/*;q=0.1,application/yaml;stream=watch",
@@ -157,7 +157,7 @@ func FuzzNegotiate(f *testing.F) {
 			got.Media == YAML && o.Stream,
 			got.Transform != AsObject && (!o.Transforms || got.MetaVersion != "v1" && got.MetaVersion != "v1beta1"),
 			got.Transform == AsPartial && o.List, got.Transform == AsPartialList && !o.List:
-			t.Fatalf("%q is answered with %+v by %+v", accept, got, o)
+			t.Fatalf("%q: %+v of %+v", accept, got, o)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func TestWriteStatus(t *testing.T) {
 	}
 }
 
-// A metadata client asks for PartialObjectMetadata only, and deletes.
+// A metadata client accepts only PartialObjectMetadata, also for the Status of a deletion.
 func TestSuccessStatusAnswersATransform(t *testing.T) {
 	w := httptest.NewRecorder()
 	status := &metav1.Status{Status: metav1.StatusSuccess}

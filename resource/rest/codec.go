@@ -30,8 +30,8 @@ type Codec interface {
 	// Encode encodes a hub form as the version gvk in the media type
 	// (application/json, application/yaml, application/vnd.kubernetes.protobuf).
 	Encode(obj runtime.Object, gvk schema.GroupVersionKind, mediaType string) ([]byte, error)
-	// StrategicMerge returns an empty Go struct of gvk, whose tags hold the merge keys of
-	// strategic merge patches; nil: the kind is not made of Go types.
+	// StrategicMerge returns an empty Go struct of gvk, with the merge keys of strategic
+	// merge patches in its tags; nil: the kind is not made of Go types.
 	StrategicMerge(gvk schema.GroupVersionKind) runtime.Object
 }
 
@@ -49,8 +49,8 @@ type Versioned interface {
 	ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error)
 }
 
-// CanonicalCodec is a Codec whose schema prunes and defaults on reading, so that readers
-// may need other bytes than the stored ones.
+// CanonicalCodec is a Codec that prunes and defaults on reading, so that readers may need
+// other bytes than the stored ones.
 type CanonicalCodec interface {
 	Codec
 	// Canonical reports whether stored bytes of the requested version can be sent

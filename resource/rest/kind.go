@@ -105,10 +105,10 @@ type Strategy struct {
 	// PrepareCreate and Validate; release returns it if the write fails. For a dry run it
 	// reserves nothing that lasts.
 	Allocate func(ctx context.Context, obj, old Object, dryRun bool) (release func(), err error)
-	// Grace returns the grace period of an object whose deletion begins, in seconds. asked is
+	// Grace returns the grace period of an object to be deleted, in seconds. asked is
 	// the period of the DeleteOptions, nil or not negative. nil: always 0.
 	Grace func(obj Object, asked *int64) int64
-	// BeginDelete changes an object whose deletion has begun and has to wait (Namespace:
+	// BeginDelete changes an object when its deletion begins and has to wait (Namespace:
 	// status.phase).
 	BeginDelete func(obj Object)
 	// Holds reports whether anything besides metadata.finalizers delays the deletion of the

@@ -41,7 +41,7 @@ func Typed(scheme *runtime.Scheme, storage schema.GroupVersionKind) Codec {
 	return TypedConverted(scheme, storage, nil)
 }
 
-// TypedConverted is Typed for a kind whose versions have different fields: convert
+// TypedConverted is Typed for a kind with versions of different fields: convert
 // converts from the storage version to the others and back.
 func TypedConverted(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) Codec {
 	c := newTyped(scheme, storage, convert)

@@ -83,8 +83,8 @@ func fieldSize(n int) int {
 	return size
 }
 
-// AppendFrame appends one watch event (docs/wire.md 5.4), in protobuf or JSON. framed says that
-// frames follow each other in one stream, so that protobuf needs its length prefix.
+// AppendFrame appends one watch event (docs/wire.md 5.4), in protobuf or JSON. framed is set
+// if frames share one stream, so that protobuf needs a length prefix.
 func AppendFrame(dst []byte, protobuf bool, eventType string, object []byte, framed bool) []byte {
 	if protobuf {
 		objectSize := fieldSize(len(object))

@@ -15,7 +15,7 @@ const (
 	FreeGrowth = 1 << 20
 )
 
-// Lines says where an indented text has line breaks.
+// Lines is where an indented text has line breaks.
 type Lines uint8
 
 const (

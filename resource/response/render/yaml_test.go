@@ -31,7 +31,7 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// sameValues compares documents whose numbers may be written differently.
+// sameValues compares documents and ignores the notation of numbers.
 func sameValues(t *testing.T, a, b []byte) bool {
 	t.Helper()
 	var x, y any

@@ -19,8 +19,8 @@ const (
 	// ReadMemory is for bodies being read. It is separate, so that slow senders do not
 	// block decoding.
 	ReadMemory = 64 << 20
-	// FreeMemory is the part of DecodeMemory that each request has without taking it:
-	// ordinary bodies, with some hundred values, are never rejected.
+	// FreeMemory is how much of DecodeMemory each request has without reserving it: ordinary
+	// bodies, with some hundred values, are never rejected.
 	FreeMemory = 512 << 10
 	// reservedPart of each budget is added for users without limits: an administrator's
 	// requests are served while other users take everything.
@@ -37,15 +37,15 @@ func NewBudget(size int) *Budget {
 	return &Budget{fairshare.New(size, 0), fairshare.New(size/reservedPart, 0)}
 }
 
-// Hold is what one request has taken of a budget. The zero value and nil have taken
-// nothing and reject nothing. Not safe for concurrent use.
+// Hold is the memory of one request in a budget. The zero value and nil have none and reject
+// nothing. Not safe for concurrent use.
 type Hold struct {
 	budget           *Budget
 	user             *resource.User
 	shared, reserved int
 }
 
-// Hold returns a Hold of a user (nil: an anonymous one) that has taken nothing.
+// Hold returns an empty Hold of a user; nil: an anonymous user.
 func (b *Budget) Hold(user *resource.User) Hold {
 	if user == nil {
 		user = &resource.User{}
@@ -55,10 +55,10 @@ func (b *Budget) Hold(user *resource.User) Hold {
 
 // errNoMemory is the 429 for a body that needs more memory than is left.
 func errNoMemory() error {
-	return apierrors.NewTooManyRequests("the bodies of other requests take all memory there is for them, please try again later", 1)
+	return apierrors.NewTooManyRequests("the memory for request bodies is in use, please try again later", 1)
 }
 
-// Grow takes size more bytes, or nothing if there are not as many: then it returns a 429.
+// Grow reserves size more bytes. If there are not as many it reserves none and returns a 429.
 func (h *Hold) Grow(size int) error {
 	switch {
 	case h == nil || h.budget == nil || size <= 0:
@@ -83,5 +83,5 @@ func (h *Hold) Release() {
 	h.shared, h.reserved = 0, 0
 }
 
-// InUse returns how many bytes are taken.
+// InUse returns how many bytes are reserved.
 func (b *Budget) InUse() int { return b.shared.InUse() + b.reserved.InUse() }

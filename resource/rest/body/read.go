@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Eager is how many bytes are allocated for a body because of its Content-Length; more
-// are allocated as they arrive, and are taken from the budget.
+// Eager is how many bytes are allocated for a body by its Content-Length; more are reserved
+// and allocated as they arrive.
 const Eager = 64 << 10
 
-// ReadAll reads everything from r, which is said to have length bytes (-1: unknown).
-// Beyond Eager it calls grow for the memory, in bytes, and returns its error.
+// ReadAll reads r to its end. length is its Content-Length in bytes, -1 if unknown. Beyond
+// Eager it calls grow to reserve memory, in bytes, and returns its error.
 func ReadAll(r io.Reader, length int64, grow func(size int) error) ([]byte, error) {
 	var data []byte
 	if length < 0 {

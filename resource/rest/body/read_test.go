@@ -8,8 +8,8 @@ import (
 	"testing/iotest"
 )
 
-// A body is read whole, whatever its Content-Length, and what is allocated before it
-// arrives is bounded.
+// A body is read to its end with any Content-Length, and allocations before it arrives are
+// bounded.
 func TestReadAll(t *testing.T) {
 	for _, size := range []int{0, 1, 511, Eager, Eager + 1, 5 * Eager} {
 		sent := bytes.Repeat([]byte("x"), size)

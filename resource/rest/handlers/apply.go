@@ -52,7 +52,7 @@ func parseIntent(data []byte, strict bool) (intent, error) {
 	return in, nil
 }
 
-// applying is a write whose next state is the current one merged with an intent.
+// applying is a write that merges an intent with the current state.
 type applying struct {
 	*write
 	intent
@@ -153,7 +153,7 @@ func (p *applying) normalize(merged runtime.Object) (rest.Object, error) {
 }
 
 // Conflicts are bounded twice. Upstream's tracker builds the path of every conflict, several
-// times: a patch whose paths could exceed maxPaths bytes is rejected first. The response
+// times: a patch with paths that could exceed maxPaths bytes is rejected first. The response
 // lists at most maxConflicts, in maxConflictText bytes.
 const (
 	// maxPaths is more than twice that of the largest definitions in use.
@@ -164,8 +164,8 @@ const (
 	stepSize = 8
 )
 
-// checkPaths is the 413 for a patch whose conflicts may exceed maxPaths. A forced patch has
-// none.
+// checkPaths is the 413 for a patch with conflicts that may exceed maxPaths. A forced patch
+// has none.
 func (p *applying) checkPaths(old rest.Object) error {
 	if p.force || old == nil {
 		return nil
@@ -192,7 +192,7 @@ func (p *applying) checkPaths(old rest.Object) error {
 		"the paths of the fields that may be in conflict have more than %d bytes; force the patch, or apply it in parts", maxPaths))
 }
 
-// pathSize returns the size of the paths of all leaves of v, whose own path has prefix bytes.
+// pathSize returns the size of the paths of all leaves of v. prefix is that of v itself.
 // Any string of a list item may be part of its key.
 func pathSize(v any, prefix int) int {
 	size := 0
@@ -265,5 +265,5 @@ func cutConflicts(message string) string {
 	if strings.HasPrefix(message[end:], "- ") {
 		more++
 	}
-	return fmt.Sprintf("%s- and %d more, which are left out", message[:end], more)
+	return fmt.Sprintf("%s- and %d more", message[:end], more)
 }

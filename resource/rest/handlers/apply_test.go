@@ -36,16 +36,16 @@ func TestApply(t *testing.T) {
 	}
 	first := a.revision()
 
-	// Once more, by the same manager: nothing is written.
+	// The same manager applies again: nothing is written.
 	same := b.apply(configMapA, "alice", cmIntent(`,"metadata":{"labels":{"l":"1"}},"data":{"k":"v","j":"v"}`)).want(200, "")
 	if same.revision() != first {
 		t.Errorf("applied again: revision %s, then %s", first, same.revision())
 	}
-	// The same value by another: both own it.
+	// Another manager applies the same value: both own it.
 	b.apply(configMapA, "bob", cmIntent(`,"data":{"k":"v","b":"1"}`)).want(200, "").
 		wantOwners("alice Apply v1 .data.j .data.k .metadata.labels.l", "bob Apply v1 .data.b .data.k")
 
-	// What a manager no longer applies goes, unless somebody else owns it.
+	// A field that its manager no longer applies is removed unless another manager owns it.
 	a = b.apply(configMapA, "alice", cmIntent(`,"metadata":{"name":"a"}`)).want(200, "").wantOwners("bob Apply v1 .data.b .data.k")
 	if cm := a.configMap(); fmt.Sprint(cm.Data, cm.Labels) != "map[b:1 k:v] map[]" {
 		t.Errorf("%v %v", cm.Data, cm.Labels)
@@ -135,15 +135,15 @@ func TestApplyErrors(t *testing.T) {
 	}
 }
 
-// What a schema allows and the Go type does not is the client's mistake.
-func TestApplyOfWhatNoTypeHolds(t *testing.T) {
+// A value that the schema permits and the Go type does not is a 400.
+func TestApplyOfAValueOutsideTheGoType(t *testing.T) {
 	b := newOwnBench(t)
 	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"!"}`)).want(400, "")
 	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"eA=="}`)).want(201, "")
 	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"!"}`)).want(400, "")
 }
 
-func TestApplyMayCreateOnlyWhatMayBeCreated(t *testing.T) {
+func TestApplyNeedsPermissionToCreate(t *testing.T) {
 	var asked []string
 	b := newOwnBench(t, func(cfg *Config, _ *writeBench) {
 		cfg.Authorize = func(_ context.Context, a *resource.Action) error {
@@ -160,7 +160,7 @@ func TestApplyMayCreateOnlyWhatMayBeCreated(t *testing.T) {
 	}
 }
 
-// Items of a list with keys have their own owners.
+// Items of an associative list have managers of their own.
 func TestApplyListsAsMaps(t *testing.T) {
 	b := newOwnBench(t)
 	intent := func(ports string) string {
@@ -204,8 +204,8 @@ func TestApplyToStatus(t *testing.T) {
 	}
 }
 
-// kubectl may turn from its own apply to the server's: what it applied last is
-// its own, and the annotation that says so is kept up to date.
+// kubectl may change from client-side to server-side apply: it owns the fields of its last
+// client-side apply, and the annotation with them is updated.
 func TestApplyAfterClientSideApply(t *testing.T) {
 	b := newOwnBench(t)
 	last := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`
@@ -220,7 +220,7 @@ func TestApplyAfterClientSideApply(t *testing.T) {
 	}
 }
 
-// What is applied is checked like every other write.
+// An apply patch is validated like every other write.
 func TestApplyIsValidated(t *testing.T) {
 	var steps []string
 	admission := &recorder{}
@@ -256,7 +256,7 @@ func TestApplyIsValidated(t *testing.T) {
 	}
 }
 
-// An intent is merged again with what somebody else wrote meanwhile.
+// An intent is merged again after a concurrent write.
 func TestApplyRetriesAfterARace(t *testing.T) {
 	b := newOwnBench(t)
 	b.create(bare("a"))
@@ -284,7 +284,7 @@ func TestApplyUnstructured(t *testing.T) {
 	}
 	b.apply(beta, "alice", intent("v1", "")).want(400, "invalid object type: example.com/v1, Kind=Widget")
 	b.apply(beta, "bob", intent("v1beta1", "spec: {size: 2}\n")).want(409, `Apply failed with 1 conflict: conflict with "alice": .spec.size`)
-	// An applier keeps one entry across versions.
+	// An applier has one entry for all versions.
 	b.apply(beta, "alice", intent("v1beta1", "spec: {replicas: 2}\n")).want(200, "").
 		wantOwners("alice Apply example.com/v1beta1 .spec.replicas")
 	a = b.apply(widgetW+"/status", "watcher", intent("v1", "spec: {replicas: 7}\nstatus: {ready: false}\n")).want(200, "").
@@ -296,8 +296,8 @@ func TestApplyUnstructured(t *testing.T) {
 		"the body of the request was in an unknown format - accepted media types include: "+strings.Join([]string{jsonPatch, mergePatch, applyPatch}, ", "))
 }
 
-// What is stored is shared with readers: applying must leave it as it is, also
-// where a codec converts without copying.
+// Applying does not change the stored object, which readers share, also if the codec
+// converts without copying.
 func TestApplyLeavesTheCurrentStateAlone(t *testing.T) {
 	b := newOwnBench(t)
 	const head = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, labels: {l: a}}\n"
@@ -329,8 +329,8 @@ func TestApplyLeavesTheCurrentStateAlone(t *testing.T) {
 	}
 }
 
-// Who wrote in a version that is gone is forgotten by the next write.
-func TestOwnersOfVersionsThatAreGone(t *testing.T) {
+// The next write drops managers of versions that no longer exist.
+func TestManagersOfRemovedVersionsAreDropped(t *testing.T) {
 	b := newOwnBench(t)
 	gone := `[{"manager":"old","operation":"Update","apiVersion":"example.com/v0","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:size":{}}}}]`
 	b.send("POST", "/apis/example.com/v1/namespaces/default/widgets?fieldManager=m",

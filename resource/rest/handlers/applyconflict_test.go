@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// An answer lists so many conflicts, and says how many there are and how many
-// it leaves out.
+// A response lists a bounded number of conflicts, with the number of all and of the others.
 func TestManyConflicts(t *testing.T) {
 	t.Parallel()
 	b := newOwnBench(t)
@@ -25,7 +24,7 @@ func TestManyConflicts(t *testing.T) {
 	if len(s.Details.Causes) != maxConflicts {
 		t.Errorf("%d causes", len(s.Details.Causes))
 	}
-	const start, end = "Apply failed with 1600 conflicts: conflicts with \"alice\":\n- .data.k0000\n", "\n- .data.k0999\n- and 600 more, which are left out"
+	const start, end = "Apply failed with 1600 conflicts: conflicts with \"alice\":\n- .data.k0000\n", "\n- .data.k0999\n- and 600 more"
 	if !strings.HasPrefix(s.Message, start) || !strings.HasSuffix(s.Message, end) || strings.Count(s.Message, "\n- ") != maxConflicts+1 {
 		t.Errorf("message %.60s ... %s", s.Message, s.Message[max(0, len(s.Message)-80):])
 	}

@@ -18,9 +18,9 @@ func (e *events) ProcessEvents(all ...*auditapi.Event) bool {
 	return true
 }
 
-// What audit is told of writes: the object that was sent, where the path does not
-// name it, and that a deletion is an unsafe one, also if it is refused.
-func TestAuditIsTold(t *testing.T) {
+// Audit gets the name in the body of a create, and that a deletion is unsafe, also if it is
+// rejected.
+func TestAuditOfWrites(t *testing.T) {
 	b := newWriteBench(t)
 	for _, tc := range []struct{ method, path, body, name, uid, revision, note string }{
 		{"POST", inDefault + "configmaps", `{"metadata":{"name":"a"}}`, "a", "", "", ""},

@@ -21,7 +21,7 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// costBench serves typed kinds whose owners are tracked.
+// costBench returns an API of Go types with field ownership.
 func costBench(t testing.TB) *API {
 	t.Helper()
 	if _, err := builtinOwners(); err != nil {
@@ -38,7 +38,7 @@ func costBench(t testing.TB) *API {
 	return New(Config{Resources: []*rest.Resource{serve("configmaps", "ConfigMap"), serve("pods", "Pod")}})
 }
 
-// sentBody is a request with a body that costs much.
+// sentBody is a request with an expensive body.
 type sentBody struct{ method, path, contentType, body string }
 
 func (s sentBody) send(a *API) *httptest.ResponseRecorder {

@@ -18,8 +18,7 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// The clients that everybody uses must understand what is sent, in JSON and in
-// protobuf.
+// client-go understands responses in JSON and protobuf.
 func TestClientGo(t *testing.T) {
 	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(contentType, func(t *testing.T) {
@@ -57,8 +56,8 @@ func (b *bench) coreClient(contentType string) *corev1client.CoreV1Client {
 	return client
 }
 
-// inform runs an informer, which needs the watch-list protocol to the letter to
-// become synced, and sees it follow a change and a deletion.
+// inform runs an informer, which syncs with the watch-list protocol, and waits until it has
+// seen a change and a deletion.
 func (b *bench) inform(client restclient.Interface) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
@@ -75,7 +74,7 @@ func (b *bench) inform(client restclient.Interface) {
 	done := make(chan struct{})
 	go func() { defer close(done); informer.RunWithContext(ctx) }()
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		b.t.Fatal("the informer was never in sync")
+		b.t.Fatal("the informer has not synced")
 	}
 	changed := resttest.ConfigMap("a")
 	changed.Data["x"] = "y"

@@ -13,8 +13,8 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// Every form of every answer is compressed above the threshold, for those who
-// take it, and says the same either way.
+// Every format of every response above the threshold is compressed for clients that accept
+// gzip, with the same content.
 func TestEveryFormIsCompressed(t *testing.T) {
 	b := newBench(t)
 	for i := range 200 {

@@ -133,7 +133,7 @@ func TestGenerateName(t *testing.T) {
 	}
 }
 
-// fullStore has an object under every name.
+// fullStore is a store in which every name is taken.
 type fullStore struct {
 	resource.Store
 	tried int
@@ -164,7 +164,7 @@ func TestCreateWhileDeleting(t *testing.T) {
 	b.send("POST", inDefault+"configmaps", bare("a")).want(409, `object is being deleted: configmaps "a" already exists`)
 }
 
-func TestCreateGivesBackWhatItAllocated(t *testing.T) {
+func TestCreateReleasesAllocationsOfFailedWrites(t *testing.T) {
 	b := newWriteBench(t)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
 	got := b.send("POST", inDefault+"services", service).want(201, "").service()
@@ -180,7 +180,7 @@ func TestCreateGivesBackWhatItAllocated(t *testing.T) {
 	}
 }
 
-// recorder is an admission that writes down what it is asked.
+// recorder is an admission that records its calls.
 type recorder struct {
 	asked  []string
 	refuse error
@@ -204,7 +204,7 @@ func (r *recorder) Validate(_ context.Context, a *rest.Attributes) error {
 	return r.refuse
 }
 
-func TestAdmissionIsAskedInOrder(t *testing.T) {
+func TestAdmissionRunsInOrder(t *testing.T) {
 	admission := &recorder{}
 	var steps []string
 	b := newWriteBench(t, func(cfg *Config, b *writeBench) {

@@ -139,7 +139,7 @@ func (d *deletion) preconditionFailed(why string) error {
 	return apierrors.NewConflict(kind, d.key.Name, errors.New(why))
 }
 
-// begin sets the metadata of an object whose deletion has to wait. A deletion that has begun
+// begin sets the metadata of an object that cannot be deleted yet. A deletion that has begun
 // can only be shortened.
 func (d *deletion) begin(obj rest.Object, held bool, g grace) {
 	begun := obj.GetDeletionTimestamp()
@@ -170,8 +170,7 @@ func (d *deletion) success(o *resource.Object) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusSuccess, Details: details}
 }
 
-// deletionFinalizers returns the finalizers of an object whose deletion begins: those that it
-// has, and that of the propagation policy instead of any other.
+// deletionFinalizers returns the finalizers of an object to be deleted: those that it has, and that of the propagation policy instead of any other.
 func deletionFinalizers(finalizers []string, opts *metav1.DeleteOptions, s *rest.Strategy) []string {
 	var kept []string
 	for _, f := range finalizers {

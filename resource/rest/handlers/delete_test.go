@@ -101,7 +101,7 @@ func TestDeleteErrors(t *testing.T) {
 	b.send("DELETE", inDefault+"configmaps/a", `{"preconditions":{"uid":"`+string(made.UID)+`","resourceVersion":"`+made.ResourceVersion+`"}}`).want(200, "")
 }
 
-// Options come in every encoding and under every name clients give them.
+// Clients send DeleteOptions in every encoding and apiVersion.
 func TestDeleteOptionsForms(t *testing.T) {
 	message, err := (&metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}).Marshal()
 	if err != nil {
@@ -136,7 +136,7 @@ func TestDeleteOptionsForms(t *testing.T) {
 	}
 }
 
-func TestFinalizersHoldAndLetGo(t *testing.T) {
+func TestFinalizersDelayDeletion(t *testing.T) {
 	b := newWriteBench(t)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Finalizers: []string{"a/b", "c/d"}}}
 	b.send("POST", inDefault+"services", service).want(201, "")
@@ -199,7 +199,7 @@ func TestDeleteCollection(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 	left := read(b.send("GET", inDefault+"configmaps", nil), &corev1.ConfigMapList{})
-	if len(left.Items) != 3 { // two odd ones, and the one that is held
+	if len(left.Items) != 3 { // two odd ones and one with a finalizer
 		t.Errorf("%d left", len(left.Items))
 	}
 	b.send("DELETE", inDefault+"configmaps?limit=1", nil).want(200, "")
@@ -212,7 +212,7 @@ func TestDeleteCollection(t *testing.T) {
 	b.send("DELETE", inDefault+"configmaps", `{"preconditions":{"uid":"x"}}`).want(409, "")
 }
 
-// The decoder of delete options reads what strangers send.
+// The decoder of DeleteOptions accepts no other kind.
 func FuzzDeleteOptions(f *testing.F) {
 	f.Add([]byte(`{"propagationPolicy":"Orphan"}`), runtime.ContentTypeJSON)
 	f.Add([]byte("kind: DeleteOptions\napiVersion: v1\n"), runtime.ContentTypeYAML)

@@ -12,8 +12,8 @@
 //   - Content negotiation precedes the write: a client that accepts no format of the result
 //     changes nothing (handler.go).
 //   - Field ownership is tracked during one write (package managedfields); nothing is kept
-//     for kinds that are not written. It is a record, not a lock: a write whose ownership
-//     cannot be recorded succeeds, except an apply patch (apply.go).
+//     for kinds that are not written. It is a record, not a lock: a write succeeds if its
+//     ownership cannot be recorded, except an apply patch (apply.go).
 //   - A subresource of another kind (scale) is that kind for the client and mutating
 //     admission, and a change of the object for everything that follows (projection.go).
 //   - Bodies are bounded by more than their size where their structure makes them costly:

@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Dry runs answer as if they had written, whatever they are, and write nothing
-// (docs/wire.md 6.1).
+// Dry runs have the response of a write and write nothing (docs/wire.md 6.1).
 func TestDryRuns(t *testing.T) {
 	b := newOwnBench(t)
 	const (
@@ -56,15 +55,15 @@ func TestDryRuns(t *testing.T) {
 			}
 		})
 	}
-	// A dry run sees what would be refused.
+	// A dry run is rejected like the write.
 	b.t = t
 	b.send("PUT", configMapA+"?dryRun=All", `{"metadata":{"name":"a","resourceVersion":"1000"}}`).want(409, "")
 	b.send("DELETE", configMapA+"?dryRun=All", `{"dryRun":["All"],"preconditions":{"uid":"x"}}`).want(409, "")
 	b.send("PATCH", configMapA+"?dryRun=All", `{"metadata":{"finalizers":["bare"]}}`, "Content-Type", mergePatch).want(422, "")
 }
 
-// Every object of a collection is deleted by the options sent with it, in order,
-// until one cannot be; what was deleted before stays so (docs/wire.md 4.5).
+// A deletecollection deletes every object with the same options, in order, until one fails
+// (docs/wire.md 4.5).
 func TestDeleteCollectionPassesOptionsOn(t *testing.T) {
 	b := newWriteBench(t)
 	for i := range 4 {
@@ -81,7 +80,7 @@ func TestDeleteCollectionPassesOptionsOn(t *testing.T) {
 		}
 	}
 	b.send("GET", inDefault+"configmaps/c3", nil).want(200, "")
-	// The query's options are not looked at where there is a body.
+	// The options of the body replace those of the query.
 	b.send("DELETE", inDefault+"configmaps?propagationPolicy=Orphan", `{"propagationPolicy":"Background"}`).want(200, "")
 	for i := range 4 {
 		b.send("GET", inDefault+fmt.Sprint("configmaps/c", i), nil).want(404, "")

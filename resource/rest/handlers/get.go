@@ -56,7 +56,7 @@ func readAt(r *http.Request) (resource.At, error) {
 	switch {
 	case rev > 0:
 		at = resource.At{Freshness: resource.NotOlderThan, Revision: rev}
-	case isZero(q.Get("resourceVersion")):
+	case q.Get("resourceVersion") != "":
 		at.Freshness = resource.Any
 	}
 	return at, nil

@@ -17,8 +17,8 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// graceful is a writeBench whose config maps go on for 30 seconds, or as long
-// as is asked for; generations are counted.
+// graceful returns a writeBench with config maps that have a grace period of 30 seconds, or
+// that of the request, and a generation.
 func graceful(t *testing.T) *writeBench {
 	b := newWriteBench(t)
 	b.configMaps.ReturnDeleted = true
@@ -32,7 +32,7 @@ func graceful(t *testing.T) *writeBench {
 	return b
 }
 
-// A deletion that leaves time can be hurried, never slowed down (docs/wire.md 4.5).
+// A grace period can be shortened, never extended (docs/wire.md 4.5).
 func TestGrace(t *testing.T) {
 	const gone = -1
 	for name, test := range map[string]struct {
@@ -86,8 +86,8 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// What has begun is no write when it is asked for again, and is not completed by
-// a write while there is time left.
+// A second deletion in the grace period writes nothing, and a write does not complete the
+// deletion.
 func TestGraceIsKept(t *testing.T) {
 	b := graceful(t)
 	b.create(bare("a"))
@@ -102,7 +102,7 @@ func TestGraceIsKept(t *testing.T) {
 	b.send("GET", configMapA, nil).want(404, "")
 }
 
-// A period that has run out is shortened to the least that still is one.
+// A grace period that has passed is shortened to one second.
 func TestGraceThatIsOver(t *testing.T) {
 	b := graceful(t)
 	past := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
@@ -118,8 +118,8 @@ func TestGraceThatIsOver(t *testing.T) {
 	}
 }
 
-// Deletion of what cannot be read needs a right of its own, and is for nothing
-// else (docs/wire.md 4.6).
+// Deleting an object that cannot be read needs a permission of its own, and is a 422 for
+// others (docs/wire.md 4.6).
 func TestDeleteUnread(t *testing.T) {
 	var asked []string
 	var refuse error
@@ -157,13 +157,13 @@ func TestDeleteUnread(t *testing.T) {
 			t.Errorf("asked %s", a)
 		}
 	}
-	// Who cannot be asked has not agreed.
+	// Without an authorizer it is not permitted.
 	alone := newWriteBench(t)
 	alone.create(bare("a"))
 	alone.send("DELETE", configMapA+unsafe, nil).want(500, "")
 }
 
-// Revisions of the body of a new object: only one that could be one is refused.
+// A new object must not have a resourceVersion that is a revision.
 func TestCreateWithARevision(t *testing.T) {
 	b := newWriteBench(t)
 	for i, rv := range []string{"", "0", "none"} {

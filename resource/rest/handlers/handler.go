@@ -196,7 +196,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 		return err
 	}
 	if act.Mutating() {
-		// A write whose result the client does not accept must not happen.
+		// Nothing must be written if the client does not accept the result.
 		f, err := response.Negotiate(r, offerOf(act, res, sub))
 		if err != nil {
 			return err
@@ -221,9 +221,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 	case "create":
 		return a.create(w, r, act, res)
 	case "update":
-		return a.update(w, r, act, res)
+		return a.update(w, r, act, res, nil)
 	case "patch":
-		return a.patch(w, r, act, res)
+		return a.patch(w, r, act, res, nil)
 	case "delete":
 		return a.delete(w, r, act, res)
 	case "deletecollection":

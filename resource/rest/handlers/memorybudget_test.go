@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// largeMap is a config map whose decoding takes some 60 MB.
+// largeMap returns a config map that takes about 60 MB to decode.
 func largeMap(name string) string {
 	var data strings.Builder
 	for i := range 150_000 {
@@ -24,7 +24,7 @@ func largeMap(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{%s"z":""}}`, name, data.String())
 }
 
-// sendAs sends a request of a user without a connection.
+// sendAs calls the API with a request of a user.
 func (b *writeBench) sendAs(user *resource.User, method, path, contentType string, body io.Reader) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, body)
 	r.Header.Set("Content-Type", contentType)
@@ -35,9 +35,8 @@ func (b *writeBench) sendAs(user *resource.User, method, path, contentType strin
 	return w
 }
 
-// While requests of others hold all the memory there is for bodies, large bodies are
-// refused with a 429 that says when to come back, ordinary ones are not, and an
-// administrator's large ones still get through. What is held is given back.
+// While other requests use all memory for bodies, large bodies are a 429 with Retry-After;
+// ordinary ones and those of administrators are accepted. All memory is released.
 func TestMemoryForDecoding(t *testing.T) {
 	t.Parallel()
 	b := newWriteBench(t)
@@ -81,7 +80,7 @@ func TestMemoryForDecoding(t *testing.T) {
 	}
 }
 
-// A small patch of a large object takes what the object takes.
+// A small patch of a large object reserves memory for the object.
 func TestMemoryForStored(t *testing.T) {
 	t.Parallel()
 	b := newWriteBench(t)
@@ -108,8 +107,8 @@ func TestMemoryForStored(t *testing.T) {
 	}
 }
 
-// Senders of bodies that never end hold memory for what has arrived, up to a bound;
-// others still send bodies of ordinary size.
+// Senders of endless bodies use memory up to a bound; other users can still send ordinary
+// bodies.
 func TestMemoryForReading(t *testing.T) {
 	t.Parallel()
 	b := newWriteBench(t)

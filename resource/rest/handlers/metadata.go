@@ -93,7 +93,7 @@ func (w *write) dedupeOwners(ctx context.Context, obj metav1.Object, afterAdmiss
 }
 
 // resets returns the top-level fields that writes of the kind or a subresource reset, and
-// whose manager a writer therefore does not become.
+// which a writer therefore does not own.
 func resets(k *rest.Kind, version string, sub *rest.Subresource) []string {
 	strategy := &k.Strategy
 	if sub != nil {

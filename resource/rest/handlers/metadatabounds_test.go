@@ -13,7 +13,7 @@ import (
 	"portico/resource/rest"
 )
 
-// withMetadata has so many labels, finalizers and owners.
+// withMetadata returns a config map with that many labels, finalizers and owners.
 func withMetadata(labels, finalizers, owners int) *corev1.ConfigMap {
 	cm := bare("a")
 	cm.Labels = map[string]string{}
@@ -29,7 +29,7 @@ func withMetadata(labels, finalizers, owners int) *corev1.ConfigMap {
 	return cm
 }
 
-// Metadata may grow to its bounds, by whichever way it is written.
+// No kind of write can grow metadata beyond its bounds.
 func TestMetadataIsBounded(t *testing.T) {
 	t.Parallel()
 	const tooMany = `ConfigMap "a" is invalid: metadata.%s: Too many: %d: must have at most %d items`
@@ -61,8 +61,7 @@ func TestMetadataIsBounded(t *testing.T) {
 	}
 }
 
-// Objects that were stored beyond a bound can be read, changed elsewhere, made smaller
-// and deleted.
+// Objects in storage that exceed a bound can be read, changed otherwise, shrunk and deleted.
 func TestMetadataBeyondItsBounds(t *testing.T) {
 	t.Parallel()
 	b := newOwnBench(t)

@@ -4,11 +4,13 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -16,218 +18,117 @@ import (
 	"portico/resource/rest"
 )
 
-// queryOptions are the ListOptions of a query (docs/wire.md 5.1) of a list, watch or
-// deletecollection.
-type queryOptions struct {
-	labels, fields string
-	revision       string
-	match          metav1.ResourceVersionMatch
-	cont           string
-	// limit is 0 for no limit.
-	limit int64
-	// timeout is 0 for none and negative if it has passed.
-	timeout       time.Duration
-	bookmarks     bool
-	initialEvents *bool
+// listQuery has the ListOptions of a list, watch or deletecollection (docs/wire.md 5.1).
+type listQuery struct {
+	metav1.ListOptions
+	revision int64 // ResourceVersion as a number
 }
 
-// parseQuery parses the options. Errors are 400s.
-func parseQuery(q url.Values) (*queryOptions, error) {
-	limit, err := queryInt(q, "limit")
-	if err != nil {
+// parseListQuery parses and validates a query. Errors are 400s and 422s.
+func parseListQuery(query url.Values, watch bool) (*listQuery, error) {
+	q := &listQuery{}
+	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &q.ListOptions, nil); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	var err error
+	if q.revision, err = parseRevision(q.ResourceVersion); err != nil {
 		return nil, err
 	}
-	seconds, err := queryInt(q, "timeoutSeconds")
-	if err != nil {
-		return nil, err
+	if q.ResourceVersion != "" && q.revision == 0 {
+		q.ResourceVersion = "0"
 	}
-	// Bounded so that the conversion to a Duration cannot overflow.
+	if errs := listvalidation.ValidateListOptions(&internalversion.ListOptions{
+		Watch: watch, ResourceVersion: q.ResourceVersion, ResourceVersionMatch: q.ResourceVersionMatch,
+		Continue: q.Continue, SendInitialEvents: q.SendInitialEvents,
+	}, true); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	return q, nil
+}
+
+// timeout returns the duration of a watch, 0 for the default. It is negative if it has
+// passed, and bounded so that it cannot overflow.
+func (q *listQuery) timeout() time.Duration {
+	if q.TimeoutSeconds == nil {
+		return 0
+	}
 	const year = 365 * 24 * 3600
-	o := &queryOptions{
-		labels:    q.Get("labelSelector"),
-		fields:    q.Get("fieldSelector"),
-		revision:  q.Get("resourceVersion"),
-		match:     metav1.ResourceVersionMatch(q.Get("resourceVersionMatch")),
-		cont:      q.Get("continue"),
-		limit:     max(limit, 0),
-		timeout:   time.Duration(min(max(seconds, -1), year)) * time.Second,
-		bookmarks: queryBool(q, "allowWatchBookmarks"),
-	}
-	if _, ok := q["sendInitialEvents"]; ok {
-		v := queryBool(q, "sendInitialEvents")
-		o.initialEvents = &v
-	}
-	return o, nil
+	return time.Duration(min(max(*q.TimeoutSeconds, -1), year)) * time.Second
 }
 
-// queryInt returns a parameter, or 0 if there is none. One that is not a number, also an
-// empty one, is a 400.
-func queryInt(q url.Values, name string) (int64, error) {
-	if !q.Has(name) {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(q.Get(name), 10, 64)
-	if err != nil {
-		return 0, apierrors.NewBadRequest(err.Error())
-	}
-	return n, nil
-}
-
-// queryBool reports whether a parameter is present and neither 0 nor false.
-func queryBool(q url.Values, name string) bool {
-	values, ok := q[name]
-	if !ok {
-		return false
-	}
-	return len(values) == 0 || (values[0] != "0" && !strings.EqualFold(values[0], "false"))
-}
-
-// listOptions reads and checks the options of a list or a deletion of a
-// collection.
+// listOptions returns the options of a list or a deletecollection.
 func listOptions(r *http.Request, act *resource.Action, res *rest.Resource) (resource.ListOptions, error) {
-	var none resource.ListOptions
-	o, err := parseQuery(r.URL.Query())
+	q, err := parseListQuery(r.URL.Query(), false)
 	if err != nil {
-		return none, err
+		return resource.ListOptions{}, err
 	}
-	if err := invalidOptions(o.validateList()); err != nil {
-		return none, err
-	}
-	sel, err := res.Selector(act.Version, o.labels, o.fields, "")
+	sel, err := res.Selector(act.Version, q.LabelSelector, q.FieldSelector, "")
 	if err != nil {
-		return none, err
+		return resource.ListOptions{}, err
 	}
-	opts := resource.ListOptions{Namespace: act.Namespace, Selector: sel, Limit: o.limit, Continue: o.cont}
-	if !res.Namespaced {
-		opts.Namespace = ""
+	opts := resource.ListOptions{Selector: sel, Limit: max(q.Limit, 0), Continue: q.Continue}
+	if res.Namespaced {
+		opts.Namespace = act.Namespace
 	}
-	if err := o.listAt(&opts); err != nil {
-		return none, err
-	}
-	return opts, nil
+	return opts, q.listAt(&opts)
 }
 
 // listAt sets the point in history of a list (docs/wire.md 5.2).
-func (o *queryOptions) listAt(opts *resource.ListOptions) error {
-	rev, err := parseRevision(o.revision)
-	if err != nil {
-		return err
-	}
+func (q *listQuery) listAt(opts *resource.ListOptions) error {
 	switch {
-	case o.cont != "":
-		if rev != 0 {
+	case q.Continue != "":
+		if q.revision != 0 {
 			return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
-	case o.revision == "":
+	case q.ResourceVersion == "":
 		opts.At.Freshness = resource.Latest
-	case rev == 0:
+	case q.revision == 0:
 		// The state is not kept for further pages, so that the list is complete.
 		opts.At.Freshness, opts.Limit = resource.Any, 0
-	case o.match == metav1.ResourceVersionMatchExact || (o.match == "" && o.limit > 0):
-		opts.At = resource.At{Freshness: resource.Exact, Revision: rev}
+	case q.ResourceVersionMatch == metav1.ResourceVersionMatchExact || q.ResourceVersionMatch == "" && opts.Limit > 0:
+		opts.At = resource.At{Freshness: resource.Exact, Revision: q.revision}
 	default:
-		opts.At = resource.At{Freshness: resource.NotOlderThan, Revision: rev}
+		opts.At = resource.At{Freshness: resource.NotOlderThan, Revision: q.revision}
 	}
 	return nil
 }
 
 // watchOptions returns the options of a watch.
-func (o *queryOptions) watchOptions(act *resource.Action, res *rest.Resource) (resource.WatchOptions, error) {
-	var none resource.WatchOptions
-	rev, err := parseRevision(o.revision)
-	if err != nil {
-		return none, err
-	}
+func (q *listQuery) watchOptions(act *resource.Action, res *rest.Resource) (resource.WatchOptions, error) {
 	// A watch without a resourceVersion begins with the current state.
-	initial := rev == 0
-	if o.initialEvents != nil {
-		initial = *o.initialEvents
-	}
-	if err := invalidOptions(o.validateWatch()); err != nil {
-		return none, err
+	initial := q.revision == 0
+	if q.SendInitialEvents != nil {
+		initial = *q.SendInitialEvents
 	}
 	name := ""
 	if act.InPath {
 		name = act.Name
 	}
-	sel, err := res.Selector(act.Version, o.labels, o.fields, name)
+	sel, err := res.Selector(act.Version, q.LabelSelector, q.FieldSelector, name)
 	if err != nil {
-		return none, err
+		return resource.WatchOptions{}, err
 	}
-	opts := resource.WatchOptions{Selector: sel, Bookmarks: o.bookmarks, InitialEvents: initial}
+	opts := resource.WatchOptions{Selector: sel, Bookmarks: q.AllowWatchBookmarks, InitialEvents: initial}
 	if res.Namespaced {
 		opts.Namespace = act.Namespace
 	}
 	switch {
 	case !initial:
-		opts.Since = rev
-	case o.revision == "":
+		opts.Since = q.revision
+	case q.ResourceVersion == "":
 		opts.At.Freshness = resource.Latest
-	case rev == 0:
+	case q.revision == 0:
 		opts.At.Freshness = resource.Any
 	default:
-		opts.At = resource.At{Freshness: resource.NotOlderThan, Revision: rev}
+		opts.At = resource.At{Freshness: resource.NotOlderThan, Revision: q.revision}
 	}
 	return opts, nil
 }
 
 // watchList reports whether the watch replaces a list: it begins with initial events, and a
 // bookmark marks their end (docs/wire.md 5.6).
-func (o *queryOptions) watchList() bool {
-	return o.initialEvents != nil && *o.initialEvents && o.bookmarks
-}
-
-func (o *queryOptions) validateList() field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("resourceVersionMatch")
-	if o.match != "" {
-		if o.revision == "" {
-			errs = append(errs, field.Forbidden(path, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
-		}
-		if o.cont != "" {
-			errs = append(errs, field.Forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
-		}
-		if o.match != metav1.ResourceVersionMatchExact && o.match != metav1.ResourceVersionMatchNotOlderThan {
-			errs = append(errs, field.NotSupported(path, o.match,
-				[]metav1.ResourceVersionMatch{"", metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan}))
-		}
-		if o.match == metav1.ResourceVersionMatchExact && isZero(o.revision) {
-			errs = append(errs, field.Forbidden(path, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`))
-		}
-	}
-	if o.initialEvents != nil {
-		errs = append(errs, field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for list"))
-	}
-	return errs
-}
-
-func (o *queryOptions) validateWatch() field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("resourceVersionMatch")
-	if o.initialEvents != nil && o.match != metav1.ResourceVersionMatchNotOlderThan {
-		errs = append(errs, field.Forbidden(path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
-	}
-	if o.match == "" {
-		return errs
-	}
-	if o.initialEvents == nil {
-		errs = append(errs, field.Forbidden(path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
-	}
-	if o.match != metav1.ResourceVersionMatchNotOlderThan {
-		errs = append(errs, field.NotSupported(path, o.match, []metav1.ResourceVersionMatch{metav1.ResourceVersionMatchNotOlderThan}))
-	}
-	if o.cont != "" {
-		errs = append(errs, field.Forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
-	}
-	return errs
-}
-
-// invalidOptions is the 422 for errors in ListOptions; nil for none.
-func invalidOptions(errs field.ErrorList) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+func (q *listQuery) watchList() bool {
+	return q.SendInitialEvents != nil && *q.SendInitialEvents && q.AllowWatchBookmarks
 }
 
 // parseRevision parses a resourceVersion; "" and "0" are 0. The error is a 400.
@@ -243,15 +144,13 @@ func parseRevision(text string) (int64, error) {
 	return int64(rev), nil
 }
 
-// isZero reports whether a resourceVersion is not empty and 0.
-func isZero(text string) bool {
-	rev, err := parseRevision(text)
-	return text != "" && err == nil && rev == 0
-}
-
 // refuseExport is the 400 for the removed parameter export (docs/wire.md 1.3).
 func refuseExport(q url.Values) error {
-	if queryBool(q, "export") {
+	export := false
+	if values, ok := q["export"]; ok {
+		_ = runtime.Convert_Slice_string_To_bool(&values, &export, nil) // returns no errors
+	}
+	if export {
 		return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 	}
 	return nil

@@ -42,7 +42,7 @@ func TestListOptions(t *testing.T) {
 		{query: "resourceVersionMatch=Exact", err: invalid + `resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided`},
 		{query: "resourceVersionMatch=Exact&resourceVersion=0", err: invalid + `resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"`},
 		{query: "resourceVersionMatch=Exact&resourceVersion=7&continue=x", err: invalid + `resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided`},
-		{query: "resourceVersionMatch=Newer&resourceVersion=7", err: invalid + `resourceVersionMatch: Unsupported value: "Newer": supported values: "", "Exact", "NotOlderThan"`},
+		{query: "resourceVersionMatch=Newer&resourceVersion=7", err: invalid + `resourceVersionMatch: Unsupported value: "Newer": supported values: "Exact", "NotOlderThan", ""`},
 		{query: "sendInitialEvents=false", err: invalid + `sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list`},
 	} {
 		t.Run(c.query, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestWatchOptions(t *testing.T) {
 	} {
 		t.Run(c.query, func(t *testing.T) {
 			r := httptest.NewRequest("GET", "/api/v1/configmaps?"+c.query, nil)
-			q, err := parseQuery(r.URL.Query())
+			q, err := parseListQuery(r.URL.Query(), true)
 			var got resource.WatchOptions
 			if err == nil {
 				got, err = q.watchOptions(resource.ParseAction(r), res)
@@ -101,9 +101,9 @@ func TestWatchOptions(t *testing.T) {
 
 func TestTimeoutSecondsCannotOverflow(t *testing.T) {
 	r := httptest.NewRequest("GET", "/?timeoutSeconds=9223372036854775807", nil)
-	q, err := parseQuery(r.URL.Query())
-	if err != nil || q.timeout <= time.Hour {
-		t.Fatalf("timeout %v, %v", q.timeout, err)
+	q, err := parseListQuery(r.URL.Query(), true)
+	if err != nil || q.timeout() <= time.Hour {
+		t.Fatalf("timeout %v", err)
 	}
 }
 

@@ -31,16 +31,16 @@ import (
 
 const applyPatch = "application/apply-patch+yaml"
 
-// builtinOwners tracks the kinds of core/v1, as the core server does.
+// builtinOwners returns the types of core/v1, as the core server does.
 var builtinOwners = sync.OnceValues(func() (managedfields.TypeConverter, error) {
 	return applyconfigurations.NewTypeConverter(resttest.CoreScheme()), nil
 })
 
-// ownBench is a writeBench that tracks who owns what, with widgets: a kind that
-// is no Go type, in two versions.
+// ownBench is a writeBench that tracks field ownership, with widgets: a kind without Go types
+// in two versions.
 type ownBench struct {
 	*writeBench
-	// widgets are served in v1 and v1beta1, which have different rows.
+	// widgets are served in v1 and v1beta1, with a Kind for each.
 	widgets map[string]*rest.Resource
 }
 
@@ -83,8 +83,7 @@ func (b *ownBench) apply(path, manager, intent string) answer {
 	return b.patch(path, applyPatch, manager, intent)
 }
 
-// owners says who owns what of the answered object, one entry a line, without
-// times.
+// owners returns managedFields of the object, one entry a line, without times.
 func (a answer) owners() string {
 	a.t.Helper()
 	var meta metav1.PartialObjectMetadata

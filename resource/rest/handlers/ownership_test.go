@@ -20,7 +20,7 @@ import (
 
 const configMapA = inDefault + "configmaps/a"
 
-// Every kind of write makes its manager the owner of what it changed.
+// Every kind of write records its manager as the owner of the changed fields.
 func TestOwnershipOfWrites(t *testing.T) {
 	b := newOwnBench(t)
 	a := b.send("POST", inDefault+"configmaps?fieldManager=alice", `{"metadata":{"name":"a","labels":{"l":"1"}},"data":{"k":"v","j":"v"}}`).want(201, "")
@@ -54,7 +54,7 @@ func TestOwnershipIsReset(t *testing.T) {
 			b := newOwnBench(t)
 			b.create(bare("a"))
 			b.send("PUT", configMapA, `{"metadata":{"name":"a","managedFields":`+reset+`},"data":{"k":"v"}}`).want(200, "").wantOwners("")
-			// Nobody owns anything until somebody applies.
+			// Ownership is tracked again after an apply patch.
 			b.patch(configMapA, mergePatch, "m", `{"data":{"m":"1"}}`).want(200, "").wantOwners("")
 			b.apply(configMapA, "applier", `{"apiVersion":"v1","kind":"ConfigMap","data":{"n":"1"}}`).want(200, "").
 				wantOwners("applier Apply v1 .data.n", "before-first-apply Update v1 .data.k .data.m")
@@ -83,8 +83,9 @@ func TestManagersOfUpdatesAreCapped(t *testing.T) {
 	}
 }
 
-// A view owns only what it can change, and the object nothing of its status.
-func TestOwnershipOfViews(t *testing.T) {
+// A write of a subresource owns only fields that it can change, and a write of the object no
+// status.
+func TestOwnershipOfSubresources(t *testing.T) {
 	b := newOwnBench(t)
 	const body = `{"metadata":{"name":"s","labels":{"l":"%[1]s"}},"spec":{"externalName":"%[1]s"},"status":{"loadBalancer":{"ingress":[{"hostname":"%[1]s"}]}}}`
 	b.send("POST", inDefault+"services", fmt.Sprintf(body, "a"), "User-Agent", "creator").want(201, "").
@@ -93,15 +94,15 @@ func TestOwnershipOfViews(t *testing.T) {
 		wantOwners("creator Update v1 .metadata.labels.l .spec.externalName", `watcher Update/status v1 .status.loadBalancer.ingress`)
 }
 
-// A write through a view cannot change what is recorded otherwise.
-func TestViewsIgnoreManagedFieldsSent(t *testing.T) {
+// A write of a subresource cannot change other entries of managedFields.
+func TestSubresourcesIgnoreManagedFieldsSent(t *testing.T) {
 	b := newOwnBench(t)
 	before := b.send("POST", inDefault+"services", `{"metadata":{"name":"s"},"spec":{"externalName":"x"}}`, "User-Agent", "c").want(201, "").owners()
 	b.patch(inDefault+"services/s/status", mergePatch, "w", `{"metadata":{"managedFields":[]}}`).want(200, "").wantOwners(before)
 }
 
-// Times alone are no change: a write that the strategy undoes is written once.
-func TestTimesAloneAreNoChange(t *testing.T) {
+// Entries that differ in times only are not written again.
+func TestTimesOfManagedFieldsAreNoChange(t *testing.T) {
 	b := newOwnBench(t, func(_ *Config, b *writeBench) {
 		b.configMaps.Strategy.PrepareUpdate = func(_ context.Context, obj, old rest.Object) {
 			obj.(*corev1.ConfigMap).Data = old.(*corev1.ConfigMap).Data
@@ -158,7 +159,7 @@ func TestKeepTimes(t *testing.T) {
 	}
 }
 
-// Nobody's write fails because ownership cannot be tracked.
+// A write succeeds if ownership cannot be tracked, except an apply patch.
 func TestOwnershipThatCannotBeTracked(t *testing.T) {
 	b := newOwnBench(t)
 	before := b.send("POST", inDefault+"configmaps", bare("a"), "User-Agent", "x").owners()
@@ -168,7 +169,7 @@ func TestOwnershipThatCannotBeTracked(t *testing.T) {
 	b.apply(configMapA, "m", `{"apiVersion":"v1","kind":"ConfigMap"}`).want(500, "")
 }
 
-// sizedStore refuses objects with managedFields, as etcd refuses objects that are too large.
+// sizedStore rejects objects with managedFields, as etcd rejects objects that are too large.
 type sizedStore struct{ resource.Store }
 
 func (s sizedStore) refuse(o *resource.Object) error {
@@ -195,7 +196,7 @@ func (s sizedStore) Update(ctx context.Context, key resource.Key, mutate resourc
 	})
 }
 
-func TestOwnersAreLeftOutOfWhatIsTooLarge(t *testing.T) {
+func TestTooLargeObjectsLoseManagedFields(t *testing.T) {
 	b := newOwnBench(t)
 	b.create(bare("a"))
 	b.configMaps.Store = sizedStore{b.configMaps.Store}
@@ -208,7 +209,7 @@ func TestOwnersAreLeftOutOfWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// spoiler is admission that breaks the record of ownership.
+// spoiler is admission that makes managedFields invalid.
 type spoiler struct{}
 
 func (spoiler) Mutate(_ context.Context, a *rest.Attributes) error {
@@ -224,7 +225,7 @@ func (spoiler) Mutate(_ context.Context, a *rest.Attributes) error {
 
 func (spoiler) Validate(context.Context, *rest.Attributes) error { return nil }
 
-func TestOwnersSpoiledByAdmission(t *testing.T) {
+func TestManagedFieldsInvalidAfterAdmissionAreRestored(t *testing.T) {
 	b := newOwnBench(t, func(cfg *Config, _ *writeBench) { cfg.Admission = spoiler{} })
 	b.send("POST", inDefault+"configmaps", bare("a"), "User-Agent", "x").want(201, "").wantOwners("x Update v1 .data.k")
 	if w := b.takeWarnings(); !strings.HasPrefix(w, ".metadata.managedFields was in an invalid state after admission; ") {

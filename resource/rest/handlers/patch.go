@@ -15,14 +15,10 @@ import (
 	"portico/resource/rest/patch"
 )
 
-// patch implements PATCH on an object: 200.
-func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
-	return a.patchView(w, r, act, res, nil)
-}
-
-// patchView implements PATCH on an object or its subresource sub. The patch is parsed once
-// and applied to the current object in every attempt; only writeCap bounds the attempts.
-func (a *API) patchView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+// patch implements PATCH on an object or its subresource sub: 200, or 201 if an apply patch
+// creates. The patch is parsed once and applied to the current object in every attempt; only
+// writeCap bounds the attempts.
+func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
 	patchType := types.PatchType(bareMediaType(r.Header.Get("Content-Type")))
@@ -90,7 +86,7 @@ func checkPatchType(t types.PatchType, accepted []string) error {
 	return nil
 }
 
-// patching is a write whose next state is the patched current one.
+// patching is a write that patches the current state.
 type patching struct {
 	*write
 	patch.Patch
@@ -135,7 +131,7 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old rest.Object
 // bytes: a label, a finalizer.
 const patchSlack = 1 << 10
 
-// checkResult checks the size of a patched object. One whose stored state exceeds the bounds
+// checkResult checks the size of a patched object. One that exceeds the bounds in storage
 // can be changed as long as it does not grow.
 func (p *patching) checkResult(current, patched []byte) error {
 	_, err := measureBody(patched, runtime.ContentTypeJSON, p.target())

@@ -162,7 +162,7 @@ func TestOwnershipOfScale(t *testing.T) {
 	b.send("GET", widgetW, nil).wantOwners("hpa Apply/scale example.com/v1 .spec.replicas", "applier Apply example.com/v1 .spec", "creator Update example.com/v1 .spec.size")
 }
 
-// Without paths nobody is said to own what is written through the view.
+// Without Paths no manager is recorded for a write through the projection.
 func TestScaleWithoutOwnership(t *testing.T) {
 	b := newOwnBench(t)
 	b.widgets["v1"].Subresources[0].Projection.Paths = nil

@@ -20,7 +20,7 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// bench is an API over a storage in memory, behind a real HTTP server.
+// bench is an API over a store in memory behind an HTTP server.
 type bench struct {
 	*httptest.Server
 	t          testing.TB
@@ -73,7 +73,7 @@ func (b *bench) do(method, path string, headers ...string) (*http.Response, stri
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	// Compression is asked for by the tests that want it.
+	// Tests of compression request it themselves.
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	b.t.Cleanup(client.CloseIdleConnections)
 	resp, err := client.Do(r)

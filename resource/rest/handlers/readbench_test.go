@@ -19,14 +19,14 @@ import (
 	"portico/resource/watchcache"
 )
 
-// custom is a codec of objects that keep apiVersion and kind in lists, as those
-// of custom resources do.
+// custom is a codec without Go types: lists keep apiVersion and kind, as those of custom
+// resources.
 type custom struct{ rest.Codec }
 
 func (custom) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
 
-// cached is an API over a watch cache that holds n objects of about size bytes,
-// stored as JSON (kind Secret, which stands for a custom resource).
+// cached returns an API over a watch cache with n objects of about size bytes,
+// stored as JSON (kind Secret, instead of a custom resource).
 func cached(tb testing.TB, n, size int) http.Handler {
 	tb.Helper()
 	kind := resttest.Secrets()
@@ -75,7 +75,7 @@ func (d *discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// reset lets a discard take another response.
+// reset prepares a discard for another response.
 func (d *discard) reset() { clear(d.header); *d = discard{header: d.header} }
 
 // BenchmarkList is LIST of 5,000 objects of 3.5 KB through the handler alone.

@@ -123,8 +123,8 @@ func bodyMediaTypes() []string {
 	return []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf}
 }
 
-// drainBody is how many bytes of a rejected body are read and dropped: a sender whose
-// connection is closed while it sends, such as a reverse proxy, often loses the response.
+// drainBody is how many bytes of a rejected body are read and dropped: if the connection is
+// closed while a client such as a reverse proxy sends, it often loses the response.
 const drainBody = 32 << 20
 
 // refuseBody drops the rest of the body and returns err.
@@ -154,7 +154,7 @@ func boundDuplicates(err error) error {
 	if len(lines) <= maxDuplicates+1 || !strings.HasSuffix(lines[0], yamlHeading) {
 		return err
 	}
-	return fmt.Errorf("%s\n  and %d more, which are left out", strings.Join(lines[:maxDuplicates+1], "\n"), len(lines)-maxDuplicates-1)
+	return fmt.Errorf("%s\n  and %d more", strings.Join(lines[:maxDuplicates+1], "\n"), len(lines)-maxDuplicates-1)
 }
 
 // yamlHeading is the first line of errors of the YAML decoder.

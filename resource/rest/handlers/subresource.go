@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -18,7 +19,7 @@ func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.
 		sub.Connect.ServeHTTP(w, r)
 		return nil
 	case sub.Create != nil && act.Verb == "create":
-		return a.call(w, r, act, res, sub)
+		return a.createSubresource(w, r, act, res, sub)
 	case sub.Strategy == nil && sub.Projection == nil:
 		return methodNotAllowed(act, res)
 	}
@@ -29,25 +30,55 @@ func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.
 		}
 		return a.get(w, r, act, res)
 	case "update":
-		return a.put(w, r, act, res, sub)
+		return a.update(w, r, act, res, sub)
 	case "patch":
-		return a.patchView(w, r, act, res, sub)
+		return a.patch(w, r, act, res, sub)
 	}
 	return methodNotAllowed(act, res)
 }
 
-// call implements POST on a subresource such as token: 201 with the result. The body may have
-// no name, but not another one than the URL (docs/wire.md 1.2).
-func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+// createSubresource implements POST on a subresource such as token: 201 with the result. The
+// body may have no name, but not another one than the URL (docs/wire.md 1.2).
+func (a *API) createSubresource(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+	gvk := sub.GVK
+	if gvk.Empty() {
+		gvk = res.GVK(act.Version)
+	}
+	key := keyOf(act, res)
+	return a.call(w, r, act, res, gvk, func(ctx context.Context, obj runtime.Object, opts writeOptions) (runtime.Object, error) {
+		if meta, ok := obj.(metav1.Object); ok {
+			if err := placeInNamespace(meta, key.Namespace); err != nil {
+				return nil, err
+			}
+			if meta.GetName() == "" {
+				meta.SetName(act.Name)
+			}
+			if err := checkName(meta, act.Name); err != nil {
+				return nil, err
+			}
+		}
+		if err := newWrite(a, act, res, nil, opts).permit(ctx, obj); err != nil {
+			return nil, err
+		}
+		return sub.Create(ctx, key, obj, opts.dryRun)
+	})
+}
+
+// review implements POST on a virtual resource: 201 with the result.
+func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
+	return a.call(w, r, act, res, res.GVK(act.Version), func(ctx context.Context, obj runtime.Object, _ writeOptions) (runtime.Object, error) {
+		return res.Review(ctx, obj)
+	})
+}
+
+// call responds to a POST that stores nothing with what do returns for the decoded body: 201.
+func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, gvk schema.GroupVersionKind,
+	do func(ctx context.Context, obj runtime.Object, opts writeOptions) (runtime.Object, error)) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
 	opts, err := createOptions(r)
 	if err != nil {
 		return err
-	}
-	gvk := sub.GVK
-	if gvk.Empty() {
-		gvk = res.GVK(act.Version)
 	}
 	body, err := a.readBody(r, bodyTarget(res.Kind, act.Version))
 	if err != nil {
@@ -58,28 +89,14 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if err != nil {
 		return err
 	}
-	if meta, ok := obj.(metav1.Object); ok {
-		if err := placeInNamespace(meta, keyOf(act, res).Namespace); err != nil {
-			return err
-		}
-		if meta.GetName() == "" {
-			meta.SetName(act.Name)
-		}
-		if err := checkName(meta, act.Name); err != nil {
-			return err
-		}
-	}
-	if err := newWrite(a, act, res, nil, opts).permit(ctx, obj); err != nil {
-		return explain(err)
-	}
-	out, err := sub.Create(ctx, keyOf(act, res), obj, opts.dryRun)
+	out, err := do(ctx, obj, opts)
 	if err != nil {
 		return explain(err)
 	}
 	return writeDecoded(w, r, res, http.StatusCreated, out, gvk)
 }
 
-// permit runs admission for a call, whose body is not stored: both phases come first.
+// permit runs both phases of admission before a call, as its body is not stored.
 func (w *write) permit(ctx context.Context, body runtime.Object) error {
 	if w.api.admission == nil {
 		return nil
@@ -89,29 +106,4 @@ func (w *write) permit(ctx context.Context, body runtime.Object) error {
 		return err
 	}
 	return w.api.admission.Validate(ctx, attrs)
-}
-
-// review implements POST on a virtual resource: 201 with the result.
-func (a *API) review(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
-	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
-	defer cancel()
-	opts, err := createOptions(r)
-	if err != nil {
-		return err
-	}
-	body, err := a.readBody(r, bodyTarget(res.Kind, act.Version))
-	if err != nil {
-		return err
-	}
-	defer body.close()
-	gvk := res.GVK(act.Version)
-	obj, err := a.decodeBody(ctx, res.Codec, gvk, body.data, body.mediaType, opts.validation)
-	if err != nil {
-		return err
-	}
-	out, err := res.Review(ctx, obj)
-	if err != nil {
-		return explain(err)
-	}
-	return writeDecoded(w, r, res, http.StatusCreated, out, gvk)
 }

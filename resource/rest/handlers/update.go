@@ -28,13 +28,8 @@ const errModified = "the object has been modified; please apply your changes to 
 // not change old.
 type nextState func(ctx context.Context, cur *resource.Object, old rest.Object) (rest.Object, error)
 
-// update implements PUT on an object: 200, or 201 if it creates.
-func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
-	return a.put(w, r, act, res, nil)
-}
-
-// put implements PUT on an object or its subresource sub.
-func (a *API) put(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+// update implements PUT on an object or its subresource sub: 200, or 201 if it creates.
+func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
 	opts, err := updateOptions(r)

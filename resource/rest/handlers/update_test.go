@@ -177,7 +177,7 @@ func TestUpdateRetriesAfterARace(t *testing.T) {
 		"Content-Type", "application/merge-patch+json").want(409, "")
 }
 
-// racingStore changes the object once, after a writer has decided on it.
+// racingStore changes the object once, after the first call of mutate.
 type racingStore struct {
 	resource.Store
 	b    *writeBench

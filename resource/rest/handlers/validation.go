@@ -45,7 +45,7 @@ func (w *write) unvalidated(obj rest.Object) metav1.Object {
 	return obj
 }
 
-// withoutManagedFields is metadata whose managedFields the tracker has written. Decoding them
+// withoutManagedFields is metadata with managedFields that the tracker has written. Decoding them
 // for validation would take longer than everything else.
 type withoutManagedFields struct{ metav1.Object }
 

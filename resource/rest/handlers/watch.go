@@ -23,7 +23,7 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 	if err != nil {
 		return err
 	}
-	q, err := parseQuery(r.URL.Query())
+	q, err := parseListQuery(r.URL.Query(), true)
 	if err != nil {
 		return err
 	}
@@ -39,10 +39,10 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 		stream.Packed = response.AcceptsGzip(r)
 		stream.Listed = func() { a.watches.Metrics.Listed(res.GVR(act.Version), watchScope(act), time.Since(began)) }
 	}
-	if q.timeout < 0 {
+	timeout := q.timeout()
+	if timeout < 0 {
 		return a.watches.Serve(r.Context(), w, r, stream, watchstream.Ended{Err: io.EOF})
 	}
-	timeout := q.timeout
 	if timeout == 0 {
 		timeout = a.minWatch + rand.N(a.minWatch)
 	}

@@ -22,7 +22,7 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// event is a watch frame as a client reads it.
+// event is an event as a client decodes it.
 type event struct {
 	Type   string
 	Object struct {
@@ -34,7 +34,7 @@ type event struct {
 	}
 }
 
-// short names an event: its type and object.
+// short returns the type, kind and name of an event.
 func (e event) short() string { return e.Type + " " + e.Object.Kind + " " + e.Object.Name }
 
 // watching is an open watch.
@@ -111,11 +111,11 @@ func TestWatch(t *testing.T) {
 	b.remove(b.configMaps, "a")
 	w.expect("MODIFIED ConfigMap a", "ADDED ConfigMap b", "DELETED ConfigMap a")
 
-	// From a revision: only what came after.
+	// From a revision: only later events.
 	w = b.watch(inDefault+"configmaps?watch=true&labelSelector=name%3Da&resourceVersion="+strconv.FormatInt(first.Revision, 10), "")
 	w.expect("MODIFIED ConfigMap a", "DELETED ConfigMap a")
 
-	// Legacy paths, of everything and of one object.
+	// Legacy paths, of all objects and of one.
 	b.watch("/api/v1/watch/configmaps", "").expect("ADDED ConfigMap b")
 	w = b.watch("/api/v1/watch/namespaces/default/configmaps/c", "")
 	b.put(b.configMaps, resttest.ConfigMap("c"))
@@ -124,7 +124,7 @@ func TestWatch(t *testing.T) {
 
 func TestWatchSendsHeadersAtOnce(t *testing.T) {
 	b := newBench(t)
-	// It would hang here if the headers waited for an event.
+	// It would block here if the headers waited for an event.
 	w := b.watch(inDefault+"configmaps?watch=1", "")
 	b.put(b.configMaps, resttest.ConfigMap("a"))
 	w.expect("ADDED ConfigMap a")
@@ -139,7 +139,7 @@ func TestWatchEndsInTime(t *testing.T) {
 	b.watch(inDefault+"configmaps?watch=1", "").end()
 }
 
-// A watch whose time is over ends at once.
+// A watch with a negative timeout ends at once.
 func TestWatchOfNoTime(t *testing.T) {
 	b := newBench(t)
 	b.put(b.configMaps, resttest.ConfigMap("a"))
@@ -171,7 +171,7 @@ func TestWatchBookmarks(t *testing.T) {
 	if want := head + rev + `","annotations":{"k8s.io/initial-events-end":"true"}}}`; raw.Type != "BOOKMARK" || string(raw.Object) != want {
 		t.Errorf("end of initial events %s %s, want %s", raw.Type, raw.Object, want)
 	}
-	// Then the one before the end of the watch.
+	// Then one before the end of the watch.
 	if err := w.Decode(&raw); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestWatchBookmarks(t *testing.T) {
 	}
 	w.end()
 
-	// Nobody who did not ask gets any.
+	// A client that does not request bookmarks gets none.
 	without.expect("ADDED ConfigMap a")
 	without.end()
 }

@@ -26,8 +26,7 @@ import (
 	"portico/resource/watchcache"
 )
 
-// newCachedBench is a bench whose resources are served out of a watch cache, as
-// in all processes.
+// newCachedBench returns a bench with a watch cache, as all processes have it.
 func newCachedBench(t testing.TB, configure ...func(*watchcache.Config)) (*bench, *memstore.Storage) {
 	t.Helper()
 	storage := memstore.New()
@@ -60,8 +59,8 @@ func secretOf(name, kind string, labels ...string) *corev1.Secret {
 	return s
 }
 
-// Where a watch begins decides what it is sent first; what a change means to a
-// selection is the same whether it is told as it happens or from history.
+// The options of a watch decide its first events. A change has the same event in the history
+// as when it happens.
 func TestWatchBeginnings(t *testing.T) {
 	b, storage := newCachedBench(t)
 	b.put(b.secrets, secretOf("a", "x", "l"))
@@ -102,14 +101,14 @@ func TestWatchBeginnings(t *testing.T) {
 			w.expect(end)
 		}
 	}
-	// The last state of what left, at the revision at which it left.
+	// An object that left the selection has its last state at the revision of the change.
 	e := b.watch(inDefault+"secrets?watch=1&labelSelector=l"+since, "").next()
 	if e.Object.ResourceVersion != strconv.FormatInt(from+2, 10) || e.Object.Labels["l"] != "1" {
 		t.Errorf("left as %+v", e.Object)
 	}
 }
 
-// Informers begin with a watch that takes the place of a list, compressed.
+// Informers begin with a compressed watch-list.
 func TestInformersOfACache(t *testing.T) {
 	for _, contentType := range []string{k8sruntime.ContentTypeJSON, k8sruntime.ContentTypeProtobuf} {
 		b, _ := newCachedBench(t)
@@ -156,7 +155,7 @@ func TestWatchListIsCompressed(t *testing.T) {
 	expect := func(want ...string) {
 		t.Helper()
 		for _, s := range want {
-			// Nothing may wait for what comes after it.
+			// An event must not wait for the next one.
 			if !lines.Scan() || !strings.Contains(lines.Text(), s) {
 				t.Fatalf("got %s %v, want %s", lines.Text(), lines.Err(), s)
 			}
@@ -169,8 +168,7 @@ func TestWatchListIsCompressed(t *testing.T) {
 	}
 }
 
-// stuckWatch opens a watch over a connection with a small window and reads
-// nothing of it.
+// stuckWatch opens a watch over a connection with small buffers and does not read it.
 func stuckWatch(t *testing.T, b *bench) net.Conn {
 	t.Helper()
 	server := httptest.NewUnstartedServer(b.Config.Handler)
@@ -194,8 +192,8 @@ func stuckWatch(t *testing.T, b *bench) net.Conn {
 	return conn
 }
 
-// A client that does not read holds nobody up and no memory. When it reads
-// again it gets what is kept, without a gap, or is told that there is one.
+// A client that does not read delays no other client and uses no memory. When it reads again
+// it gets all events, or an Expired error if they are no longer kept.
 func TestClientThatDoesNotRead(t *testing.T) {
 	const events, size = 100, 100 << 10
 	for name, history := range map[string]int64{"what it missed is kept": 64 << 20, "what it missed is gone": 2 << 20} {

@@ -36,7 +36,7 @@ func (b *bench) dial(path, accept string, protocols ...string) *websocket.Conn {
 	return ws
 }
 
-// What clients offer is agreed to, or browsers would hang up.
+// The first subprotocol that a client offers is accepted.
 func TestWebSocketProtocols(t *testing.T) {
 	b := newBench(t)
 	for _, offered := range [][]string{nil, {"one"}, {"base64.binary.k8s.io", "two"}} {
@@ -47,8 +47,8 @@ func TestWebSocketProtocols(t *testing.T) {
 	}
 }
 
-// A client that breaks the rules, or says too much, or goodbye, ends its watch,
-// and nothing else.
+// A client that violates the protocol, sends a large message or closes the connection ends
+// only its own watch.
 func TestWebSocketClientsThatEndTheWatch(t *testing.T) {
 	b := newBench(t)
 	frame := func(bytes ...byte) string { return string(bytes) }

@@ -14,9 +14,8 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// Metadata as long as a body can make it takes no time that grows faster than
-// it does: the deadline is a hundred times what it takes, and a tenth of what
-// comparing everything with everything would.
+// The time for metadata grows no faster than its size. The deadline is a hundred times the
+// usual time, and a tenth of that of a quadratic comparison.
 func TestLongMetadata(t *testing.T) {
 	t.Parallel()
 	const many, deadline = 200_000, 20 * time.Second
@@ -41,14 +40,14 @@ func TestLongMetadata(t *testing.T) {
 	case <-done:
 		t.Log(time.Since(start))
 	case <-time.After(deadline):
-		t.Fatal("it takes too long")
+		t.Fatal("it takes longer than the deadline")
 	}
 	if n := len(cm.OwnerReferences); n != many-1 {
 		t.Errorf("%d owners", n)
 	}
 }
 
-// Owner references that differ in what they leave unsaid are not the same.
+// Owner references that differ in omitted fields are not duplicates.
 func TestOwnersThatDiffer(t *testing.T) {
 	yes, no := true, false
 	cm := bare("a")

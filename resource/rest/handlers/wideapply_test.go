@@ -28,7 +28,7 @@ func TestApplyToWideLists(t *testing.T) {
 	const refused = `ConfigMap "a" is invalid: metadata.finalizers: Too many: 5001: must have at most 5000 items`
 	patch := cmIntent(`,"metadata":{"name":"a","finalizers":["` + strings.Join(wide.Finalizers, `","`) + `"]}`)
 	b.apply(configMapA, "m", patch).want(422, refused)
-	// It was stored before finalizers were bounded.
+	// As if it was stored before finalizers were bounded.
 	record := metav1.ManagedFieldsEntry{Manager: "n", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1"}
 	record.FieldsV1 = &metav1.FieldsV1{}
 	record.FieldsV1.SetRawBytes([]byte(`{"f:metadata":{"f:finalizers":{` + strings.Join(items, ",") + `}}}`))
@@ -41,10 +41,10 @@ func TestApplyToWideLists(t *testing.T) {
 	got := b.send("PUT", configMapA+"?fieldManager=n", wide).want(200, "")
 	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"data":{"x":"y"}`)).want(422,
 		`ConfigMap "a" is invalid: metadata.managedFields: Too many: 5001: must have at most 5000 items`)
-	// Beyond one walk, what was known of owners stays.
+	// An update that cannot be tracked keeps the entries.
 	wide.Data["k"] = "w"
 	sent := b.send("GET", configMapA, nil).configMap().ManagedFields
-	sent[0].Manager = "somebody else"
+	sent[0].Manager = "another"
 	wide.ManagedFields = sent
 	if after := b.send("PUT", configMapA+"?fieldManager=n", wide).want(200, "").owners(); after != got.owners() {
 		t.Errorf("owners %.300s", after)

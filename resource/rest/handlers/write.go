@@ -41,7 +41,7 @@ type write struct {
 	writeOptions
 	// tracker records the managers of the fields that this write changes.
 	tracker *managedfields.Tracker
-	// applied: the write is an apply patch, whose result has its managedFields. dropped: the
+	// applied: the write is an apply patch, which returns managedFields. dropped: the
 	// object is stored without managedFields, with which it would be too large.
 	applied, dropped bool
 	// sent is the body of the request with its memory; nil: none. heldStored is the part of

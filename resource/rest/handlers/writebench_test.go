@@ -21,9 +21,9 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// writeBench is an API over real stores, for writes: config maps without
-// anything special, services with a generation, a status, create on update and
-// an allocator, and namespaces with their own finalizers.
+// writeBench is an API for writes: config maps without special behaviour, services with a
+// generation, a status, create on update and an allocator, and namespaces with finalizers of
+// their own.
 type writeBench struct {
 	*httptest.Server
 	t          testing.TB
@@ -34,7 +34,7 @@ type writeBench struct {
 
 	mu       sync.Mutex
 	warnings []string
-	// claimed counts what services have allocated and not given back.
+	// claimed counts the allocations of services that are not released.
 	claimed int
 }
 
@@ -113,7 +113,7 @@ func namespaceKind() *rest.Kind {
 	}
 }
 
-// answer is a response, read.
+// answer is a response with its body.
 type answer struct {
 	t    testing.TB
 	code int
@@ -192,12 +192,12 @@ func (b *writeBench) create(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	return b.send("POST", inDefault+"configmaps", cm).want(201, "").configMap()
 }
 
-// bare is a config map as a client would write it.
+// bare returns a config map as a client sends it.
 func bare(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": "v"}}
 }
 
-// takeWarnings returns what was warned of since the last call.
+// takeWarnings returns the warnings since the last call.
 func (b *writeBench) takeWarnings() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

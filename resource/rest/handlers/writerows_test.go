@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The rows of docs/wire.md, sections 4 and 6, about requests that are refused
-// before or by decoding, whatever the verb.
-func TestWritesRefused(t *testing.T) {
+// Requests that are rejected before or by decoding (docs/wire.md 4, 6).
+func TestWritesRejected(t *testing.T) {
 	b := newOwnBench(t)
 	b.create(bare("a"))
 	const (
@@ -25,7 +24,7 @@ func TestWritesRefused(t *testing.T) {
 		reason                          metav1.StatusReason
 		message                         string // the beginning
 	}{
-		// No body, or one that is something else.
+		// No body, or that of another object.
 		"POST nothing":     {"POST", all, "", "", 400, metav1.StatusReasonBadRequest, "the object provided is unrecognized (must be of type ConfigMap): "},
 		"PUT nothing":      {"PUT", configMapA, "", "", 400, metav1.StatusReasonBadRequest, "the object provided is unrecognized (must be of type ConfigMap): "},
 		"PATCH nothing":    {"PATCH", configMapA, mergePatch, "", 400, metav1.StatusReasonBadRequest, "invalid JSON patch"},
@@ -39,7 +38,7 @@ func TestWritesRefused(t *testing.T) {
 		"PATCH a name":     {"PATCH", configMapA, mergePatch, `{"metadata":{"name":"b"}}`, 422, metav1.StatusReasonInvalid, `ConfigMap "b" is invalid: metadata.name: Invalid value: "b": field is immutable`},
 		"PATCH a space":    {"PATCH", configMapA, mergePatch, `{"metadata":{"namespace":"x"}}`, 422, metav1.StatusReasonInvalid, `ConfigMap "a" is invalid: metadata.namespace: Invalid value: "x": field is immutable`},
 
-		// Methods and paths that do not go together.
+		// Methods that a path does not have.
 		"POST a named path":      {"POST", configMapA, "", `{}`, 405, metav1.StatusReasonMethodNotAllowed, `create is not supported on resources of kind "configmaps"`},
 		"PUT a collection":       {"PUT", all, "", `{}`, 405, metav1.StatusReasonMethodNotAllowed, ""},
 		"PATCH a collection":     {"PATCH", all, mergePatch, `{}`, 405, metav1.StatusReasonMethodNotAllowed, ""},
@@ -67,7 +66,7 @@ func TestWritesRefused(t *testing.T) {
 		"a dry run":    {"PUT", configMapA + "?dryRun=All&dryRun=x", "", `{}`, 422, metav1.StatusReasonInvalid, `UpdateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["All","x"]: supported values: "All"`},
 		"force":        {"PATCH", configMapA + "?force=yes" + manager, mergePatch, `{}`, 422, metav1.StatusReasonInvalid, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
 
-		// Patches that are none.
+		// Malformed patches.
 		"JSON patch, a word":      {"PATCH", configMapA, jsonPatch, `"x"`, 400, metav1.StatusReasonBadRequest, "error decoding patch: "},
 		"JSON patch, ignored":     {"PATCH", configMapA + "?fieldValidation=Ignore", jsonPatch, `"x"`, 400, metav1.StatusReasonBadRequest, "json: cannot unmarshal string"},
 		"JSON patch, an unknown":  {"PATCH", configMapA, jsonPatch, `[{"op":"nope","path":"/data"}]`, 422, "", "the server rejected our request due to an error in our request"},
@@ -88,7 +87,7 @@ func TestWritesRefused(t *testing.T) {
 				return
 			}
 			s := a.status()
-			// A code without a reason of its own is told apart by the code alone.
+			// Some codes have no reason.
 			if test.reason == "" {
 				test.reason = s.Reason
 			}
@@ -103,7 +102,7 @@ func TestWritesRefused(t *testing.T) {
 	}
 }
 
-// Clients who have both a name and a generateName may try again.
+// An AlreadyExists with name and generateName permits a retry.
 func TestNameTakenWithAGenerateName(t *testing.T) {
 	b := newWriteBench(t)
 	b.create(bare("a"))
@@ -114,7 +113,7 @@ func TestNameTakenWithAGenerateName(t *testing.T) {
 	}
 }
 
-// Writes that change nothing keep the revision, whatever they are.
+// Writes that change nothing keep the revision.
 func TestNothingWritten(t *testing.T) {
 	b := newOwnBench(t)
 	b.send("POST", inDefault+"services?fieldManager=m", `{"metadata":{"name":"s","labels":{"a":"b"},"finalizers":["a/b"]},"spec":{"externalName":"x"}}`).want(201, "")
@@ -142,7 +141,7 @@ func TestNothingWritten(t *testing.T) {
 	}
 }
 
-// The last finalizer to go takes the object with it, whatever write removes it.
+// Every kind of write that removes the last finalizer completes the deletion.
 func TestLastFinalizer(t *testing.T) {
 	for name, last := range map[string]struct{ method, path, contentType, body string }{
 		"PUT":             {"PUT", serviceS, runtime.ContentTypeJSON, ""},

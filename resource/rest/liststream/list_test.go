@@ -54,8 +54,7 @@ func listed(tb testing.TB, kind *rest.Kind, l *resource.List, f response.Format,
 	return w, write(w, r, kind, Contents{List: l}, f)
 }
 
-// awkward is a config map with everything that YAML and indentation treat
-// specially.
+// awkward returns a config map with everything that YAML and indentation treat specially.
 func awkward(i int) *corev1.ConfigMap {
 	cm := resttest.ConfigMap("cm-" + strconv.Itoa(i))
 	cm.Labels["empty"] = ""
@@ -67,7 +66,7 @@ func awkward(i int) *corev1.ConfigMap {
 	return cm
 }
 
-// A list made piece by piece must be the list that an encoder makes.
+// A list sent in pieces is the list that an encoder writes.
 func TestListsAreByteIdentical(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []*rest.Kind{resttest.ConfigMaps(), {Info: resttest.ConfigMaps().Info, Codec: rest.TypedJSON(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap"))}} {
@@ -90,7 +89,7 @@ func TestListsAreByteIdentical(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l.Items != nil && l.Items[0].Encoding == resource.JSON {
-				wantJSON = joined(wantJSON, l) // the revision stands elsewhere in stored bytes
+				wantJSON = joined(wantJSON, l) // resourceVersion has another position in stored bytes
 			}
 			sameList(t, kind, l, wantJSON, response.AsObject)
 			var buf bytes.Buffer
@@ -106,7 +105,7 @@ func TestListsAreByteIdentical(t *testing.T) {
 	}
 }
 
-// joined is a list with its items replaced by the stored ones.
+// joined returns a list with its items replaced by the stored ones.
 func joined(list []byte, l *resource.List) []byte {
 	out := bytes.Clone(list[:bytes.IndexByte(list, '[')+1])
 	for i, o := range l.Items {
@@ -118,7 +117,7 @@ func joined(list []byte, l *resource.List) []byte {
 	return append(out, "]}"...)
 }
 
-// sameList checks the three forms that are made of JSON.
+// sameList checks the three formats that are made from JSON.
 func sameList(t *testing.T, kind *rest.Kind, l *resource.List, want []byte, as response.Transform) {
 	t.Helper()
 	var indented bytes.Buffer
@@ -164,8 +163,7 @@ func sameTable(t *testing.T, kind *rest.Kind, l *resource.List) {
 	sameList(t, kind, l, want, response.AsTable)
 }
 
-// Custom resources keep apiVersion and kind; items that somebody else wrote
-// lose them wherever they stand.
+// Custom resources keep apiVersion and kind; Go types lose them at any position.
 func TestJSONListItems(t *testing.T) {
 	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
 	list := gvk
@@ -196,13 +194,13 @@ func TestJSONListItems(t *testing.T) {
 	}
 }
 
-// text is an output that keeps everything.
+// text is an output that keeps all bytes.
 type text struct{ bytes.Buffer }
 
 func (t *text) write(p []byte) error       { _, err := t.Write(p); return err }
 func (t *text) writeString(p string) error { _, err := t.WriteString(p); return err }
 
-// spoilt is a codec that cannot encode one object.
+// spoilt is a codec that cannot decode one object.
 type spoilt struct {
 	rest.Codec
 	name string
@@ -217,9 +215,8 @@ func (c *spoilt) DecodeStored(o *resource.Object) (runtime.Object, error) {
 	return c.Codec.DecodeStored(o)
 }
 
-// An object that cannot be rendered is an error Status, wherever it stands in a
-// list that can be measured; one far behind in a list that cannot be cuts the
-// connection.
+// An object that cannot be encoded is an error Status at any position of a list that is
+// measured; after the first megabyte of another list it aborts the response.
 func TestListsThatCannotBeMade(t *testing.T) {
 	l := &resource.List{Revision: 1}
 	kind := resttest.ConfigMaps()
@@ -257,9 +254,8 @@ func TestListsThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A list that is measured as it is sent a moment later is sent; one that has
-// become another is cut, also where no length was announced. What was fetched to
-// measure it is not fetched again, unless it is too much to be kept.
+// A list that differs from the measured one is aborted, also without Content-Length. Parts
+// that were fetched to measure it are not fetched again unless they are too large to keep.
 func TestListsAreAsTheyWereMeasured(t *testing.T) {
 	typed := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	kind := resttest.ConfigMaps()
@@ -336,8 +332,7 @@ func TestDeepObjectsInLists(t *testing.T) {
 	}
 }
 
-// gauge is a ResponseWriter that looks now and then how much of the heap is in
-// use while a response is written.
+// gauge is a ResponseWriter that measures the heap while a response is written.
 type gauge struct {
 	discard
 	next, step int64
@@ -357,7 +352,7 @@ func (g *gauge) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// liveHeap is what is in use and no garbage.
+// liveHeap returns the size of the heap without garbage, in bytes.
 func liveHeap() uint64 {
 	goruntime.GC()
 	var stats goruntime.MemStats
@@ -365,7 +360,7 @@ func liveHeap() uint64 {
 	return stats.HeapAlloc
 }
 
-// A list takes the memory of its objects, not of its bytes once more.
+// A list response takes little memory beside its objects.
 func TestListsTakeNoMemory(t *testing.T) {
 	debug.SetGCPercent(20)
 	defer debug.SetGCPercent(100)

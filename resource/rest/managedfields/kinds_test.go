@@ -10,7 +10,7 @@ import (
 	upstream "k8s.io/apimachinery/pkg/util/managedfields"
 )
 
-// testKind is a kind whose objects are written.
+// testKind is a kind with its codec and types.
 type testKind struct {
 	gvk   schema.GroupVersionKind
 	codec Codec

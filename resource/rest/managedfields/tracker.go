@@ -116,8 +116,8 @@ func (t *Tracker) Recorded(obj Object) bool {
 // ErrPatch is the error of Apply for a patch that does not match the types.
 var ErrPatch = errors.New("the patch does not fit the kind's types")
 
-// Apply returns old (nil: none) merged with patch, whose fields are recorded as applied by
-// the manager. patch is not changed. Errors: upstream's StatusError for conflicts;
+// Apply returns old (nil: none) merged with patch, and with the fields of patch recorded as
+// applied by the manager. patch is not changed. Errors: upstream's StatusError for conflicts;
 // [*TooManyError]; ErrPatch.
 func (t *Tracker) Apply(old Object, patch map[string]any, force bool) (runtime.Object, error) {
 	m, types, err := t.manager(old)

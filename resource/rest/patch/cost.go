@@ -18,8 +18,8 @@ const maxMergePairs = 2_000_000
 // mergePairs counts the pairs of items that a strategic merge compares.
 type mergePairs struct{ left int }
 
-// checkMergeCost returns the 413 for a strategic merge patch whose lists are too long to be
-// merged item by item. structure is the Go type, which declares the merged lists.
+// checkMergeCost returns the 413 for a strategic merge patch with lists that are too long to
+// be merged item by item. structure is the Go type, which declares the merged lists.
 func checkMergeCost(original, patch map[string]any, structure runtime.Object) error {
 	meta, err := strategicpatch.NewPatchMetaFromStruct(structure)
 	if err != nil {

@@ -31,7 +31,7 @@ func shallow(texts ...string) bool {
 	return true
 }
 
-// Merge patches do what the library does that everybody else uses.
+// Merge patches have the same result as with the library of kube-apiserver.
 func FuzzMergePatch(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`{"a":"b"}`, `{"a":"c"}`}, {`{"a":{"b":1,"c":2}}`, `{"a":{"b":null,"d":{"e":null,"f":[null,{"g":null}]}}}`},

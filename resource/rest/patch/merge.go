@@ -9,7 +9,7 @@ import (
 )
 
 // Documents are patched as decoded values: objects, arrays, strings, booleans, nil, and
-// json.Number, so that numbers that a patch does not change stay as they are written. Each
+// json.Number, which keeps the text of numbers that a patch does not change. Each
 // is decoded once; patch libraries decode level by level, and so decode the innermost
 // values once for every level above.
 

@@ -38,8 +38,8 @@ type patched struct {
 }
 
 // applyOperations applies a patch. Errors are *jsonpatch.AccumulatedCopySizeError
-// and errShifts for a patch that is too expensive, others for one that does not fit the
-// document.
+// and errShifts for a patch that is too expensive, others for one that cannot be applied to
+// the document.
 func applyOperations(document []byte, patch jsonpatch.Patch) ([]byte, error) {
 	root, err := decodeValue(document)
 	if err != nil {
@@ -138,7 +138,7 @@ func unescapePointer(part string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
 }
 
-// index reads an array index below n.
+// index parses an array index below n.
 func index(text string, n int) (int, error) {
 	i, err := strconv.Atoi(text)
 	switch {

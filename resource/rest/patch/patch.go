@@ -1,6 +1,5 @@
 // Package patch parses and applies JSON patches (RFC 6902), merge patches (RFC 7386) and
-// strategic merge patches, as kube-apiserver does. Apply patches are not its subject (see
-// package managedfields).
+// strategic merge patches, as kube-apiserver does. Package managedfields has apply patches.
 //
 // A patch is parsed once and applied as often as the stored object has changed. Its cost
 // is bounded: documents are decoded once, copies and moves are limited (operations.go),
@@ -34,9 +33,9 @@ type Patch struct {
 	// Apply returns a JSON document with the patch applied. Errors are StatusErrors. It
 	// may be called any number of times.
 	Apply func(document []byte) ([]byte, error)
-	// StrictErrors are about duplicate and unknown fields in the patch itself.
+	// StrictErrors are the errors for duplicate and unknown fields in the patch itself.
 	StrictErrors []error
-	// text is the patch as errors about the result quote it; "": they quote the result.
+	// text is what errors about the result quote; "": the result.
 	text string
 }
 
@@ -173,8 +172,8 @@ func Malformed(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 }
 
-// unprocessable is the 422 for a patch that does not fit the object: a missing
-// path, a test that fails.
+// unprocessable is the 422 for a patch that cannot be applied to the object: a missing path,
+// a test that fails.
 func unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
@@ -197,7 +196,7 @@ func strategicError(err error) error {
 // maxQuoted is how much of a patch, or its result, an error quotes, in bytes.
 const maxQuoted = 16 << 10
 
-// BadResult is the 422 for a patch whose result is not a valid object of the kind.
+// BadResult is the 422 for a result that is not a valid object of the kind.
 func (p *Patch) BadResult(patched []byte, err error) error {
 	quoted := p.text
 	if quoted == "" {

@@ -50,8 +50,8 @@ func (s *stream) bookmark(rev int64, initialEnd bool) ([]byte, error) {
 	return json.Marshal(partial)
 }
 
-// bookmarkTable returns a bookmark as a Table. Its row has the metadata whatever
-// includeObject is.
+// bookmarkTable returns a bookmark as a Table. Its row has the metadata with any
+// includeObject.
 func (s *stream) bookmarkTable(partial *metav1.PartialObjectMetadata) ([]byte, error) {
 	gvk := form.MetaGVK(s.Tables.MetaVersion, "PartialObjectMetadata")
 	if s.Tables.Include == metav1.IncludeObject {

@@ -187,7 +187,7 @@ func (s *stream) run(ctx context.Context, watcher resource.Watcher) {
 	}
 }
 
-// errGone is the error of a stream whose client is gone.
+// errGone is the error of a write to a client that is gone.
 var errGone = errors.New("the client is gone")
 
 // write sends events in one write, or several if they are large. After an error the buffer
@@ -274,8 +274,7 @@ func (s *stream) appendBookmark(e resource.Event) error {
 }
 
 // appendShared adds the frame that all watches of the form share. One that is large, or the
-// only one, is sent without a copy: many watches whose clients read slowly would hold many
-// copies.
+// only one, is sent without a copy: watches of slow clients would hold many copies.
 func (s *stream) appendShared(e resource.Event, last bool) error {
 	key := frameKey{object: weak.Make(e.Object), kind: s.Kind, form: s.form, event: e.Type, framed: s.framed, packed: s.Packed}
 	if s.Tables != nil {
