@@ -155,28 +155,6 @@ func TestOrdered(t *testing.T) {
 	}
 }
 
-func TestCells(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(a *apireg.APIService)
-		want   []any
-	}{
-		"unchecked": {nil, []any{"v1.widgets.example.com", "default/api", "Unknown", "<unknown>"}},
-		"local":     {func(a *apireg.APIService) { a.Spec.Service = nil; Set(a, Local(), time.Now()) }, []any{"v1.widgets.example.com", "Local", "True", "<unknown>"}},
-		"failing": {func(a *apireg.APIService) { Set(a, ServiceNotFound(a.Spec.Service), time.Now()) },
-			[]any{"v1.widgets.example.com", "default/api", "False (ServiceNotFound)", "<unknown>"}},
-		"old": {func(a *apireg.APIService) { a.CreationTimestamp = metav1.NewTime(time.Now().Add(-49 * time.Hour)) },
-			[]any{"v1.widgets.example.com", "default/api", "Unknown", "2d1h"}},
-	} {
-		got, err := cells(valid(c.change))
-		if err != nil || !slices.Equal(got, c.want) || len(got) != len(columns()) {
-			t.Errorf("%s: %v %v, want %v", name, got, err, c.want)
-		}
-	}
-	if _, err := cells(&metav1.Status{}); err == nil {
-		t.Error("another kind has cells")
-	}
-}
-
 func TestStrategy(t *testing.T) {
 	k, err := Kind()
 	if err != nil {

@@ -17,15 +17,6 @@ import (
 	"portico/gateway/routing"
 )
 
-const (
-	// maxRegistered bounds the group/versions that are registered for one Backend: every
-	// one is an object in etcd and in the memory of every gateway.
-	maxRegistered = 32768
-	// maxNameShown bounds a name in a message, in characters: an invalid one may have any
-	// length.
-	maxNameShown = 100
-)
-
 // claim is a group/version that a Backend registers.
 type claim struct {
 	backend   string
@@ -80,8 +71,9 @@ type claims struct {
 	// register.
 	complete   map[string]bool
 	incomplete map[string]*backend.AutoRegister
-	// rejected is what cannot be registered, by Backend.
-	rejected map[string]rejected
+	// absent names the entries of autoRegister.groups that the server of a Backend does not
+	// serve, by Backend.
+	absent map[string]string
 	// reserved are the groups that the gateway serves itself; refused are the claims of
 	// Backends to their versions.
 	reserved map[string]bool
@@ -105,7 +97,7 @@ func (g *registrar) claimed(all *routing.BackendStates) *claims {
 	}
 	c := &claims{
 		served: list, byName: map[string][]claim{}, complete: map[string]bool{backend.Reserved: true}, incomplete: map[string]*backend.AutoRegister{},
-		rejected: map[string]rejected{}, reserved: map[string]bool{}, refused: map[string][]conflict{}, whole: all.Whole,
+		absent: map[string]string{}, reserved: map[string]bool{}, refused: map[string][]conflict{}, whole: all.Whole,
 	}
 	for _, gv := range g.own {
 		c.reserved[gv.Group] = true
@@ -127,18 +119,25 @@ func (c *claims) addServed(s *served) {
 	if !s.complete {
 		c.incomplete[s.name] = auto
 	}
-	valid, left := registrable(s.gvs, auto)
 	if auto != nil && s.complete {
-		left.absent = absent(s.gvs, auto)
+		c.absent[s.name] = absent(s.gvs, auto)
 	}
-	c.rejected[s.name] = left
-	for _, gv := range valid {
-		if c.reserved[gv.Group] {
+	for _, gv := range s.gvs {
+		switch {
+		case !registrable(gv, auto):
+		case c.reserved[gv.Group]:
 			c.refused[s.name] = append(c.refused[s.name], conflict{name: apiservice.Name(gv.Group, gv.Version), by: backend.Reserved})
-			continue
+		default:
+			c.add(newClaim(gv, claim{backend: s.name, permanent: s.permanent, replaces: auto.OnConflict == backend.ReplaceOther}, auto))
 		}
-		c.add(newClaim(gv, claim{backend: s.name, permanent: s.permanent, replaces: auto.OnConflict == backend.ReplaceOther}, auto))
 	}
+}
+
+// registrable reports whether a group/version is to be registered: spec.autoRegister takes it,
+// the server lists it, and it can be an APIService. Package sources bounds their number and has
+// checked their names.
+func registrable(gv discovery.GroupVersion, auto *backend.AutoRegister) bool {
+	return !gv.Unlisted && auto.Takes(gv.Group, gv.Version) && (gv.Group != "" || gv.Version == "v1")
 }
 
 func (c *claims) add(one claim) {
@@ -285,55 +284,6 @@ func (c *claims) obsolete(have *apireg.APIService) bool {
 	return false
 }
 
-// rejected are group/versions of a Backend's server that are not registered.
-type rejected struct {
-	invalid int    // how many cannot be APIServices
-	first   string // the error of one of them
-	more    int    // how many exceed maxRegistered
-	absent  string // the groups in autoRegister that the server does not serve
-}
-
-// String returns "" if nothing is rejected.
-func (r rejected) String() string {
-	var parts []string
-	if r.absent != "" {
-		parts = append(parts, "spec.autoRegister.groups: the server does not serve "+r.absent)
-	}
-	if r.invalid > 0 {
-		parts = append(parts, fmt.Sprintf("%d group/versions cannot be registered: %s", r.invalid, r.first))
-	}
-	if r.more > 0 {
-		parts = append(parts, fmt.Sprintf("%d group/versions are more than the %d that are registered of one Backend", r.more, maxRegistered))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// registrable returns the group/versions that can be registered, the first maxRegistered of
-// them by name, and what is rejected. Group/versions that the server does not list are
-// neither.
-func registrable(gvs []discovery.GroupVersion, auto *backend.AutoRegister) (valid []discovery.GroupVersion, left rejected) {
-	for _, gv := range gvs {
-		if gv.Unlisted || !auto.Takes(gv.Group, gv.Version) {
-			continue
-		}
-		if errs := apiservice.Validate(automanaged(gv, "", "", 1, 1)); len(errs) > 0 {
-			if left.invalid++; left.invalid == 1 {
-				left.first = fmt.Sprintf("%.*q: %s: %s", maxNameShown, apiservice.Name(gv.Group, gv.Version), errs[0].Field, errs[0].Detail)
-			}
-			continue
-		}
-		valid = append(valid, gv)
-	}
-	if len(valid) > maxRegistered {
-		slices.SortFunc(valid, func(a, b discovery.GroupVersion) int {
-			return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version))
-		})
-		left.more = len(valid) - maxRegistered
-		valid = valid[:maxRegistered]
-	}
-	return valid, left
-}
-
 // absent names the entries of autoRegister.groups that the server does not serve.
 func absent(gvs []discovery.GroupVersion, auto *backend.AutoRegister) string {
 	served := make([]schema.GroupVersion, 0, len(gvs))
@@ -353,12 +303,12 @@ type result struct {
 	of        served
 	conflicts []conflict
 	// pending: an APIService of the Backend is not stored yet, or differs.
-	pending  bool
-	rejected rejected
+	pending bool
+	absent  string // see claims
 }
 
 func (r result) same(o result) bool {
-	return r.pending == o.pending && r.rejected == o.rejected && slices.Equal(r.conflicts, o.conflicts) && r.of.same(o.of)
+	return r.pending == o.pending && r.absent == o.absent && slices.Equal(r.conflicts, o.conflicts) && r.of.same(o.of)
 }
 
 // results returns the results of the claims by Backend; unwritten are the APIServices that
@@ -370,7 +320,7 @@ func (c *claims) results(conflicts map[string][]conflict, unwritten ...[]*apireg
 	}
 	out := make(map[string]result, len(c.served))
 	for _, s := range c.served {
-		out[s.name] = result{of: s, conflicts: conflicts[s.name], pending: pending[s.name], rejected: c.rejected[s.name]}
+		out[s.name] = result{of: s, conflicts: conflicts[s.name], pending: pending[s.name], absent: c.absent[s.name]}
 	}
 	return out
 }

@@ -94,14 +94,14 @@ func TestRegisterOfABackend(t *testing.T) {
 	g := newRegistry(t, []discovery.GroupVersion{})
 	g.sync(t, nil)
 	g.add(t, "b", &backend.AutoRegister{Groups: []string{"widgets.example.com", "user.example.com"}, GroupPriorityMinimum: new(int32(77)), VersionPriority: new(int32(7))},
-		append(widgets(), discovery.GroupVersion{Group: "user.example.com", Version: "v1"}))
+		append(widgets(), discovery.GroupVersion{Group: "user.example.com", Version: "v1"}, discovery.GroupVersion{Group: "user.example.com", Version: "v2", Unlisted: true}))
 	got := g.sync(t, nil)
 	a := got[widget]
 	if a == nil || a.Spec.GroupPriorityMinimum != 77 || a.Spec.VersionPriority != 7 || a.Labels[apiservice.AutomanagedLabel] != apiservice.Managed || g.holder(t, got, widget) != "b" {
 		t.Fatalf("registered as %+v", a)
 	}
-	if got["v1.gateway.networking.k8s.io"] != nil {
-		t.Error("a group that is not in autoRegister is registered")
+	if got["v1.gateway.networking.k8s.io"] != nil || got["v2.user.example.com"] != nil {
+		t.Error("a group that is not in autoRegister, or an unlisted version, is registered")
 	}
 	// A second Backend with the same group gets a conflict, and the group once the first is
 	// deleted.
@@ -257,31 +257,6 @@ func otherGroups(t *testing.T, g *registry) {
 		t.Fatal(err)
 	}
 	g.readBackends(t)
-}
-
-// Gateways with different flags register a Backend alike and have the same policy for it: the
-// stored object says that it is static.
-func TestPermanenceIsStored(t *testing.T) {
-	g := newRegistry(t, []discovery.GroupVersion{{Group: "rbac.authorization.k8s.io", Version: "v1"}, {Group: "apps", Version: "v1"}})
-	g.sync(t, nil)
-	g.sync(t, nil)
-	before := g.storage.Revision()
-	with := g.found.BackendStates().ByName["crd"].Server.Up.Policy()
-	source := g.found.BackendStates().ByName["crd"].Server.Source
-	g.startsWith(t) // the next elected gateway
-	g.readBackends(t)
-	g.world.serves("crd", source)
-	g.sync(t, nil)
-	st := g.found.BackendStates().ByName["crd"]
-	if c := g.registrar.claims.byName["v1.apps"]; st.Own != nil || len(c) != 1 || c[0].backend != "crd" || c[0].priority != 17800 {
-		t.Errorf("it claims %+v", c)
-	}
-	if now := g.storage.Revision(); now != before {
-		t.Errorf("%d writes of a gateway that is configured differently", now-before)
-	}
-	if p := st.Server.Up.Policy(); p.Limits.Concurrent != with.Limits.Concurrent {
-		t.Errorf("at most %d requests at once, was %d", p.Limits.Concurrent, with.Limits.Concurrent)
-	}
 }
 
 // An APIService is deleted with its Backend, in a built-in group too, unless it belongs to

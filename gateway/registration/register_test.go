@@ -116,7 +116,7 @@ func (g *registry) stored(t *testing.T) map[string]*apireg.APIService {
 	t.Helper()
 	out := map[string]*apireg.APIService{}
 	for _, name := range []string{
-		"v1.rbac.authorization.k8s.io", "v1.apiregistration.k8s.io", "v1.widgets.example.com", "v1.gateway.networking.k8s.io", "v1.user.example.com", "v1.apps",
+		"v1.rbac.authorization.k8s.io", "v1.apiregistration.k8s.io", "v1.widgets.example.com", "v1.gateway.networking.k8s.io", "v1.user.example.com", "v2.user.example.com", "v1.apps",
 		"v1.apiextensions.k8s.io", "v9.apiextensions.k8s.io", "v9beta1.apiextensions.k8s.io", "v7.rbac.authorization.k8s.io", "v2.apiregistration.k8s.io", "v1.coordination.k8s.io", "v2.coordination.k8s.io",
 		"v1.shared.example.com", "v1beta1.shared.example.com", "v2.shared.example.com", "v3.shared.example.com",
 	} {

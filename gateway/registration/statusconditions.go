@@ -178,7 +178,7 @@ func (w *statusWriter) registered(st *routing.BackendState) apiservice.Condition
 	if all := w.results.Load(); all != nil {
 		r = (*all)[st.Name]
 	}
-	left := leftOut(r.rejected, st)
+	left := leftOut(r.absent, st)
 	switch {
 	case !r.of.same(servedBy(st)), r.pending && len(r.conflicts) == 0:
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: routing.Unchecked().Reason, Message: "its groups are being registered"}
@@ -196,7 +196,7 @@ func (w *statusWriter) registered(st *routing.BackendState) apiservice.Condition
 
 // leftOut describes the group/versions that are not registered, without conflicts; "" is
 // none.
-func leftOut(rejected rejected, st *routing.BackendState) string {
+func leftOut(absent string, st *routing.BackendState) string {
 	var parts, names []string
 	if auto := routing.Registers(st.Spec); st.Server != nil && auto != nil {
 		for _, u := range st.Server.Source.Unread() {
@@ -208,8 +208,8 @@ func leftOut(rejected rejected, st *routing.BackendState) string {
 	if len(names) > 0 {
 		parts = append(parts, fmt.Sprintf("cannot be registered: %s; %v", someOf(names, ", "), sources.ErrInvalidName))
 	}
-	if text := rejected.String(); text != "" {
-		parts = append(parts, text)
+	if absent != "" {
+		parts = append(parts, "spec.autoRegister.groups: the server does not serve "+absent)
 	}
 	return strings.Join(parts, "; ")
 }

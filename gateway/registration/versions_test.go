@@ -122,20 +122,6 @@ func (g *registry) registeredAt(t *testing.T, name string, srv *routing.Server) 
 	return g.writer.registered(g.found.BackendStates().ByName[name])
 }
 
-// A Backend with incomplete discovery has no conflict with itself.
-func TestNotKnownWholeIsNoConflict(t *testing.T) {
-	g := newRegistry(t, []discovery.GroupVersion{})
-	v := startVersion(t, "user.example.com")
-	srv := g.addAt(t, "b", v)
-	if c := g.registeredAt(t, "b", srv); c.Status != "True" {
-		t.Fatalf("at first %+v", c)
-	}
-	v.serves(t, "/apis/widgets.example.com/v1", "widgets.example.com", "user.example.com")
-	if c := g.registeredAt(t, "b", srv); strings.Contains(c.Message, "user.example.com") {
-		t.Errorf("while one of its documents cannot be read: %+v", c)
-	}
-}
-
 // The condition Registered names invalid group/versions and groups that are not served.
 func TestRegisteredNamesWhatIsLeftOut(t *testing.T) {
 	g := newRegistry(t, []discovery.GroupVersion{})
