@@ -49,12 +49,12 @@ func endpointFaults() []endpointFault {
 			name: "with an expired certificate", because: "certificate has expired",
 			strike: func(t *testing.T, n *node) {
 				n.kill(t)
-				n.expire(t)
+				n.certify(t, -time.Hour)
 				n.start(t)
 			},
 			heal: func(t *testing.T, n *node) {
 				n.kill(t)
-				n.certificate(t, "--force")
+				n.certify(t, time.Hour)
 				n.start(t)
 			},
 		},

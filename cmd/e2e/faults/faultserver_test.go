@@ -39,13 +39,13 @@ type answering func(s *brokenServer, w http.ResponseWriter, r *http.Request)
 // is told otherwise.
 func takePlace(t *testing.T, n, behind *node) *brokenServer {
 	t.Helper()
-	pair, err := tls.LoadX509KeyPair(n.file("server.crt"), n.file("server.key"))
+	pair, err := tls.LoadX509KeyPair(n.serving.CertFile, n.serving.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &brokenServer{behind: behind, client: frontProxyClient(t, n), answers: answersRightly}
 	n.kill(t)
-	listener, err := net.Listen("tcp", net.JoinHostPort(n.host, n.port))
+	listener, err := net.Listen("tcp", n.address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +63,12 @@ func takePlace(t *testing.T, n, behind *node) *brokenServer {
 // frontProxyClient is a client as the gateway is one of the servers behind it.
 func frontProxyClient(t *testing.T, n *node) *http.Client {
 	t.Helper()
-	gateway := n.fleet.gateway
-	pair, err := tls.LoadX509KeyPair(gateway.file("front-proxy-client.crt"), gateway.file("front-proxy-client.key"))
+	files := n.cluster.files
+	pair, err := tls.LoadX509KeyPair(files.FrontProxy.CertFile, files.FrontProxy.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := os.ReadFile(n.file("serving-ca.crt"))
+	ca, err := os.ReadFile(files.ServingCAFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func (s *brokenServer) swallow(r *http.Request) {
 // pass has the node behind answer.
 func (s *brokenServer) pass(ctx context.Context, r *http.Request) (*http.Response, []byte, error) {
 	req := r.Clone(ctx)
-	req.RequestURI, req.URL.Scheme, req.URL.Host = "", "https", net.JoinHostPort(s.behind.host, s.behind.port)
+	req.RequestURI, req.URL.Scheme, req.URL.Host = "", "https", s.behind.address
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return nil, nil, err

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico/cmd/e2e"
-	"portico/cmd/internal/pki"
 	"portico/cmd/internal/testtools"
+	"portico/gateway/lastgood"
 	"portico/resource/etcd"
 )
 
@@ -64,7 +64,7 @@ func startRegistered(t *testing.T) *httptest.Server {
 
 // register creates the Service, its endpoints, the APIService and a service account that may
 // read everything, and returns a token of the account.
-func register(t *testing.T, a *alone, s *httptest.Server) (token string) {
+func register(t *testing.T, a *cluster, s *httptest.Server) (token string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(s.Listener.Addr().String())
 	if err != nil {
@@ -100,9 +100,9 @@ func register(t *testing.T, a *alone, s *httptest.Server) (token string) {
 
 // newLasting returns an installation with service accounts whose gateway has a state
 // directory and a short grace.
-func newLasting(t *testing.T) *alone {
+func newLasting(t *testing.T) *cluster {
 	t.Helper()
-	a := newAlone(t)
+	a := newCluster(t, "core", "crd")
 	a.extra = map[string][]string{
 		"core": {"--service-account-issuer=" + issuerOfTokens, "--service-account-signing-key-file=" + a.files.ServiceAccountKeyFile},
 		"gateway": {
@@ -119,7 +119,7 @@ type holder struct {
 	endpoint, token string
 }
 
-func (a *alone) as(t *testing.T, token string) holder {
+func (a *cluster) as(t *testing.T, token string) holder {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", a.up.Kubeconfig)
 	if err != nil {
@@ -215,9 +215,9 @@ func (c holder) same(before map[string]string, away apidiscovery.DiscoveryFreshn
 }
 
 // documents waits until etcd and the local copy have every last-good document.
-func (a *alone) documents(t *testing.T) {
+func (a *cluster) documents(t *testing.T) {
 	t.Helper()
-	c, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd}})
+	c, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,6 +237,10 @@ func (a *alone) documents(t *testing.T) {
 				return errors.New(name + " is missing")
 			}
 		}
+		var core json.RawMessage
+		if err := lastgood.Unpack(docs["backend/core"].Data, &core); err != nil || !strings.Contains(string(core), "storageVersionHash") {
+			return fmt.Errorf("the documents of group/versions are missing (%v): %.300s", err, core)
+		}
 		return nil
 	})
 }
@@ -254,9 +258,7 @@ func must(t *testing.T, ask func() error) {
 func TestLastGood(t *testing.T) {
 	t.Parallel()
 	a := newLasting(t)
-	for _, name := range []string{"core", "crd", "gateway"} {
-		a.start(t, name)
-	}
+	a.start(t, "core", "crd", "gateway")
 	a.reached(t, "/api/v1/namespaces/default")
 	a.reached(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
 	server := startRegistered(t)
@@ -271,28 +273,24 @@ func TestLastGood(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, name := range []string{"gateway", "core", "crd"} {
-		a.kill9(t, name)
-	}
+	a.kill9(t, "gateway", "core", "crd")
 	a.start(t, "gateway")
 	a.reached(t, "/readyz")
 	a.withoutServers(t, reader, before, things)
 
-	a.member.Close()
+	a.etcd.Kill()
 	a.kill9(t, "gateway")
 	a.start(t, "gateway")
 	e2e.Eventually(t, "the registered server is reached without etcd", things)
 	a.withoutEtcd(t, reader, before, things)
 
-	a.startEtcd(t)
+	a.etcd.Start(t)
 	a.reached(t, "/readyz")
 	e2e.Eventually(t, "writes pass again", func() error {
 		_, err := reader.ask(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role("after"), "application/json", http.StatusCreated)
 		return err
 	})
-	for _, name := range []string{"core", "crd"} {
-		a.start(t, name)
-	}
+	a.start(t, "core", "crd")
 	e2e.Eventually(t, "discovery is as before", reader.same(before, "Current"))
 	e2e.Eventually(t, "the core server is reached again", reader.get("/api/v1/namespaces/default", http.StatusOK))
 	must(t, things)
@@ -300,7 +298,7 @@ func TestLastGood(t *testing.T) {
 }
 
 // withoutServers checks the responses of a gateway whose configured servers are away.
-func (a *alone) withoutServers(t *testing.T, reader holder, before map[string]string, things func() error) {
+func (a *cluster) withoutServers(t *testing.T, reader holder, before map[string]string, things func() error) {
 	t.Helper()
 	must(t, things)
 	must(t, a.as(t, reader.token+"x").get("/version", http.StatusUnauthorized))
@@ -336,7 +334,7 @@ func role(name string) string {
 
 // withoutEtcd checks that requests are proxied and discovery is served, and that writes are
 // refused with a Status.
-func (a *alone) withoutEtcd(t *testing.T, reader holder, before map[string]string, things func() error) {
+func (a *cluster) withoutEtcd(t *testing.T, reader holder, before map[string]string, things func() error) {
 	t.Helper()
 	must(t, things)
 	now, err := reader.groups()
@@ -354,29 +352,23 @@ func (a *alone) withoutEtcd(t *testing.T, reader holder, before map[string]strin
 
 // second returns another gateway on the same etcd, with its own state directory, address and
 // name.
-func (a *alone) second(t *testing.T) *alone {
+func (a *cluster) second(t *testing.T) *cluster {
 	t.Helper()
 	b := *a
-	up := &e2e.Installation{Installation: &testtools.Installation{Dir: a.up.Dir}}
-	b.up, b.processes, b.addresses = up, map[string]*exec.Cmd{}, map[string]string{}
-	for name, address := range a.addresses {
-		b.addresses[name] = address
-	}
-	b.addresses["gateway"] = "127.0.0.1:" + e2e.FreePort(t, "127.0.0.1")
-	up.Endpoint = "https://" + b.addresses["gateway"]
-	up.Kubeconfig = filepath.Join(a.up.Dir, "kubeconfig-second")
-	if err := pki.WriteKubeconfig(up.Kubeconfig, up.Endpoint, a.files.ServingCAFile, a.files.Admin); err != nil {
-		t.Fatal(err)
-	}
+	b.up = &e2e.Installation{Installation: &testtools.Installation{Dir: a.up.Dir}}
+	b.nodes = maps.Clone(a.nodes)
+	b.add(t, "gateway")
+	b.nodes["gateway"].cluster = &b
+	b.connect(t, filepath.Join(a.up.Dir, "kubeconfig-second"))
 	flags := slices.Clone(a.extra["gateway"])
 	b.extra = map[string][]string{"gateway": append(flags, "--state-dir="+filepath.Join(a.up.Dir, "gateway-state-2"), "--instance-id=second")}
 	return &b
 }
 
 // revision returns etcd's revision, which every write increases.
-func (a *alone) revision(t *testing.T) int64 {
+func (a *cluster) revision(t *testing.T) int64 {
 	t.Helper()
-	c, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd}})
+	c, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +382,7 @@ func (a *alone) revision(t *testing.T) int64 {
 
 // idle waits until nothing is written to etcd for longer than the interval of any periodic
 // work.
-func (a *alone) idle(t *testing.T) {
+func (a *cluster) idle(t *testing.T) {
 	t.Helper()
 	const while = 6 * time.Second
 	e2e.Eventually(t, "nothing is written", func() error {

@@ -204,7 +204,7 @@ func ownObjects(name string) map[string]string {
 // in spite of them, because these say where the core server is.
 func TestOwnKindsWhileCoreIsAway(t *testing.T) {
 	t.Parallel()
-	a := newAlone(t)
+	a := newCluster(t, "core")
 	a.start(t, "gateway")
 	a.start(t, "core")
 	a.reached(t, "/api/v1/namespaces/default")
@@ -252,9 +252,9 @@ func TestOwnKindsWhileCoreIsAway(t *testing.T) {
 }
 
 // keptPolicies waits until etcd has the policies for a restart of the gateway.
-func (a *alone) keptPolicies(t *testing.T) {
+func (a *cluster) keptPolicies(t *testing.T) {
 	t.Helper()
-	kept, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd}})
+	kept, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}})
 	if err != nil {
 		t.Fatal(err)
 	}

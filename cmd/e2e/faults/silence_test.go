@@ -138,8 +138,8 @@ func (f *fleet) tellsOfSilence(t *testing.T, client *http.Client) {
 	if _, body := e2e.Get(t, client, f.up.Endpoint+"/metrics", ""); !strings.Contains(body, "portico_etcd_silent 1\n") {
 		t.Error("the metrics do not say that etcd is silent")
 	}
-	for _, n := range append([]*node{f.gateway, f.core}, f.crds...) {
-		log, err := os.ReadFile(filepath.Join(f.dir, "logs", n.name+".log"))
+	for _, n := range f.nodes {
+		log, err := os.ReadFile(filepath.Join(f.up.Dir, "logs", n.name+".log"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,13 +80,7 @@ func TestStoppedWriter(t *testing.T) {
 
 	e2e.Eventually(t, "the first gateway serves it too", first.get("/apis/"+writtenGroup+"/v1", http.StatusOK, "things"))
 	a.idle(t)
-	signal := func(p *os.Process, s os.Signal) {
-		t.Helper()
-		if err := p.Signal(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signal(a.processes["gateway"].Process, syscall.SIGSTOP)
+	a.nodes["gateway"].signal(t, syscall.SIGSTOP)
 	stopped := time.Now()
 	server.Close()
 	e2e.Within(t, 10*time.Second, "the other writes the status of the Backend", second.get(writtenBackend, http.StatusOK, `"state":"Unhealthy"`, `"reason":"FailedDiscoveryCheck"`, "(observed by second)"))
@@ -99,7 +92,7 @@ func TestStoppedWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signal(a.processes["gateway"].Process, syscall.SIGCONT)
+	a.nodes["gateway"].signal(t, syscall.SIGCONT)
 	e2e.Eventually(t, "the first one has noticed", first.get("/apis/"+writtenGroup+"/v1/things", http.StatusServiceUnavailable, "FailedDiscoveryCheck"))
 	a.idle(t)
 	if now, err := second.versions(writtenBackend, writtenAPIService); err != nil || now != before {
@@ -107,7 +100,7 @@ func TestStoppedWriter(t *testing.T) {
 		t.Fatalf("resourceVersions are %s, and were %s (%v); the Backend is\n%s", now, before, err, stored)
 	}
 
-	signal(b.processes["gateway"].Process, syscall.SIGKILL)
+	b.nodes["gateway"].signal(t, syscall.SIGKILL)
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
