@@ -12,14 +12,15 @@ import (
 	"portico/resource"
 )
 
-// A right that is held in one namespace lets a user create there and nowhere
-// else, and names in rules count as in kube-apiserver's storage: escalate and bind
-// are asked for in the namespace of the request, escalate by the name of its path.
+// Rights in a namespace permit to create in it only, and names in rules apply as in
+// kube-apiserver's storage: escalate and bind are required in the namespace of the request,
+// escalate with the name in its path.
 func TestCreationsAreCheckedWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	const (
 		rules     = `"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["secrets"]}]`
 		clusterly = `"roleRef":{"kind":"ClusterRole","name":"secrets"},"subjects":[{"kind":"User","name":"friend"}]`
+		missing   = `"roleRef":{"kind":"ClusterRole","name":"missing"},"subjects":[{"kind":"User","name":"friend"}]`
 		locally   = `"roleRef":{"kind":"Role","name":"local"},"subjects":[{"kind":"User","name":"friend"}]`
 		collects  = `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"a":"b"}}]}`
 	)
@@ -59,6 +60,13 @@ func TestCreationsAreCheckedWhereTheyAre(t *testing.T) {
 		"cluster binding with bind in a namespace":   {nil, holds(bind("clusterroles")), http.MethodPost, "clusterrolebindings", clusterly, apierrors.IsForbidden},
 		"cluster binding with rules of a namespace":  {nil, holds(secretsRule), http.MethodPost, "clusterrolebindings", clusterly, apierrors.IsForbidden},
 		"cluster binding with bind by name":          {holds(bind("clusterroles", "secrets")), nil, http.MethodPost, "clusterrolebindings", clusterly, nil},
+		"cluster binding with the role's rules":      {holds(secretsRule), nil, http.MethodPost, "clusterrolebindings", clusterly, nil},
+		"cluster binding with nothing":               {nil, nil, http.MethodPost, "clusterrolebindings", clusterly, apierrors.IsForbidden},
+		"cluster binding with bind on another":       {holds(bind("clusterroles", "other")), nil, http.MethodPost, "clusterrolebindings", clusterly, apierrors.IsForbidden},
+		"cluster binding with bind on roles":         {holds(bind("roles")), nil, http.MethodPost, "clusterrolebindings", clusterly, apierrors.IsForbidden},
+		"cluster binding with escalate":              {holds(escalate("clusterroles")), nil, http.MethodPost, "clusterrolebindings", clusterly, apierrors.IsForbidden},
+		"cluster binding to a missing role":          {holds(secretsRule), nil, http.MethodPost, "clusterrolebindings", missing, apierrors.IsNotFound},
+		"cluster binding to a missing role, bind":    {holds(bind("clusterroles")), nil, http.MethodPost, "clusterrolebindings", missing, nil},
 		"binding to a role with its rules":           {nil, holds(secretsRule), http.MethodPost, "namespaces/n/rolebindings", locally, nil},
 		"binding to a role with bind on it":          {nil, holds(bind("roles", "local")), http.MethodPost, "namespaces/n/rolebindings", locally, nil},
 		"binding to a role with bind on another":     {nil, holds(bind("roles", "other")), http.MethodPost, "namespaces/n/rolebindings", locally, apierrors.IsForbidden},

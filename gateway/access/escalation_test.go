@@ -14,7 +14,7 @@ import (
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
 
-// policyBench serves with a fixed policy.
+// policyBench returns a bench with a policy that is not stored.
 func policyBench(t *testing.T, p *policy) *bench {
 	b := newBench(t, Config{})
 	b.access.index.Store(decider(p).index.Load())
@@ -25,6 +25,7 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return (&policy{}).clusterRole(name, rules...)
 }
 
+// A role is created only with rules that the user holds, or with escalate.
 func TestRolesDoNotEscalate(t *testing.T) {
 	secrets := on("get list", "-", "secrets")
 	for name, c := range map[string]struct {
@@ -63,6 +64,7 @@ func TestRolesDoNotEscalate(t *testing.T) {
 	}
 }
 
+// The message of a rejection is upstream's.
 func TestEscalationMessage(t *testing.T) {
 	b := policyBench(t, granting(on("get", "-", "secrets")))
 	u := &resource.User{Name: "u", Groups: []string{"g", "system:authenticated"}}
@@ -77,87 +79,7 @@ func TestEscalationMessage(t *testing.T) {
 	}
 }
 
-// What is held in one namespace may be granted there only.
-func TestRoleInNamespace(t *testing.T) {
-	p := &policy{}
-	p.clusterRole("reader", on("get", "-", "pods"))
-	p.bindIn("mine", "b", "ClusterRole", "reader", user("u"))
-	b, u := policyBench(t, p), &resource.User{Name: "u"}
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rbacv1.PolicyRule{on("get", "-", "pods")}}
-	if err := b.as(u, http.MethodPost, rbacPath+"namespaces/mine/roles", role, nil); err != nil {
-		t.Error(err)
-	}
-	if err := b.as(u, http.MethodPost, rbacPath+"namespaces/other/roles", role, nil); !apierrors.IsForbidden(err) {
-		t.Errorf("other namespace: %v", err)
-	}
-	if err := b.as(u, http.MethodPost, rbacPath+"clusterroles", clusterRole("r", role.Rules...), nil); !apierrors.IsForbidden(err) {
-		t.Errorf("cluster role: %v", err)
-	}
-}
-
-// An update takes the rules that the role has afterwards, and an aggregationRule
-// takes every right.
-func TestRoleUpdates(t *testing.T) {
-	b := policyBench(t, granting(on("get", "-", "pods")))
-	masters, u := &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}, &resource.User{Name: "u"}
-	role := clusterRole("x", on("get", "-", "secrets"))
-	if err := b.as(masters, http.MethodPost, rbacPath+"clusterroles", role, role); err != nil {
-		t.Fatal(err)
-	}
-	role.Labels["l"] = "v"
-	if err := b.as(u, http.MethodPut, rbacPath+"clusterroles/x", role, nil); !apierrors.IsForbidden(err) {
-		t.Errorf("relabel: %v", err)
-	}
-	role.Rules[0].Verbs = []string{"get", "list"}
-	if err := b.as(u, http.MethodPut, rbacPath+"clusterroles/x", role, nil); !apierrors.IsForbidden(err) {
-		t.Errorf("extend: %v", err)
-	}
-	role.Rules = []rbacv1.PolicyRule{on("get", "-", "pods")}
-	if err := b.as(u, http.MethodPut, rbacPath+"clusterroles/x", role, role); err != nil {
-		t.Errorf("to what is held: %v", err)
-	}
-	role.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}
-	if err := b.as(u, http.MethodPut, rbacPath+"clusterroles/x", role, nil); !apierrors.IsForbidden(err) {
-		t.Errorf("aggregate: %v", err)
-	}
-}
-
-func TestBindingsDoNotEscalate(t *testing.T) {
-	pods := on("get", "-", "pods")
-	for name, c := range map[string]struct {
-		held []rbacv1.PolicyRule
-		role string
-		want func(error) bool
-	}{
-		"nothing held":          {nil, "reader", apierrors.IsForbidden},
-		"held":                  {[]rbacv1.PolicyRule{pods}, "reader", nil},
-		"bind":                  {[]rbacv1.PolicyRule{on("bind", rbacv1.GroupName, "clusterroles")}, "reader", nil},
-		"bind by name":          {[]rbacv1.PolicyRule{named("bind", rbacv1.GroupName, "clusterroles", "reader")}, "reader", nil},
-		"bind another":          {[]rbacv1.PolicyRule{named("bind", rbacv1.GroupName, "clusterroles", "other")}, "reader", apierrors.IsForbidden},
-		"bind roles":            {[]rbacv1.PolicyRule{on("bind", rbacv1.GroupName, "roles")}, "reader", apierrors.IsForbidden},
-		"escalate does not":     {[]rbacv1.PolicyRule{on("escalate", rbacv1.GroupName, "clusterroles")}, "reader", apierrors.IsForbidden},
-		"missing role":          {[]rbacv1.PolicyRule{pods}, "lost", apierrors.IsNotFound},
-		"missing role but bind": {[]rbacv1.PolicyRule{on("bind", rbacv1.GroupName, "clusterroles")}, "lost", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := granting(c.held...)
-			p.clusterRole("reader", pods)
-			b, u := policyBench(t, p), &resource.User{Name: "u"}
-			for kind, path := range map[string]string{"ClusterRoleBinding": "clusterrolebindings", "RoleBinding": "namespaces/n/rolebindings"} {
-				in := &rbacv1.ClusterRoleBinding{
-					ObjectMeta: metav1.ObjectMeta{Name: "x"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "friend"}},
-					RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: c.role},
-				}
-				in.APIVersion, in.Kind = rbacv1.SchemeGroupVersion.String(), kind
-				err := b.as(u, http.MethodPost, rbacPath+path, in, nil)
-				if c.want == nil && err != nil || c.want != nil && !c.want(err) {
-					t.Errorf("%s: got %v", kind, err)
-				}
-			}
-		})
-	}
-}
-
+// The roleRef of a binding cannot be changed, also by system:masters.
 func TestRoleRefIsImmutable(t *testing.T) {
 	b := policyBench(t, &policy{})
 	masters := &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}

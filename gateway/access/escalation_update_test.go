@@ -21,7 +21,7 @@ type updateRow struct {
 	want  func(error) bool // nil: allowed
 }
 
-// The changes that rows make.
+// The patches of rows.
 const (
 	label      = `{"metadata":{"labels":{"rbac.authorization.k8s.io/aggregate-to-view":"true"}}}`
 	annotate   = `{"metadata":{"annotations":{"a":"b"}}}`
@@ -107,10 +107,9 @@ func bindingUpdates(path string) []updateRow {
 	}
 }
 
-// Updates of roles and bindings are allowed and refused as by kube-apiserver's
-// storage of them (k8s.io/kubernetes/pkg/registry/rbac, policybased and
-// escalation checks): every update is checked but those of nothing beyond
-// finalizers and owner references.
+// Updates of roles and bindings are allowed and rejected as by kube-apiserver's storage
+// (k8s.io/kubernetes/pkg/registry/rbac, policybased and escalation checks): every update is
+// checked, except updates of finalizers and owner references only.
 func TestEveryUpdateIsCheckedForEscalation(t *testing.T) {
 	t.Parallel()
 	for kind, rows := range map[string][]updateRow{
@@ -138,7 +137,7 @@ func TestEveryUpdateIsCheckedForEscalation(t *testing.T) {
 	}
 }
 
-// policy is what user u holds, and the role that bindings refer to.
+// policy returns the rights of user u, and the role of the bindings.
 func (row *updateRow) policy() *policy {
 	p := granting(row.held...)
 	p.clusterRole("secrets", secretsRule)
@@ -153,7 +152,7 @@ func (b *bench) storePolicy() {
 	ref := func(name string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 	}
-	who, rules := []rbacv1.Subject{user("friend")}, holds(secretsRule)
+	subjects, rules := []rbacv1.Subject{user("friend")}, holds(secretsRule)
 	for path, list := range map[string][]any{
 		"clusterroles": {
 			&rbacv1.ClusterRole{ObjectMeta: meta("secrets"), Rules: rules},
@@ -161,12 +160,12 @@ func (b *bench) storePolicy() {
 		},
 		"namespaces/n/roles": {&rbacv1.Role{ObjectMeta: meta("secrets"), Rules: rules}},
 		"clusterrolebindings": {
-			&rbacv1.ClusterRoleBinding{ObjectMeta: meta("secrets"), RoleRef: ref("secrets"), Subjects: who},
-			&rbacv1.ClusterRoleBinding{ObjectMeta: meta("lost"), RoleRef: ref("lost"), Subjects: who},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: meta("secrets"), RoleRef: ref("secrets"), Subjects: subjects},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: meta("lost"), RoleRef: ref("lost"), Subjects: subjects},
 		},
 		"namespaces/n/rolebindings": {
-			&rbacv1.RoleBinding{ObjectMeta: meta("secrets"), RoleRef: ref("secrets"), Subjects: who},
-			&rbacv1.RoleBinding{ObjectMeta: meta("lost"), RoleRef: ref("lost"), Subjects: who},
+			&rbacv1.RoleBinding{ObjectMeta: meta("secrets"), RoleRef: ref("secrets"), Subjects: subjects},
+			&rbacv1.RoleBinding{ObjectMeta: meta("lost"), RoleRef: ref("lost"), Subjects: subjects},
 		},
 	} {
 		for _, obj := range list {
@@ -177,7 +176,7 @@ func (b *bench) storePolicy() {
 	}
 }
 
-// Whatever way an update takes, it is checked; a deletion is not, as upstream.
+// Updates by all methods and patches are checked; deletions are not, as upstream.
 func TestEveryWayToUpdateIsChecked(t *testing.T) {
 	t.Parallel()
 	b := policyBench(t, granting())

@@ -22,7 +22,7 @@ func impersonate(t *testing.T, a *Access, headers http.Header) (*resource.User, 
 		as = resource.ActionFrom(r.Context()).User
 		for name := range r.Header {
 			if strings.HasPrefix(name, "Impersonate") {
-				t.Errorf("header %s goes on", name)
+				t.Errorf("header %s is passed on", name)
 			}
 		}
 		if r.Header.Get("Kept") != "yes" {
@@ -38,11 +38,12 @@ func impersonate(t *testing.T, a *Access, headers http.Header) (*resource.User, 
 	w := httptest.NewRecorder()
 	a.Impersonation(next).ServeHTTP(w, r)
 	if act.User.Name != "u" {
-		t.Error("the sender's own action changed")
+		t.Error("the Action of the request changed")
 	}
 	return as, w
 }
 
+// Impersonation requires rights to each part of the identity.
 func TestImpersonation(t *testing.T) {
 	a := decider(granting(
 		named("impersonate", "-", "users", "jane system:anonymous"),
@@ -57,7 +58,7 @@ func TestImpersonation(t *testing.T) {
 		status  int
 		message string
 	}{
-		"nobody":     {headers: http.Header{}, as: &resource.User{Name: "u", Groups: []string{"mine"}, Extra: map[string][]string{"own": {"x"}}}},
+		"no headers": {headers: http.Header{}, as: &resource.User{Name: "u", Groups: []string{"mine"}, Extra: map[string][]string{"own": {"x"}}}},
 		"empty user": {headers: http.Header{"Impersonate-User": {""}}, as: &resource.User{Name: "u", Groups: []string{"mine"}, Extra: map[string][]string{"own": {"x"}}}},
 		"user":       {headers: http.Header{"Impersonate-User": {"jane"}}, as: &resource.User{Name: "jane", Groups: []string{"system:authenticated"}}},
 		"groups": {headers: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"devs"}},
@@ -92,7 +93,7 @@ func TestImpersonation(t *testing.T) {
 			as, w := impersonate(t, a, c.headers)
 			if c.as != nil {
 				if !reflect.DeepEqual(as, c.as) {
-					t.Fatalf("goes on as %+v, want %+v; %s", as, c.as, w.Body)
+					t.Fatalf("user %+v, want %+v; %s", as, c.as, w.Body)
 				}
 				return
 			}

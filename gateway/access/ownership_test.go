@@ -8,7 +8,7 @@ import (
 	"portico/resource/rest"
 )
 
-// Every stored kind has owners, and what they are tracked with knows it.
+// Field ownership is tracked for all stored kinds.
 func TestOwnershipKnowsStoredKinds(t *testing.T) {
 	kinds, err := New(Config{}).Kinds()
 	if err != nil {

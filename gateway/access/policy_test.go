@@ -95,18 +95,18 @@ func policyText(p *policy) string {
 // Anonymous users may read public paths only.
 func TestAnonymousUsersMayReadPublicPathsOnly(t *testing.T) {
 	a := decider(bootstrapPolicy())
-	stranger := []string{"system:unauthenticated"}
+	anonymous := []string{"system:unauthenticated"}
 	for _, c := range []struct {
 		groups []string
 		path   string
 		want   bool
 	}{
-		{stranger, "/readyz", true},
-		{stranger, "/version", true},
-		{stranger, "/readyz/etcd", false},
-		{stranger, "/apis", false},
-		{stranger, "/openapi/v3", false},
-		{stranger, "/metrics", false},
+		{anonymous, "/readyz", true},
+		{anonymous, "/version", true},
+		{anonymous, "/readyz/etcd", false},
+		{anonymous, "/apis", false},
+		{anonymous, "/openapi/v3", false},
+		{anonymous, "/metrics", false},
 		{[]string{"system:authenticated"}, "/apis/apps/v1", true},
 		{[]string{"system:authenticated"}, "/openapi/v3/apis/apps/v1", true},
 		{[]string{"system:authenticated"}, "/metrics", false},

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	mayPath = "/apis/authorization.k8s.io/v1/"
-	whoPath = "/apis/authentication.k8s.io/v1/"
+	authorizationPath  = "/apis/authorization.k8s.io/v1/"
+	authenticationPath = "/apis/authentication.k8s.io/v1/"
 )
 
 func reviewBench(t *testing.T) *bench {
@@ -45,11 +45,11 @@ func TestSubjectAccessReview(t *testing.T) {
 			want: authorizationv1.SubjectAccessReviewStatus{Allowed: true}},
 		"both":    {spec: authorizationv1.SubjectAccessReviewSpec{User: "u", ResourceAttributes: pods, NonResourceAttributes: metrics}, code: 422},
 		"neither": {spec: authorizationv1.SubjectAccessReviewSpec{User: "u"}, code: 422},
-		"nobody":  {spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: pods}, code: 422},
+		"no user": {spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: pods}, code: 422},
 	} {
 		t.Run(name, func(t *testing.T) {
 			review := &authorizationv1.SubjectAccessReview{Spec: c.spec}
-			err := b.as(&resource.User{Name: "asker"}, http.MethodPost, mayPath+"subjectaccessreviews", review, review)
+			err := b.as(&resource.User{Name: "asker"}, http.MethodPost, authorizationPath+"subjectaccessreviews", review, review)
 			if code := codeOf(err); code != c.code || err == nil && review.Status != c.want {
 				t.Errorf("got %d %+v (%v), want %d %+v", code, review.Status, err, c.code, c.want)
 			}
@@ -57,7 +57,7 @@ func TestSubjectAccessReview(t *testing.T) {
 	}
 }
 
-// codeOf is the status code of an error; 0 for none.
+// codeOf returns the status code of an error; 0 for none.
 func codeOf(err error) int32 {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {
@@ -72,7 +72,7 @@ func TestSelfSubjectAccessReview(t *testing.T) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods"},
 		}}
-		if err := b.as(&resource.User{Name: name}, http.MethodPost, mayPath+"selfsubjectaccessreviews", review, review); err != nil || review.Status.Allowed != want {
+		if err := b.as(&resource.User{Name: name}, http.MethodPost, authorizationPath+"selfsubjectaccessreviews", review, review); err != nil || review.Status.Allowed != want {
 			t.Errorf("%s: %+v, %v", name, review.Status, err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestLocalSubjectAccessReview(t *testing.T) {
 		review := &authorizationv1.LocalSubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: "u", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Resource: "pods"},
 		}}
-		err := b.as(&resource.User{Name: "asker"}, http.MethodPost, mayPath+"namespaces/ns/localsubjectaccessreviews", review, review)
+		err := b.as(&resource.User{Name: "asker"}, http.MethodPost, authorizationPath+"namespaces/ns/localsubjectaccessreviews", review, review)
 		if codeOf(err) != code || err == nil && !review.Status.Allowed {
 			t.Errorf("namespace %q: %+v, %v", namespace, review.Status, err)
 		}
@@ -94,11 +94,11 @@ func TestLocalSubjectAccessReview(t *testing.T) {
 func TestSelfSubjectRulesReview(t *testing.T) {
 	b, u := reviewBench(t), &resource.User{Name: "u"}
 	review := &authorizationv1.SelfSubjectRulesReview{}
-	if err := b.as(u, http.MethodPost, mayPath+"selfsubjectrulesreviews", review, nil); codeOf(err) != 400 || err.Error() != "no namespace on request" {
+	if err := b.as(u, http.MethodPost, authorizationPath+"selfsubjectrulesreviews", review, nil); codeOf(err) != 400 || err.Error() != "no namespace on request" {
 		t.Errorf("without namespace: %v", err)
 	}
 	review.Spec.Namespace = "ns"
-	if err := b.as(u, http.MethodPost, mayPath+"selfsubjectrulesreviews", review, review); err != nil {
+	if err := b.as(u, http.MethodPost, authorizationPath+"selfsubjectrulesreviews", review, review); err != nil {
 		t.Fatal(err)
 	}
 	s := review.Status
@@ -106,7 +106,7 @@ func TestSelfSubjectRulesReview(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	masters := &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}
-	if err := b.as(masters, http.MethodPost, mayPath+"selfsubjectrulesreviews", review, review); err != nil || review.Status.ResourceRules[0].Resources[0] != "*" || review.Status.NonResourceRules[0].NonResourceURLs[0] != "*" {
+	if err := b.as(masters, http.MethodPost, authorizationPath+"selfsubjectrulesreviews", review, review); err != nil || review.Status.ResourceRules[0].Resources[0] != "*" || review.Status.NonResourceRules[0].NonResourceURLs[0] != "*" {
 		t.Errorf("masters: %+v, %v", review.Status, err)
 	}
 }
@@ -115,7 +115,7 @@ func TestSelfSubjectReview(t *testing.T) {
 	b := reviewBench(t)
 	review := &authenticationv1.SelfSubjectReview{}
 	u := &resource.User{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
-	if err := b.as(u, http.MethodPost, whoPath+"selfsubjectreviews", review, review); err != nil {
+	if err := b.as(u, http.MethodPost, authenticationPath+"selfsubjectreviews", review, review); err != nil {
 		t.Fatal(err)
 	}
 	if got := review.Status.UserInfo; got.Username != "u" || got.UID != "1" || !slices.Equal(got.Groups, u.Groups) || !slices.Equal(got.Extra["k"], []string{"v"}) {
@@ -123,7 +123,7 @@ func TestSelfSubjectReview(t *testing.T) {
 	}
 }
 
-// keyring knows two tokens, and one that makes it fail.
+// keyring is an authenticator with two tokens and one that is an error.
 type keyring struct{}
 
 func (keyring) Authenticate(r *http.Request) (*resource.User, bool, error) {
@@ -142,10 +142,10 @@ func TestTokenReview(t *testing.T) {
 	b := newBench(t, Config{Authenticator: keyring{}, Audiences: []string{"api"}})
 	ask := func(token string) (authenticationv1.TokenReviewStatus, error) {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-		review.Status.Authenticated = true // the asker's claim counts for nothing
-		answer := &authenticationv1.TokenReview{}
-		err := b.as(&resource.User{Name: "asker"}, http.MethodPost, whoPath+"tokenreviews", review, answer)
-		return answer.Status, err
+		review.Status.Authenticated = true // ignored
+		response := &authenticationv1.TokenReview{}
+		err := b.as(&resource.User{Name: "asker"}, http.MethodPost, authenticationPath+"tokenreviews", review, response)
+		return response.Status, err
 	}
 	got, err := ask("good")
 	if err != nil || !got.Authenticated || got.User.Username != "jane" || !slices.Equal(got.User.Groups, []string{"devs", "system:authenticated"}) || !slices.Equal(got.Audiences, []string{"api"}) {
@@ -167,7 +167,7 @@ func TestReviewOfManyAliases(t *testing.T) {
 	b := reviewBench(t)
 	body := "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec: {x: &a \"" + strings.Repeat("x", 64<<10) + `", z: [` + strings.Repeat("*a,", 3_000) + "]}\n"
 	for _, validation := range []string{"Ignore", "Strict"} {
-		r := httptest.NewRequest(http.MethodPost, mayPath+"selfsubjectaccessreviews?fieldValidation="+validation, strings.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, authorizationPath+"selfsubjectaccessreviews?fieldValidation="+validation, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/yaml")
 		act := resource.ParseAction(r)
 		act.User = &resource.User{Name: "u"}

@@ -68,7 +68,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// What counting adds to a request with an ordinary body.
+// The cost of counting an ordinary body.
 func BenchmarkMeasure(b *testing.B) {
 	for name, body := range map[string][]byte{
 		"2 KB": []byte(`{"a":[` + strings.Repeat(`{"name":"some-name","value":"v"},`, 60) + `{}]}`),
