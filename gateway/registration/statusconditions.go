@@ -76,7 +76,7 @@ func (w *statusWriter) discovered(st *routing.BackendState) apiservice.Condition
 	}
 	unread := st.Server.Source.Unread()
 	truncated := truncatedCondition(st.Server.Source.Dropped(), unread)
-	unread = slices.DeleteFunc(unread, func(u sources.Unread) bool { return errors.Is(u.Err, sources.ErrBeyondLimits) })
+	unread = slices.DeleteFunc(slices.Clone(unread), func(u sources.Unread) bool { return errors.Is(u.Err, sources.ErrBeyondLimits) })
 	if len(unread) > 0 {
 		c := failed("UnreadDocuments", "cannot be read: %s; %s", someOf(namesOf(unread), ", "), routing.StableText(unread[0].Err.Error()))
 		if truncated.Message != "" {
