@@ -205,30 +205,6 @@ func TestServerSideApply(t *testing.T) {
 	}
 }
 
-// Creating by an apply patch needs the verb create.
-func TestApplyNeedsTheRightToCreate(t *testing.T) {
-	s := running(t)
-	s.install(t, widgets)
-	apply := func(user string) int {
-		r := httptest.NewRequest("PATCH", widgetPath+"/a?fieldManager=m", strings.NewReader(widget("a", "{size: small}")))
-		r.Header.Set("Content-Type", "application/apply-patch+yaml")
-		act := resource.ParseAction(r)
-		act.User = &resource.User{Name: user}
-		w := httptest.NewRecorder()
-		s.resources().ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-		return w.Code
-	}
-	if code := apply("patcher"); code != 403 {
-		t.Errorf("creation by a patcher: %d", code)
-	}
-	if code := apply("admin"); code != 201 {
-		t.Errorf("creation: %d", code)
-	}
-	if code := apply("patcher"); code != 200 {
-		t.Errorf("a change by a patcher: %d", code)
-	}
-}
-
 // An object that is prevalidated is still validated by CEL rules, including transition rules.
 func TestCELRulesOfPrevalidatedObjects(t *testing.T) {
 	s := running(t)

@@ -2,57 +2,36 @@ package crd
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"portico/resource"
 )
 
 // BenchmarkWriteCustom measures writes of custom resources of about 3.5 KB, from the request
 // to a store in memory.
 func BenchmarkWriteCustom(b *testing.B) {
-	for _, verb := range []string{"create", "update", "patch", "apply"} {
-		b.Run(verb, func(b *testing.B) { benchCustom(b, verb) })
-	}
-}
-
-func benchCustom(b *testing.B, verb string) {
-	s := running(b)
-	s.install(b, gadgets)
-	do := func(method, path, contentType, body string, want int) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(method, path, strings.NewReader(body))
-		r.Header.Set("Content-Type", contentType)
-		r.Header.Set("User-Agent", "bench/1.0")
-		act := resource.ParseAction(r)
-		act.User = &resource.User{Name: "admin"}
-		w := httptest.NewRecorder()
-		s.resources().ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-		if w.Code != want {
-			b.Fatalf("code %d: %s", w.Code, w.Body)
-		}
-		return w
-	}
-	current := do("POST", gadgetPath, "application/json", gadget("a"), http.StatusCreated).Body.String()
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		i++
-		switch verb {
-		case "create":
-			do("POST", gadgetPath, "application/json", gadget(fmt.Sprint("a", i)), http.StatusCreated)
-		case "update":
-			_, rest, _ := strings.Cut(current, `"replicas":`)
-			rest = rest[strings.IndexAny(rest, ",}"):]
-			head, _, _ := strings.Cut(current, `"replicas":`)
-			current = do("PUT", gadgetPath+"/a", "application/json", fmt.Sprintf(`%s"replicas":%d%s`, head, i+10, rest), http.StatusOK).Body.String()
-		case "patch":
-			do("PATCH", gadgetPath+"/a", "application/merge-patch+json", fmt.Sprintf(`{"spec":{"replicas":%d}}`, i+10), http.StatusOK)
-		case "apply":
-			do("PATCH", gadgetPath+"/a?fieldManager=m&force=true", "application/apply-patch+yaml", fmt.Sprintf(
-				`{"apiVersion":"example.com/v1","kind":"Gadget","spec":{"replicas":%d}}`, i+10), http.StatusOK)
-		}
+	for verb, write := range map[string]func(s *Server, i int) answer{
+		"create": func(s *Server, i int) answer {
+			return s.send(b, "POST", gadgetPath, "application/json", gadget(fmt.Sprint("a", i)))
+		},
+		"patch": func(s *Server, i int) answer {
+			return s.send(b, "PATCH", gadgetPath+"/a", mergePatch, fmt.Sprintf(`{"spec":{"replicas":%d}}`, i+10))
+		},
+		"apply": func(s *Server, i int) answer {
+			return s.send(b, "PATCH", gadgetPath+"/a?fieldManager=m&force=true", applyPatch,
+				fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gadget","spec":{"replicas":%d}}`, i+10))
+		},
+	} {
+		b.Run(verb, func(b *testing.B) {
+			s := running(b)
+			s.install(b, gadgets)
+			s.must(b, "POST", gadgetPath, "application/json", gadget("a"))
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if a := write(s, i); a.code >= 300 {
+					b.Fatalf("%d %s", a.code, a.body)
+				}
+			}
+		})
 	}
 }
 

@@ -47,7 +47,8 @@ func All(cfg Config) []*rest.Kind {
 		coreEvents(cfg), groupEvents(cfg, scheme),
 		endpointSlices(),
 		leases(),
-		validatingWebhookConfigurations(), mutatingWebhookConfigurations(),
+		webhookConfigurations[*admissionregistrationv1.ValidatingWebhookConfiguration]("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+		webhookConfigurations[*admissionregistrationv1.MutatingWebhookConfiguration]("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
 		validatingAdmissionPolicies(), validatingAdmissionPolicyBindings(),
 		mutatingAdmissionPolicies(), mutatingAdmissionPolicyBindings(),
 	}

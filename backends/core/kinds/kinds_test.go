@@ -209,23 +209,6 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-func TestTokenSubresource(t *testing.T) {
-	k := kind(t, "serviceaccounts")
-	if len(k.Subresources) != 1 || k.Subresources[0].Name != "token" || k.Subresources[0].Create == nil {
-		t.Fatalf("got subresources %+v", k.Subresources)
-	}
-	body, _, err := k.Codec.Decode([]byte(`{"spec":{"expirationSeconds":600}}`), jsonType, k.Subresources[0].GVK, true)
-	if err != nil {
-		t.Fatalf("decode token request: %v", err)
-	}
-	if _, err := k.Subresources[0].Create(t.Context(), resource.Key{Namespace: "n", Name: "x"}, body, false); err != nil {
-		t.Error(err)
-	}
-	if got := serviceAccounts(Config{}).Subresources; got != nil {
-		t.Errorf("without CreateToken there is %+v", got)
-	}
-}
-
 func TestServiceAccountKeepsNamesOfSecrets(t *testing.T) {
 	k := kind(t, "serviceaccounts")
 	sa := decode[*corev1.ServiceAccount](t, k, `{"secrets":[{"name":"s","namespace":"other","kind":"Secret"}]}`)

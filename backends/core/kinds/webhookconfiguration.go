@@ -25,56 +25,25 @@ func admissionInfo(plural, kind string) resource.Info {
 	}
 }
 
-// validatingWebhookConfigurations is the row of ValidatingWebhookConfiguration.
-func validatingWebhookConfigurations() *rest.Kind {
-	type config = admissionregistrationv1.ValidatingWebhookConfiguration
+// webhookConfigurations is the row of ValidatingWebhookConfiguration or
+// MutatingWebhookConfiguration.
+func webhookConfigurations[T rest.Object](plural, kind string) *rest.Kind {
 	return &rest.Kind{
-		Info: admissionInfo("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+		Info: admissionInfo(plural, kind),
 		Strategy: rest.Strategy{
-			Default: onDefault(func(c *config) {
-				for i := range c.Webhooks {
-					h := &c.Webhooks[i]
-					defaultWebhook(validatingHook(h))
+			Default: onDefault(func(c T) {
+				for _, h := range hooksOf(c) {
+					defaultWebhook(h)
 				}
 			}),
 			TrackGeneration: true,
-			Validate:        check(validateWebhooks[*config]),
-			ValidateUpdate:  checkUpdate(validateWebhooksUpdate[*config]),
+			Validate:        check(validateWebhooks[T]),
+			ValidateUpdate:  checkUpdate(validateWebhooksUpdate[T]),
 		},
-		Columns: webhookColumns(),
-		Cells: cells(func(c *config) []any {
-			return []any{c.Name, int64(len(c.Webhooks)), age(c.CreationTimestamp)}
+		Columns: []metav1.TableColumnDefinition{nameColumn(), column("Webhooks", "integer", "The number of webhooks."), ageColumn()},
+		Cells: cells(func(c T) []any {
+			return []any{c.GetName(), int64(len(hooksOf(c))), age(c.GetCreationTimestamp())}
 		}),
-	}
-}
-
-// mutatingWebhookConfigurations is the row of MutatingWebhookConfiguration.
-func mutatingWebhookConfigurations() *rest.Kind {
-	type config = admissionregistrationv1.MutatingWebhookConfiguration
-	return &rest.Kind{
-		Info: admissionInfo("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
-		Strategy: rest.Strategy{
-			Default: onDefault(func(c *config) {
-				for i := range c.Webhooks {
-					h := &c.Webhooks[i]
-					defaultWebhook(mutatingHook(h))
-					setDefault(&h.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
-				}
-			}),
-			TrackGeneration: true,
-			Validate:        check(validateWebhooks[*config]),
-			ValidateUpdate:  checkUpdate(validateWebhooksUpdate[*config]),
-		},
-		Columns: webhookColumns(),
-		Cells: cells(func(c *config) []any {
-			return []any{c.Name, int64(len(c.Webhooks)), age(c.CreationTimestamp)}
-		}),
-	}
-}
-
-func webhookColumns() []metav1.TableColumnDefinition {
-	return []metav1.TableColumnDefinition{
-		nameColumn(), column("Webhooks", "integer", "The number of webhooks."), ageColumn(),
 	}
 }
 
@@ -91,7 +60,7 @@ type webhook struct {
 	timeoutSeconds                    **int32
 	reviewVersions                    []string
 	matchConditions                   []admissionregistrationv1.MatchCondition
-	reinvocation                      *admissionregistrationv1.ReinvocationPolicyType
+	reinvocation                      **admissionregistrationv1.ReinvocationPolicyType // nil: validating
 }
 
 func validatingHook(h *admissionregistrationv1.ValidatingWebhook) *webhook {
@@ -107,7 +76,7 @@ func mutatingHook(h *admissionregistrationv1.MutatingWebhook) *webhook {
 		name: h.Name, client: &h.ClientConfig, rules: h.Rules, failurePolicy: &h.FailurePolicy, matchPolicy: &h.MatchPolicy,
 		namespaceSelector: &h.NamespaceSelector, objectSelector: &h.ObjectSelector, sideEffects: h.SideEffects,
 		timeoutSeconds: &h.TimeoutSeconds, reviewVersions: h.AdmissionReviewVersions, matchConditions: h.MatchConditions,
-		reinvocation: h.ReinvocationPolicy,
+		reinvocation: &h.ReinvocationPolicy,
 	}
 }
 
@@ -137,6 +106,9 @@ func defaultWebhook(h *webhook) {
 	setDefault(h.timeoutSeconds, 10)
 	if s := h.client.Service; s != nil {
 		setDefault(&s.Port, 443)
+	}
+	if h.reinvocation != nil {
+		setDefault(h.reinvocation, admissionregistrationv1.NeverReinvocationPolicy)
 	}
 	for i := range h.rules {
 		defaultRule(&h.rules[i].Rule)
@@ -207,8 +179,8 @@ func checkWebhook(h *webhook, rules webhookRules, path *field.Path) field.ErrorL
 	options := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: !rules.strictSelectors}
 	errs = append(errs, metav1validation.ValidateLabelSelector(*h.namespaceSelector, options, path.Child("namespaceSelector"))...)
 	errs = append(errs, metav1validation.ValidateLabelSelector(*h.objectSelector, options, path.Child("objectSelector"))...)
-	if h.reinvocation != nil {
-		errs = append(errs, validateReinvocation(*h.reinvocation, path.Child("reinvocationPolicy"))...)
+	if p := h.reinvocation; p != nil && *p != nil {
+		errs = append(errs, validateReinvocation(**p, path.Child("reinvocationPolicy"))...)
 	}
 	errs = append(errs, checkWebhookClient(h.client, path.Child("clientConfig"))...)
 	if rules.matchConditions {

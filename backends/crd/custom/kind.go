@@ -2,7 +2,6 @@ package custom
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,7 +93,7 @@ func (c *custom) schema(version string) (*spec.Schema, error) {
 
 // schemaInputs identifies the schema: one generation of a definition has one specification.
 func (c *custom) schemaInputs() string {
-	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d %s", c.outline.UID, c.outline.Generation, c.version.Name)))
+	return fmt.Sprintf("%s %d %s", c.outline.UID, c.outline.Generation, c.version.Name)
 }
 
 func (c *custom) ownership() (managedfields.TypeConverter, error) {
