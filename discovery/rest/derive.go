@@ -19,33 +19,31 @@ import (
 
 // Bounds of an API.
 const (
-	// MaxResources is how many resources and subresources an API has at most.
-	// Those that come first by name are taken.
+	// MaxResources bounds the resources and subresources of an API; the first by name are kept.
 	MaxResources = 1000
-	// maxLeftOut is how many reasons are kept of what was left out.
+	// maxLeftOut bounds API.LeftOut.
 	maxLeftOut = 50
 )
 
-// Config says what a server is registered as.
+// Config is the registration of a server.
 type Config struct {
 	// Group and Version of the API. Required.
 	Group, Version string
-	// PathPrefix takes the place of /apis/GROUP/VERSION. "" is what the document
-	// says: the path of the first of its servers. "/" is none.
+	// PathPrefix replaces /apis/GROUP/VERSION. "" is the path of the first server in the
+	// document, and "/" is no prefix.
 	PathPrefix string
 }
 
-// API is what a REST server offers as an API. Immutable.
+// API is the API of a REST server. Immutable.
 type API struct {
 	Resources discovery.GroupVersion
-	// PathPrefix takes the place of /apis/GROUP/VERSION in requests to the
-	// server: "", or /a/path without a slash at its end.
+	// PathPrefix replaces /apis/GROUP/VERSION in requests to the server: "", or /a/path without a
+	// slash at its end.
 	PathPrefix string
-	// Document is the OpenAPI 3.0 document to publish, JSON with the paths that
-	// clients use; nil if it would be too large.
+	// Document is the OpenAPI 3.0 document to publish, as JSON with the paths of clients; nil if it
+	// is too large.
 	Document []byte
-	// LeftOut says which paths are in no resource, and why; Omitted how many more
-	// there are than it lists.
+	// LeftOut are paths in no resource, and Omitted is how many more there are.
 	LeftOut []LeftOut
 	Omitted int
 }
@@ -53,12 +51,11 @@ type API struct {
 // LeftOut is a path that is in no resource.
 type LeftOut struct{ Path, Reason string }
 
-// ErrNone says that a document has no path that can be a resource.
+// ErrNone is the error for a document without resources.
 var ErrNone = errors.New("no path of the OpenAPI document can be a resource")
 
-// Derive makes an API of an OpenAPI 3 document. It takes time and memory in
-// proportion to the document, which is bounded. An error says what is wrong with
-// the document.
+// Derive derives an API from an OpenAPI 3 document, in time and memory proportional to its size, which
+// is bounded. The error says what is wrong with the document.
 func Derive(cfg Config, data []byte) (*API, error) {
 	doc, err := read(data)
 	if err != nil {
@@ -92,10 +89,9 @@ func Derive(cfg Config, data []byte) (*API, error) {
 	return d.api, nil
 }
 
-// prefixes returns what stands before a path in requests to the server, and
-// what of that the document's paths begin with. A document that names a place
-// for its server which the configuration contradicts was written for those who
-// reach the server another way.
+// prefixes returns the prefix of paths in requests to the server, and the part of it that paths of the
+// document include. A server in the document that contradicts the configuration is ignored: it is for
+// other clients.
 func prefixes(configured string, servers []server) (prefix, cut string, err error) {
 	base := ""
 	if len(servers) > 0 {
@@ -121,10 +117,10 @@ const maxPrefix = 256
 
 var unescaped = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
 
-// plainPath reports whether a clean path means the same to everybody.
+// plainPath reports whether a clean path needs no escaping.
 func plainPath(p string) bool { return len(p) <= maxPrefix && unescaped.MatchString(p) }
 
-// CheckPathPrefix says what is wrong with a configured PathPrefix.
+// CheckPathPrefix returns what is wrong with a configured PathPrefix.
 func CheckPathPrefix(prefix string) error {
 	if p := clean(prefix); prefix == "" || prefix == "/" || (prefix == p || prefix == p+"/") && plainPath(p) {
 		return nil
@@ -132,10 +128,10 @@ func CheckPathPrefix(prefix string) error {
 	return fmt.Errorf("%q is not a path of letters, digits, '.', '_', '~' and '-', at most %d bytes long", clip(prefix), maxPrefix)
 }
 
-// CleanPathPrefix returns a configured prefix as it stands before paths.
+// CleanPathPrefix returns a configured prefix in the form of API.PathPrefix.
 func CleanPathPrefix(prefix string) string { return clean(prefix) }
 
-// clean returns a path without a slash at its end; that of the root is "".
+// clean returns a path without a slash at its end; "" for the root.
 func clean(p string) string {
 	p = path.Clean("/" + p)
 	if p == "/" {
@@ -144,13 +140,13 @@ func clean(p string) string {
 	return p
 }
 
-// below takes a prefix off a path, between segments only.
+// below removes a prefix of whole segments from a path.
 func below(p, prefix string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(p, prefix)
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// deriving is an API as far as it is made.
+// deriving is the state of Derive.
 type deriving struct {
 	cfg       Config
 	doc       *document
@@ -159,10 +155,10 @@ type deriving struct {
 	paths     map[string]*pathItem
 }
 
-// found is what paths say of a resource or subresource.
+// found is a resource or subresource.
 type found struct {
 	verbs map[string]bool
-	// item has one object, list all of them.
+	// item is the path of one object, list that of the collection.
 	item, list *pathItem
 	kind       string
 }
@@ -175,7 +171,7 @@ func (d *deriving) leaveOut(path string, reason error) {
 	d.api.LeftOut = append(d.api.LeftOut, LeftOut{clip(path), reason.Error()})
 }
 
-// add takes a path into account, by the rule of resource.ParseAction.
+// add adds a path by the rule of resource.ParseAction.
 func (d *deriving) add(rest string, item *pathItem) error {
 	parts, err := segments(rest)
 	if err != nil {
@@ -185,14 +181,14 @@ func (d *deriving) add(rest string, item *pathItem) error {
 		return errors.New("it has no method that is a verb")
 	}
 	if reserved[parts[0].text] {
-		return fmt.Errorf("%q is no resource in the paths of APIs", parts[0].text)
+		return fmt.Errorf("%q is reserved in the paths of APIs", parts[0].text)
 	}
 	if err := parts[0].named("resource"); err != nil {
 		return err
 	}
 	name := parts[0].text
 	if len(parts) > 1 && !parts[1].place {
-		return fmt.Errorf("%q stands where an object's name does", clip(parts[1].text))
+		return fmt.Errorf("%q is in the place of the name of an object", clip(parts[1].text))
 	}
 	if len(parts) > 2 {
 		if err := parts[2].named("subresource"); err != nil {
@@ -208,13 +204,13 @@ func (d *deriving) add(rest string, item *pathItem) error {
 		f = &found{verbs: map[string]bool{}}
 		d.resources[name] = f
 	}
-	f.take(item, len(parts))
+	f.addVerbs(item, len(parts))
 	d.paths[rest] = item
 	return nil
 }
 
-// method is an operation and what it is called on an object and on a
-// collection: as a verb, and in documents.
+// method is an operation with its verb on an object and on a collection, and its action in
+// documents.
 type method struct {
 	operation          *operation
 	verb, ofCollection string
@@ -233,8 +229,8 @@ func (p *pathItem) methods() (out []method) {
 	return out
 }
 
-// take adds the verbs of a path that has so many segments.
-func (f *found) take(item *pathItem, depth int) {
+// addVerbs adds the verbs of a path with depth segments.
+func (f *found) addVerbs(item *pathItem, depth int) {
 	switch depth {
 	case 1:
 		f.list = item
@@ -250,7 +246,7 @@ func (f *found) take(item *pathItem, depth int) {
 	}
 }
 
-// finish names the kinds and makes the discovery of what was found.
+// finish names the kinds and makes discovery.
 func (d *deriving) finish() {
 	d.nameKinds()
 	gv := discovery.GroupVersion{Group: d.cfg.Group, Version: d.cfg.Version}
@@ -260,7 +256,7 @@ func (d *deriving) finish() {
 		parent, sub, isSub := strings.Cut(name, "/")
 		r := metav1.APIResource{Name: name, Verbs: slices.Sorted(maps.Keys(f.verbs)), Kind: f.kind, SingularName: singulars[name]}
 		if isSub {
-			// As everywhere: that of its resource, if there is one.
+			// The kind of its resource, if there is one.
 			if p := d.resources[parent]; p != nil {
 				f.kind = p.kind
 			} else {
@@ -274,12 +270,11 @@ func (d *deriving) finish() {
 	d.api.Resources = gv
 }
 
-// anyKind is the kind of what has no name of letters.
+// anyKind is the kind of a resource whose name has no letters.
 const anyKind = "Resource"
 
-// nameKinds gives each resource a kind that no other has. Of several whose
-// objects have one schema, that which is called like it has its name; what a
-// schema's name says beyond that (PetRead, PetWithRelations) is about the answer.
+// nameKinds gives each resource a unique kind. Of resources with one schema, the one with its name gets
+// the kind; suffixes of the schema (PetRead, PetWithRelations) are removed.
 func (d *deriving) nameKinds() {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(d.resources)), func(name string) bool { return strings.Contains(name, "/") })
 	taken := map[string]bool{}
@@ -297,7 +292,7 @@ func (d *deriving) nameKinds() {
 	}
 }
 
-// unused returns the first of some names that is not taken, or makes one.
+// unused returns the first name that is not taken, or one with a number.
 func unused(taken map[string]bool, names ...string) string {
 	for n := 1; ; n++ {
 		for _, name := range names {
@@ -315,8 +310,7 @@ func unused(taken map[string]bool, names ...string) string {
 	}
 }
 
-// singulars returns what each resource is called in the singular, if that means
-// no other.
+// singulars returns the unambiguous singular names of resources.
 func (d *deriving) singulars() map[string]string {
 	out, taken := map[string]string{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(d.resources)) {

@@ -98,8 +98,8 @@ func TestDerive(t *testing.T) {
 		left[l.Path] = l.Reason
 	}
 	for path, reason := range map[string]string{
-		"/": "names no resource", "/pets/findByStatus": "object's name", "/pets/{id}/{anything}": "subresource is a parameter",
-		"/Orders": "lower-case", "/pet_types": "lower-case", "/{tenant}/things": "resource is a parameter", "/watch/pets": `"watch" is no resource`,
+		"/": "names no resource", "/pets/findByStatus": "name of an object", "/pets/{id}/{anything}": "subresource is a parameter",
+		"/Orders": "lower-case", "/pet_types": "lower-case", "/{tenant}/things": "resource is a parameter", "/watch/pets": `"watch" is reserved`,
 		"/traced": "no method", "/empty": "no method", "/a//b": "empty segment", "/x/{id}.json": "only partly a parameter",
 	} {
 		if !strings.Contains(left[path], reason) {

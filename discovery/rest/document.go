@@ -11,15 +11,14 @@ import (
 const (
 	// MaxDocument is in bytes.
 	MaxDocument = 8 << 20
-	// maxDepth is how deep its values may be nested.
+	// maxDepth bounds the nesting of values.
 	maxDepth = 64
-	// maxValues is how many objects, lists and members it may have: each takes
-	// some hundred bytes while it is read.
+	// maxValues bounds the objects, lists and members: each takes some hundred bytes when decoded.
 	maxValues = 300_000
 )
 
-// document is what is understood of an OpenAPI 3 document. A field that holds
-// something of another type counts as empty.
+// document is the supported part of an OpenAPI 3 document. A field with a value of another type is
+// empty.
 type document struct {
 	OpenAPI    string               `json:"openapi"`
 	Swagger    string               `json:"swagger,omitempty"`
@@ -146,7 +145,7 @@ func read(data []byte) (*document, error) {
 	return doc, nil
 }
 
-// measure bounds what decoding may cost. What it is given need not be JSON.
+// measure bounds the cost of decoding. data need not be JSON.
 func measure(data []byte) error {
 	depth, values := 0, 0
 	for i := 0; i < len(data); i++ {

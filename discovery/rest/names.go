@@ -11,16 +11,16 @@ import (
 // maxKind bounds the name of a kind, in bytes, as that of a resource is.
 const maxKind = validation.DNS1123LabelMaxLength
 
-// reserved are first segments that requests are read by in another way.
+// reserved are first segments that resource.ParseAction interprets differently.
 var reserved = map[string]bool{"namespaces": true, "watch": true, "proxy": true}
 
-// segment is one part of a path: a name, or a place for one ("{id}").
+// segment is a segment of a path: a name or a parameter ("{id}").
 type segment struct {
 	text  string
 	place bool
 }
 
-// segments cuts a path that has its prefix taken off.
+// segments splits a path without its prefix.
 func segments(path string) ([]segment, error) {
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/")
 	if path == "" {
@@ -44,7 +44,7 @@ func segments(path string) ([]segment, error) {
 	return out, nil
 }
 
-// named says why a segment cannot be the name of a resource or a subresource.
+// named returns why a segment cannot be the name of a resource or subresource.
 func (s segment) named(what string) error {
 	switch {
 	case s.place:
@@ -55,7 +55,7 @@ func (s segment) named(what string) error {
 	return nil
 }
 
-// maxQuoted bounds what is quoted of a document in a reason, in bytes.
+// maxQuoted bounds quotations in reasons, in bytes.
 const maxQuoted = 100
 
 func clip(text string) string {
@@ -65,8 +65,8 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:maxQuoted], "") + "…"
 }
 
-// kindName makes the name of a kind of a schema's name ("api.Pet-Input"); "" if
-// nothing is left of it.
+// kindName returns the name of a kind for the name of a schema ("api.Pet-Input"); "" if it has no
+// letters.
 func kindName(text string) string {
 	text = text[strings.LastIndexByte(text, '.')+1:]
 	var out strings.Builder
@@ -87,7 +87,7 @@ func kindName(text string) string {
 	return out.String()
 }
 
-// singular takes the plural off an English name. What it does not know stays.
+// singular returns the singular of a regular English plural.
 func singular(name string) string {
 	for _, rule := range []struct{ from, to string }{
 		{"ies", "y"}, {"sses", "ss"}, {"shes", "sh"}, {"ches", "ch"}, {"xes", "x"}, {"ss", "ss"}, {"us", "us"}, {"is", "is"}, {"s", ""},

@@ -9,22 +9,20 @@ import (
 	"strings"
 )
 
-// MaxPublished bounds the document that is made, in bytes: it is what readers
-// of other servers' documents are ready for.
+// MaxPublished bounds the published document, in bytes, as those of API servers.
 const MaxPublished = 4 << 20
 
-// componentName is what the names of components look like.
+// componentName matches the names of components.
 var componentName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
-// responseCode is what the keys of responses look like.
+// responseCode matches the keys of responses.
 var responseCode = regexp.MustCompile(`^([1-5][0-9][0-9]|default)$`)
 
 // types are the types of schemas in 3.0.
 var types = []string{"object", "array", "string", "number", "integer", "boolean"}
 
-// publish makes the document that clients of the API read: 3.0, with the paths
-// that they use and the kinds that discovery tells. The document that it is made
-// of is of no use any more.
+// publish returns the document for clients: OpenAPI 3.0 with the paths of clients and the kinds of
+// discovery. It modifies the source document.
 func (d *deriving) publish() ([]byte, error) {
 	out := document{
 		OpenAPI: "3.0.0", Info: d.doc.Info, Paths: make(map[string]*pathItem, len(d.paths)), Components: d.doc.Components,
@@ -33,10 +31,10 @@ func (d *deriving) publish() ([]byte, error) {
 		out.Info.Title = d.cfg.Group
 	}
 	d.model(&out.Components)
-	p := &plainer{components: &out.Components}
+	p := &sanitizer{components: &out.Components}
 	p.all()
 	for path, item := range d.paths {
-		d.mark(path, item)
+		d.annotate(path, item)
 		p.item(item)
 		out.Paths["/apis/"+d.cfg.Group+"/"+d.cfg.Version+path] = item
 	}
@@ -50,7 +48,7 @@ func (d *deriving) publish() ([]byte, error) {
 	return data, nil
 }
 
-// model gives every kind a schema that names it.
+// model gives every kind a schema with its group, version and kind.
 func (d *deriving) model(c *components) {
 	if c.Schemas == nil {
 		c.Schemas = map[string]*schema{}
@@ -69,7 +67,7 @@ func (d *deriving) model(c *components) {
 			}
 			model := c.Schemas[component]
 			if model == nil || model.Ref != "" || len(model.GVKs) > 0 {
-				// It has no name, or is another kind's.
+				// It has no name, or is that of another kind.
 				model = c.add(f.kind, s)
 			}
 			model.GVKs = []gvk{{d.cfg.Group, d.cfg.Version, f.kind}}
@@ -77,8 +75,7 @@ func (d *deriving) model(c *components) {
 	}
 }
 
-// add makes a component of a schema (nil: nothing is known), which may be a
-// reference.
+// add adds a component for a schema, which may be nil or a reference.
 func (c *components) add(name string, s *schema) *schema {
 	for c.Schemas[name] != nil {
 		name += "_"
@@ -96,8 +93,8 @@ func (c *components) add(name string, s *schema) *schema {
 	return model
 }
 
-// mark says of the operations of a path what they do to which kind.
-func (d *deriving) mark(path string, item *pathItem) {
+// annotate sets the kind and the action of the operations of a path.
+func (d *deriving) annotate(path string, item *pathItem) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	name := parts[0]
 	if len(parts) > 2 {
@@ -115,12 +112,12 @@ func (d *deriving) mark(path string, item *pathItem) {
 	}
 }
 
-// plainer takes out of a document what readers of 3.0 do not understand, and
-// references that lead nowhere.
-type plainer struct{ components *components }
+// sanitizer removes from a document what readers of OpenAPI 3.0 do not support, and dangling
+// references.
+type sanitizer struct{ components *components }
 
-// all does so to the components.
-func (p *plainer) all() {
+// all sanitizes the components.
+func (p *sanitizer) all() {
 	c := p.components
 	trim(c.Schemas)
 	trim(c.Responses)
@@ -140,19 +137,19 @@ func (p *plainer) all() {
 	}
 }
 
-// trim takes out what cannot be referred to.
+// trim removes components that cannot be referred to.
 func trim[T any](all map[string]*T) {
 	maps.DeleteFunc(all, func(name string, v *T) bool { return v == nil || !componentName.MatchString(name) })
 }
 
-func (p *plainer) item(item *pathItem) {
+func (p *sanitizer) item(item *pathItem) {
 	item.Parameters = p.parameters(item.Parameters)
 	for _, m := range item.methods() {
 		op := m.operation
 		op.Parameters = p.parameters(op.Parameters)
 		p.body(op.Body)
 		if all := op.Responses; all["200"] == nil && all["2XX"] != nil {
-			all["200"] = all["2XX"] // there are no ranges in the readers' books
+			all["200"] = all["2XX"] // readers do not support ranges
 		}
 		maps.DeleteFunc(op.Responses, func(code string, r *response) bool { return r == nil || !responseCode.MatchString(code) })
 		if len(op.Responses) == 0 {
@@ -164,7 +161,7 @@ func (p *plainer) item(item *pathItem) {
 	}
 }
 
-func (p *plainer) parameters(all []*parameter) []*parameter {
+func (p *sanitizer) parameters(all []*parameter) []*parameter {
 	all = slices.DeleteFunc(all, func(q *parameter) bool { return q == nil })
 	for _, q := range all {
 		p.parameter(q)
@@ -172,14 +169,14 @@ func (p *plainer) parameters(all []*parameter) []*parameter {
 	return slices.DeleteFunc(all, func(q *parameter) bool { return q.Ref == "" && (q.Name == "" || q.In == "") })
 }
 
-func (p *plainer) parameter(q *parameter) {
+func (p *sanitizer) parameter(q *parameter) {
 	if refers(&q.Ref, "#/components/parameters/", p.components.Parameters) {
 		*q = parameter{Ref: q.Ref}
 	}
 	p.schema(q.Schema)
 }
 
-func (p *plainer) body(b *body) {
+func (p *sanitizer) body(b *body) {
 	if b == nil {
 		return
 	}
@@ -192,22 +189,21 @@ func (p *plainer) body(b *body) {
 	}
 }
 
-func (p *plainer) response(r *response) {
+func (p *sanitizer) response(r *response) {
 	if refers(&r.Ref, "#/components/responses/", p.components.Responses) {
 		*r = response{Ref: r.Ref}
 	}
 	p.content(r.Content)
 }
 
-func (p *plainer) content(forms map[string]*form) {
+func (p *sanitizer) content(forms map[string]*form) {
 	maps.DeleteFunc(forms, func(_ string, f *form) bool { return f == nil })
 	for _, f := range forms {
 		p.schema(f.Schema)
 	}
 }
 
-// refers reports whether a reference leads somewhere; one that does not is taken
-// out.
+// refers reports whether a reference exists and its target does; it removes a dangling reference.
 func refers[T any](ref *string, prefix string, to map[string]*T) bool {
 	name, ok := strings.CutPrefix(*ref, prefix)
 	if ok && to[name] != nil {
@@ -217,8 +213,8 @@ func refers[T any](ref *string, prefix string, to map[string]*T) bool {
 	return false
 }
 
-// schema goes no deeper than the document it was read from (maxDepth).
-func (p *plainer) schema(s *schema) {
+// schema recurses up to maxDepth, the depth of the source document.
+func (p *sanitizer) schema(s *schema) {
 	if s == nil {
 		return
 	}
@@ -248,7 +244,7 @@ func (p *plainer) schema(s *schema) {
 	s.Anything = s.Type == nil && len(s.Properties) == 0 && s.Items == nil && s.Values == nil && len(s.AllOf)+len(s.OneOf)+len(s.AnyOf)+len(s.Enum) == 0
 }
 
-// oneType makes the type of 3.1, which may be several, one of 3.0.
+// oneType replaces the types of OpenAPI 3.1 by one of 3.0.
 func (s *schema) oneType() {
 	var one string
 	switch t := s.Type.(type) {
@@ -273,7 +269,7 @@ func (s *schema) oneType() {
 	}
 }
 
-// Summary says in a few words what was left out; "" if nothing was.
+// Summary describes LeftOut in one line; "" if it is empty.
 func (a *API) Summary() string {
 	if len(a.LeftOut) == 0 {
 		return ""

@@ -8,21 +8,18 @@ import (
 
 const (
 	schemaPrefix = "#/components/schemas/"
-	// maxHops is how many references are followed from one that is used: they
-	// may lead in a circle.
+	// maxHops bounds how many references are followed: they may be circular.
 	maxHops = 8
 )
 
-// schemaKind returns the kind that the schema of a resource's objects names; ""
-// if there is none. What is answered says more than what is sent, and one object
-// more than all.
+// schemaKind returns the kind named by the schema of the objects of a resource; "": none.
 func (d *deriving) schemaKind(f *found) string {
 	name, _ := d.objects(f)
 	return kindName(name)
 }
 
-// objects returns the schema of a resource's objects, with its name if it has
-// one; nil if the document says nothing of them.
+// objects returns the schema of the objects of a resource, with its name if it has one; nil: none.
+// Responses precede requests, and objects precede collections.
 func (d *deriving) objects(f *found) (name string, s *schema) {
 	var candidates []*schema
 	if f.item != nil {
@@ -50,7 +47,7 @@ func (d *deriving) objects(f *found) (name string, s *schema) {
 	return "", nil
 }
 
-// answered returns the schema of a success.
+// answered returns the schema of a successful response.
 func (d *deriving) answered(op *operation) *schema {
 	if op == nil {
 		return nil
@@ -76,7 +73,7 @@ func (d *deriving) answered(op *operation) *schema {
 	return nil
 }
 
-// sent returns the schema of what a client sends.
+// sent returns the schema of a request body.
 func (d *deriving) sent(op *operation) *schema {
 	if op == nil {
 		return nil
@@ -98,7 +95,7 @@ func (d *deriving) sent(op *operation) *schema {
 	return jsonOf(b.Content)
 }
 
-// jsonOf returns the schema of the JSON among the forms of a body.
+// jsonOf returns the schema of the JSON form of a body.
 func jsonOf(forms map[string]*form) *schema {
 	for _, media := range slices.Sorted(maps.Keys(forms)) {
 		kind, _, _ := strings.Cut(media, ";")
@@ -112,8 +109,7 @@ func jsonOf(forms map[string]*form) *schema {
 	return nil
 }
 
-// listed returns the schema of what a list holds: its items, or those of the
-// one property that is a list.
+// listed returns the schema of the items of a list: an array, or an object with one array.
 func (d *deriving) listed(s *schema) *schema {
 	if s = d.follow(s); s == nil {
 		return nil
@@ -133,7 +129,7 @@ func (d *deriving) listed(s *schema) *schema {
 	return items
 }
 
-// follow goes along references; nil if they lead nowhere.
+// follow resolves references; nil: they are dangling.
 func (d *deriving) follow(s *schema) *schema {
 	for range maxHops {
 		if s == nil || s.Ref == "" {

@@ -10,17 +10,15 @@ import (
 	"portico/gateway/routing"
 )
 
-// BrokenOf returns the documents of a server that are known to be broken: by its
-// index, by what was fetched of them because somebody asked for it, and by what they
-// add to OpenAPI v2.
+// BrokenOf returns the broken documents of a server: its index, those that were fetched, and those
+// that cannot be converted to OpenAPI v2.
 func (d *Documents) BrokenOf(srv *routing.Server) []openapi.Broken {
 	out := srv.Source.Broken()
 	out = append(out, d.remote.Broken(srv.OpenAPIOwner(), srv.Source.OpenAPI())...)
 	return append(out, brokenV2(srv, d.v2.brokenAPIServices())...)
 }
 
-// broken returns the broken documents of all servers that somebody's APIService
-// leads to.
+// broken returns the broken documents of all servers with an APIService.
 func (d *Documents) broken() map[*routing.Server][]openapi.Broken {
 	index := d.cfg.Index()
 	if index == nil {
@@ -35,11 +33,11 @@ func (d *Documents) broken() map[*routing.Server][]openapi.Broken {
 	return out
 }
 
-// keyV2 marks the key of what a document adds to OpenAPI v2.
+// keyV2 is the suffix of the keys of documents that cannot be converted to OpenAPI v2.
 const keyV2 = " (v2)"
 
-// brokenV2 returns what a server adds to OpenAPI v2 that cannot be used; v2 are
-// the APIServices of which that is so.
+// brokenV2 returns the documents of a server that cannot be converted; v2 has the reasons by
+// APIService.
 func brokenV2(srv *routing.Server, v2 map[string]string) (out []openapi.Broken) {
 	if len(v2) == 0 {
 		return nil
@@ -53,7 +51,7 @@ func brokenV2(srv *routing.Server, v2 map[string]string) (out []openapi.Broken) 
 	return out
 }
 
-// brokenMetric tells of the same.
+// brokenMetric exports the broken documents.
 type brokenMetric struct {
 	documents *Documents
 	desc      *prometheus.Desc
@@ -61,7 +59,7 @@ type brokenMetric struct {
 
 func newBrokenMetric(d *Documents) *brokenMetric {
 	return &brokenMetric{d, prometheus.NewDesc("portico_gateway_openapi_broken",
-		"OpenAPI documents of servers that cannot be used (1), by backend or APIService and group/version; that of the index has none.",
+		"Invalid OpenAPI documents of servers (1), by backend or APIService and group/version; the index has none.",
 		[]string{"backend", "group_version"}, nil)}
 }
 
@@ -69,15 +67,15 @@ func (m *brokenMetric) Describe(to chan<- *prometheus.Desc) { to <- m.desc }
 
 func (m *brokenMetric) Collect(to chan<- prometheus.Metric) {
 	type labels struct{ backend, groupVersion string }
-	told := map[labels]bool{}
+	seen := map[labels]bool{}
 	for srv, all := range m.documents.broken() {
 		for _, b := range all {
 			key := strings.TrimSuffix(b.Key, keyV2)
 			l := labels{srv.Name, strings.TrimPrefix(strings.TrimPrefix(key, "apis/"), "api/")}
-			if told[l] {
-				continue // an old server and the new one, for a moment
+			if seen[l] {
+				continue // of a replaced server, for a moment
 			}
-			told[l] = true
+			seen[l] = true
 			to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, 1, l.backend, l.groupVersion)
 		}
 	}

@@ -1,14 +1,13 @@
-// Package openapi answers requests for OpenAPI documents, the gateway's own and those
-// of the servers behind it.
+// Package openapi serves OpenAPI documents: those of the gateway and of the servers behind it.
 //
-//   - documents.go routes a request by the index, which package gateway/routing keeps in
-//     memory; kept.go fetches documents of servers, each when it is first asked for.
-//   - v2.go makes and serves OpenAPI v2, in the background, when it is asked for: of the
-//     v3 documents, which v2_convert.go, v2_schema.go and v2_parameters.go convert one at a
-//     time, and which k8s.io/kube-openapi merges (v2_parts.go) and encodes.
-//   - broken.go reports documents that cannot be used. One costs no other.
+//   - documents.go routes requests by the index, which package gateway/routing keeps in memory, and
+//     fetches documents of servers at the first request.
+//   - v2.go serves OpenAPI v2. It is made in the background when it is requested: v2_convert.go and
+//     v2_schema.go convert the v3 documents one at a time, and v2_parts.go merges them with
+//     k8s.io/kube-openapi.
+//   - broken.go reports invalid documents. One does not affect others.
 //
-// Of the gateway's packages it imports routing and proxy.
+// Of the packages of the gateway it imports routing and proxy.
 //
 // Runs in: gateway.
 package openapi

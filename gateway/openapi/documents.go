@@ -2,11 +2,13 @@ package openapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,38 +25,38 @@ import (
 type Config struct {
 	// Own are the gateway's own kinds.
 	Own []*rest.Kind
-	// Index returns who has which document, as of now; nil: nothing is known yet.
+	// Index returns the current index of documents and their servers; nil: none yet.
 	Index func() *routing.OpenAPI
-	// Issuer: the gateway serves the documents of a service-account issuer.
+	// Issuer: the gateway serves the documents of the service-account issuer.
 	Issuer bool
-	// Table returns the routes as they are now.
+	// Table returns the current routes.
 	Table func() *proxy.Table
-	// Verdict is what is known of a server.
+	// Verdict returns the availability of a server.
 	Verdict func(*routing.Server) availability.Verdict
-	// BrokenChanged is called when other documents are broken than before.
+	// BrokenChanged is called when the broken documents change.
 	BrokenChanged func()
-	// Registry gets the metrics; nil: there are none.
+	// Registry registers the metrics; nil: none.
 	Registry prometheus.Registerer
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Documents answers requests for OpenAPI documents: the gateway's own, and those
-// of the servers behind it. Safe for concurrent use; an http.Handler.
+// Documents is the http.Handler of OpenAPI documents of the gateway and of the servers behind it. Safe
+// for concurrent use.
 type Documents struct {
 	cfg Config
 	own *openapi.Documents
-	// remote keeps documents of the servers behind.
+	// remote caches documents of the servers.
 	remote *openapi.Remote
-	paths  []string // keys of documents of paths, beside those of groups
+	paths  []string // keys of documents of paths, without those of groups
 	v2     *v2
 }
 
-// New makes Documents. Run has to run for OpenAPI v2.
+// New returns Documents. OpenAPI v2 needs Run.
 func New(cfg Config) *Documents {
 	d := &Documents{
 		cfg: cfg, own: openapi.FromKinds(cfg.Own),
-		remote: openapi.NewRemote(openapi.Config{Budget: openAPIKeptBytes, BrokenChanged: cfg.BrokenChanged, Logger: cfg.Logger}),
+		remote: openapi.NewRemote(openapi.Config{Budget: remoteBudget, BrokenChanged: cfg.BrokenChanged, Logger: cfg.Logger}),
 	}
 	d.v2 = newV2(d.v2Sources, cfg.BrokenChanged, cfg.Registry, cfg.Logger)
 	d.paths = []string{openapi.KeyCore, openapi.KeyGroups, openapi.KeyVersion}
@@ -67,11 +69,10 @@ func New(cfg Config) *Documents {
 	return d
 }
 
-// Run makes OpenAPI v2 when it is asked for, until ctx ends.
+// Run makes OpenAPI v2 on request until ctx ends.
 func (d *Documents) Run(ctx context.Context) error { return d.v2.run(ctx) }
 
-// ServeHTTP answers /openapi/v3 from memory and sends requests for one
-// document to whoever has it. /openapi/v2 is made when it is asked for.
+// ServeHTTP serves /openapi/v3 from memory, documents from their servers, and /openapi/v2.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	index := d.cfg.Index()
 	key := strings.Trim(strings.TrimPrefix(r.URL.Path, "/openapi/v3"), "/")
@@ -86,20 +87,20 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.own.ServePath(w, r, key)
 	case index.Owns(key):
 		d.own.Handler().ServeHTTP(w, r)
-	case d.serveKept(w, r, index, key):
+	case d.serveRemote(w, r, index, key):
 	default:
-		d.ask(w, r, key)
+		d.proxy(w, r, key)
 	}
 }
 
-// describesPath reports whether the index has key as that of a path's document.
+// describesPath reports whether key is that of the document of a path.
 func (d *Documents) describesPath(index *routing.OpenAPI, key string) bool {
 	group, ok := strings.CutPrefix(key, openapi.GroupKey(""))
 	return slices.Contains(d.paths, key) || ok && index.HasGroup(group)
 }
 
-// ask sends a request for the document of a group/version to its server.
-func (d *Documents) ask(w http.ResponseWriter, r *http.Request, key string) {
+// proxy sends a request for a document to its server.
+func (d *Documents) proxy(w http.ResponseWriter, r *http.Request, key string) {
 	var group, version string
 	switch parts := strings.Split(key, "/"); {
 	case len(parts) == 3 && parts[0] == "apis":
@@ -114,10 +115,52 @@ func (d *Documents) ask(w http.ResponseWriter, r *http.Request, key string) {
 	}
 	if err := rt.Unavailable(); err != nil {
 		response.WriteStatus(w, r, resource.Unavailable(
-			fmt.Sprintf("the server of the OpenAPI document %s cannot be asked for it: %s", key, err.ErrStatus.Message), 0))
+			fmt.Sprintf("the server of the OpenAPI document %s is unavailable: %s", key, err.ErrStatus.Message), 0))
 		return
 	}
-	// Whether the answer may be kept is for the server to say.
+	// The server decides about caching.
 	w.Header().Del("Cache-Control")
 	rt.Upstream.Pass(w, r)
+}
+
+// remoteBudget bounds the cached documents of servers, in bytes.
+const remoteBudget = 32 << 20
+
+// fetchTimeout bounds fetching a document.
+const fetchTimeout = 5 * time.Second
+
+var errUnavailable = errors.New("its server is unavailable")
+
+// serveRemote serves a document of the index from memory, after fetching or converting it. It returns
+// false if the request must go to the server.
+func (d *Documents) serveRemote(w http.ResponseWriter, r *http.Request, index *routing.OpenAPI, key string) bool {
+	srv, link := index.Who(key)
+	if srv == nil {
+		return false
+	}
+	ctx := context.WithoutCancel(r.Context()) // other requests may wait for it
+	fetch := func() ([]byte, error) { return d.fetch(ctx, srv, link) }
+	if srv.Source.ConvertsOpenAPI() {
+		d.remote.ServeConverted(w, r, srv.OpenAPIOwner(), key, link, fetch)
+		return true
+	}
+	return d.remote.Serve(w, r, srv.OpenAPIOwner(), key, link, fetch)
+}
+
+// fetch returns a document of a server, without a request to an unavailable server, which may drop
+// packets.
+func (d *Documents) fetch(ctx context.Context, srv *routing.Server, link string) ([]byte, error) {
+	if v := d.cfg.Verdict(srv); v.Known && !v.Healthy {
+		return nil, errUnavailable
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	a, err := srv.Source.Document(ctx, link, "")
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Code != http.StatusOK:
+		return nil, openapi.BadStatus(link, a.Code)
+	}
+	return a.Body, nil
 }

@@ -66,7 +66,7 @@ func TestOpenAPIOfAnEarlierGateway(t *testing.T) {
 		t.Fatalf("the index has %v, want %v", now, urls)
 	}
 	w := next.get(urls[keyB])
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "" || !strings.Contains(w.Body.String(), keyB+" cannot be asked for it") {
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "" || !strings.Contains(w.Body.String(), keyB+" is unavailable") {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 	if again := next.keeper.Documents(t.Context()); string(again["backend/crd"]) != string(docs["backend/crd"]) || len(again["backend/crd"]) == 0 {

@@ -27,36 +27,34 @@ import (
 const (
 	mediaJSON       = "application/json"
 	mediaProtobufV2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-	// mediaProtobufV2Old is not a valid media type, and the one that clients ask for.
+	// mediaProtobufV2Old is an invalid media type, which clients request.
 	mediaProtobufV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
-	// v2Wait is how long a request waits for a document that is being made, and
-	// v2RetryAfter the Retry-After, in seconds, of those that waited in vain.
+	// v2Wait is how long a request waits for the document, and v2RetryAfter the Retry-After of
+	// its 503, in seconds.
 	v2Wait       = 2 * time.Second
 	v2RetryAfter = 1
-	// v2Idle is how long the document is kept after it was last brought up to date
-	// because of a request.
+	// v2Idle is after what time without refresh the document is dropped.
 	v2Idle = 10 * time.Minute
 )
 
-// v2Source is one group/version that OpenAPI v2 is made of.
+// v2Source is a group/version in OpenAPI v2.
 type v2Source struct {
 	apiService string
 	key        string // "apis/G/V" or "api/v1"
-	// owner is the server of the OpenAPI v3 document, and url names the present content
-	// of that by its hash; "" if the server has none.
+	// owner is the server of the v3 document, and url the URL of that with its hash; "": it has
+	// none.
 	owner, url string
 	fetch      func(ctx context.Context) ([]byte, error)
 }
 
-// v2 makes and serves the OpenAPI v2 document of all group/versions, for clients that do
-// not know v3: Helm, and kubectl before 1.27. It is made of the v3 documents when it is
-// asked for, in the background, and forgotten when nobody has asked for a while. A
-// document that cannot be had or converted leaves the others as they are; its last good
-// content stays. Safe for concurrent use.
+// v2 makes and serves the OpenAPI v2 document of all group/versions, for clients without v3: Helm, and
+// kubectl before 1.27. It is converted from the v3 documents in the background when it is requested,
+// and dropped after v2Idle. A document that cannot be fetched or converted does not affect others, and
+// its last good part remains. Safe for concurrent use.
 type v2 struct {
-	// sources returns what the document is made of, the group/versions with the best
-	// names first, and a value that differs whenever these do.
+	// sources returns the group/versions in the order of merging, and a value that differs
+	// whenever they do.
 	sources       func() (list []v2Source, state any)
 	brokenChanged func()
 	log           *slog.Logger
@@ -65,12 +63,13 @@ type v2 struct {
 
 	parts    map[string]*v2Part    // by APIService; of run only
 	failures map[string]*v2Failure // by APIService; of run only
+	logged   map[string]error      // of setBroken
 	broken   atomic.Pointer[map[string]string]
 
 	mu  sync.Mutex
-	doc *v2Document // nil: there is none
-	// turned is closed, and replaced, when the document was brought up to date.
-	turned chan struct{}
+	doc *v2Document // nil: none
+	// refreshed is closed, and replaced, after each refresh.
+	refreshed chan struct{}
 }
 
 // v2Document is the document. Immutable.
@@ -89,10 +88,10 @@ func newV2(sources func() ([]v2Source, any), brokenChanged func(), registry prom
 	if log == nil {
 		log = slog.Default()
 	}
-	return &v2{sources: sources, brokenChanged: brokenChanged, log: log, metrics: newV2Metrics(registry), turned: make(chan struct{})}
+	return &v2{sources: sources, brokenChanged: brokenChanged, log: log, metrics: newV2Metrics(registry), refreshed: make(chan struct{})}
 }
 
-// run makes the document when it is asked for, until ctx ends.
+// run makes the document on request until ctx ends.
 func (v *v2) run(ctx context.Context) error {
 	idle := time.NewTimer(v2Idle)
 	defer idle.Stop()
@@ -111,13 +110,13 @@ func (v *v2) run(ctx context.Context) error {
 	}
 }
 
-// refresh brings the document up to date and wakes the requests that wait for it.
+// refresh updates the document and wakes waiting requests.
 func (v *v2) refresh(ctx context.Context) {
 	began := time.Now()
 	list, state := v.sources()
 	parts := v.load(ctx, list)
 	if ctx.Err() != nil {
-		return // fetches were cut short
+		return // fetches were cancelled
 	}
 	v.mu.Lock()
 	next := v.doc
@@ -133,11 +132,10 @@ func (v *v2) refresh(ctx context.Context) {
 			return
 		}
 		next = made
-		v.metrics.took(reason, time.Since(began))
+		v.metrics.observe(reason, time.Since(began))
 	}
 	v.parts = parts
-	v.metrics.failed(failed, v.log)
-	v.note(failed)
+	v.setBroken(failed)
 	current := *next
 	current.state = state
 	v.show(&current)
@@ -147,12 +145,12 @@ func (v *v2) show(doc *v2Document) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.doc = doc
-	close(v.turned)
-	v.turned = make(chan struct{})
+	close(v.refreshed)
+	v.refreshed = make(chan struct{})
 }
 
-// document merges parts in the order of their sources. It adds the errors of those that
-// are left out to failed.
+// document merges parts in the order of their sources. It adds the errors of parts that it omits to
+// failed.
 func (v *v2) document(list []v2Source, parts map[string]*v2Part, failed map[string]error) (*v2Document, error) {
 	ordered := make([]*v2Part, 0, len(parts))
 	for i := range list {
@@ -170,8 +168,7 @@ func (v *v2) document(list []v2Source, parts map[string]*v2Part, failed map[stri
 	}, nil
 }
 
-// protobuf encodes a document. If that fails it leaves out the parts that cannot be
-// encoded by themselves.
+// protobuf encodes a document. If that fails it omits the parts that cannot be encoded.
 func (v *v2) protobuf(data []byte, parts []*v2Part) ([]byte, error) {
 	out, err := toProtobuf(data)
 	if err == nil {
@@ -196,7 +193,6 @@ func (v *v2) protobuf(data []byte, parts []*v2Part) ([]byte, error) {
 	return toProtobuf(data)
 }
 
-// toProtobuf encodes a document.
 func toProtobuf(data []byte) ([]byte, error) {
 	doc, err := openapi_v2.ParseDocument(data)
 	if err != nil {
@@ -205,9 +201,15 @@ func toProtobuf(data []byte) ([]byte, error) {
 	return proto.Marshal(doc)
 }
 
-// note keeps for brokenAPIServices what failed.
-func (v *v2) note(failed map[string]error) {
+// setBroken sets brokenAPIServices, and logs errors that are new.
+func (v *v2) setBroken(failed map[string]error) {
 	now := map[string]string{}
+	for name, err := range failed {
+		if old := v.logged[name]; old == nil || old.Error() != err.Error() {
+			v.log.Warn("the OpenAPI v2 document of an APIService cannot be made", "apiservice", name, "err", err)
+		}
+	}
+	v.logged = failed
 	for name, err := range failed {
 		var broken *openapi.BrokenError
 		if errors.As(err, &broken) {
@@ -220,8 +222,8 @@ func (v *v2) note(failed map[string]error) {
 	}
 }
 
-// brokenAPIServices returns the APIServices whose part of the document cannot be used,
-// and why. That a server is away is no such reason. It must not be changed.
+// brokenAPIServices returns why parts of the document are invalid, by APIService. Unavailable servers
+// are not included. The caller must not modify it.
 func (v *v2) brokenAPIServices() map[string]string {
 	if all := v.broken.Load(); all != nil {
 		return *all
@@ -229,8 +231,7 @@ func (v *v2) brokenAPIServices() map[string]string {
 	return nil
 }
 
-// ServeHTTP answers with the document in the form asked for. If there is none yet and
-// making it takes long, it answers 503 with Retry-After.
+// ServeHTTP serves the document, or 503 with Retry-After if making it takes longer than v2Wait.
 func (v *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	media, ok := openapi.Negotiate(r.Header.Values("Accept"), mediaProtobufV2, mediaProtobufV2Old)
 	if !ok {
@@ -261,22 +262,21 @@ func (v *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	response.WriteBody(w, r, http.StatusOK, media, body)
 }
 
-// await has the document brought up to date, and waits a moment for that; nil if there
-// is none.
+// await refreshes the document and waits for that up to v2Wait; nil: there is none.
 func (v *v2) await(ctx context.Context) *v2Document {
 	timer := time.NewTimer(v2Wait)
 	defer timer.Stop()
 	_, state := v.sources()
-	for range 2 { // the making that ends first may have begun before the request
+	for range 2 { // the first refresh may have begun before the request
 		v.mu.Lock()
-		doc, turned := v.doc, v.turned
+		doc, refreshed := v.doc, v.refreshed
 		v.mu.Unlock()
 		if doc != nil && doc.state == state {
 			return doc
 		}
 		v.wake.Set()
 		select {
-		case <-turned:
+		case <-refreshed:
 		case <-timer.C:
 			return doc
 		case <-ctx.Done():
@@ -288,7 +288,7 @@ func (v *v2) await(ctx context.Context) *v2Document {
 	return v.doc
 }
 
-// unchanged reports whether the client has the document.
+// unchanged reports whether the client has the current document.
 func (doc *v2Document) unchanged(r *http.Request) bool {
 	if len(r.Header.Values("If-None-Match")) > 0 {
 		return discovery.MatchesETag(r, doc.etag)
@@ -297,7 +297,7 @@ func (doc *v2Document) unchanged(r *http.Request) bool {
 	return err == nil && !doc.made.Truncate(time.Second).After(since)
 }
 
-// v2Sources returns what OpenAPI v2 is made of, and the index that it is taken from.
+// v2Sources returns the sources of OpenAPI v2, and the index as their state.
 func (d *Documents) v2Sources() (list []v2Source, state any) {
 	index := d.cfg.Index()
 	if index == nil {
@@ -317,4 +317,56 @@ func (d *Documents) v2Sources() (list []v2Source, state any) {
 		list = append(list, s)
 	}
 	return list, index
+}
+
+// v2Metrics are kube-aggregator's metrics of the v2 document.
+type v2Metrics struct {
+	count    *prometheus.CounterVec
+	duration *prometheus.GaugeVec
+}
+
+func newV2Metrics(registry prometheus.Registerer) *v2Metrics {
+	m := &v2Metrics{
+		count: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "aggregator_openapi_v2_regeneration_count",
+			Help: "Regenerations of the OpenAPI v2 document, by the APIService that caused them and the reason.",
+		}, []string{"apiservice", "reason"}),
+		duration: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "aggregator_openapi_v2_regeneration_duration",
+			Help: "Duration of the last regeneration of the OpenAPI v2 document, in seconds, by reason.",
+		}, []string{"reason"}),
+	}
+	registry.MustRegister(m.count, m.duration)
+	return m
+}
+
+// changed counts the differences between the parts of two documents, by APIService, and returns one
+// of the reasons; "": there are none.
+func (m *v2Metrics) changed(before, after map[string]*v2Part) (reason string) {
+	note := func(name, why string) {
+		m.count.WithLabelValues(name, why).Inc()
+		if reason == "" {
+			reason = why
+		}
+	}
+	for name, p := range after {
+		switch was := before[name]; {
+		case was == nil:
+			note(name, "add")
+		case was != p:
+			note(name, "update")
+		}
+	}
+	for name := range before {
+		if after[name] == nil {
+			note(name, "delete")
+		}
+	}
+	return reason
+}
+
+func (m *v2Metrics) observe(reason string, d time.Duration) {
+	if reason != "" {
+		m.duration.WithLabelValues(reason).Set(d.Seconds())
+	}
 }

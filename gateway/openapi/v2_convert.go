@@ -69,7 +69,7 @@ func (c converter) operation(in *spec3.Operation) *spec.Operation {
 	return out
 }
 
-// responses also sets what the operation produces: every media type of its answers.
+// responses also sets Produces to the media types of all responses.
 func (c converter) responses(out *spec.Operation, in *spec3.Responses) {
 	out.Responses = &spec.Responses{}
 	if in == nil {
@@ -96,7 +96,7 @@ func (c converter) responses(out *spec.Operation, in *spec3.Responses) {
 	out.Produces = slices.Sorted(maps.Keys(produces))
 }
 
-// content returns the schema of a body: v2 has one for all media types.
+// content returns the schema of a body, which v2 has once for all media types.
 func (c converter) content(forms map[string]*spec3.MediaType) *spec.Schema {
 	for _, media := range slices.Sorted(maps.Keys(forms)) {
 		if form := forms[media]; form != nil && form.Schema != nil {
@@ -107,8 +107,7 @@ func (c converter) content(forms map[string]*spec3.MediaType) *spec.Schema {
 	return nil
 }
 
-// parameters leaves out what v2 does not have: cookies, and references, which servers of
-// group/versions do not make.
+// parameters omits cookies, which v2 does not have, and references, which API servers do not use.
 func (c converter) parameters(in []*spec3.Parameter) (out []spec.Parameter) {
 	for _, p := range in {
 		if p == nil || p.Ref.String() != "" || p.In == "cookie" {
@@ -119,7 +118,7 @@ func (c converter) parameters(in []*spec3.Parameter) (out []spec.Parameter) {
 			SimpleSchema:     spec.SimpleSchema{Type: "string"},
 			VendorExtensible: p.VendorExtensible,
 		}
-		v2.UniqueItems = true // as each of them always was in v2
+		v2.UniqueItems = true // as kube-apiserver
 		if p.Schema != nil && len(p.Schema.Type) == 1 {
 			switch t := p.Schema.Type[0]; t {
 			case "integer", "number", "boolean":

@@ -19,23 +19,22 @@ import (
 )
 
 const (
-	// maxV2 bounds the OpenAPI v2 document, and each document that it is made of, in bytes
-	// of JSON (v2Cost). While it is made it takes 300 MB of memory at most. That of
-	// kube-apiserver costs about 11 MB.
+	// maxV2 bounds the OpenAPI v2 document and each of its sources, in v2Cost. Making it takes up to
+	// 300 MB of memory. The document of kube-apiserver costs about 11 MB.
 	maxV2 = 16 << 20
-	// v2Fetches is how many documents are fetched at a time, and v2Pause the pause
-	// before one that could not be had is fetched again.
+	// v2Fetches is how many documents are fetched at a time, and v2Pause the pause before a failed
+	// one is fetched again.
 	v2Fetches = 4
 	v2Pause   = time.Minute
 )
 
 var errV2TooLarge = errors.New("it is beyond the limits on the OpenAPI v2 document")
 
-// v2Cost is the size of JSON, in bytes, with 64 more for each value: decoded, three bytes
-// like {}, take more than a thousand.
+// v2Cost is the size of JSON in bytes plus 64 for each value: decoded, {} takes more than a thousand
+// bytes.
 func v2Cost(text []byte) int { return len(text) + 64*bytes.Count(text, []byte(",")) }
 
-// v2Part is what one group/version adds to OpenAPI v2. Immutable.
+// v2Part is the part of one group/version. Immutable.
 type v2Part struct {
 	apiService, owner, url string
 	paths                  int // v2Cost of the paths
@@ -49,16 +48,15 @@ type v2Definition struct {
 	sum  [sha256.Size]byte
 }
 
-// v2Failure is why a part is missing, or not the present one.
+// v2Failure is why a part is missing or outdated.
 type v2Failure struct {
 	owner, url string
 	err        error
 	until      time.Time // not fetched again before
 }
 
-// load returns the parts of all sources by APIService. Those that are known, or failed a
-// short while ago, are not fetched; one that cannot be had stays as it was. It keeps in
-// failures what failed.
+// load returns the parts of all sources by APIService, and sets failures. Current parts, and those
+// that failed within v2Pause, are not fetched. After a failure the old part remains.
 func (v *v2) load(ctx context.Context, list []v2Source) map[string]*v2Part {
 	l := &v2Loader{parts: make(map[string]*v2Part, len(list)), failures: map[string]*v2Failure{}, away: map[string]error{}}
 	slots := make(chan struct{}, v2Fetches)
@@ -89,7 +87,7 @@ func (v *v2) load(ctx context.Context, list []v2Source) map[string]*v2Part {
 
 // v2Loader collects parts. Safe for concurrent use.
 type v2Loader struct {
-	converting sync.Mutex // of one document at a time: decoded it takes much memory
+	converting sync.Mutex // one document at a time: decoded it takes much memory
 
 	mu       sync.Mutex
 	parts    map[string]*v2Part
@@ -115,8 +113,8 @@ func (l *v2Loader) fail(s *v2Source, old *v2Part, f *v2Failure) {
 	}
 }
 
-// load fetches and converts one document. A server that did not answer in time is not
-// asked for others: they would hold up those of other servers.
+// load fetches and converts one document. After a timeout no further documents of a server are
+// requested, which would delay those of others.
 func (l *v2Loader) load(ctx context.Context, s *v2Source, old *v2Part) {
 	l.mu.Lock()
 	err := l.away[s.owner]
@@ -140,8 +138,7 @@ func (l *v2Loader) load(ctx context.Context, s *v2Source, old *v2Part) {
 	l.keep(p)
 }
 
-// newV2Part converts the v3 document of a group/version. What is not below its path is
-// left out.
+// newV2Part converts the paths of a group/version in its v3 document.
 func newV2Part(s *v2Source, data []byte) (*v2Part, error) {
 	if v2Cost(data) > maxV2 {
 		return nil, errV2TooLarge
@@ -183,24 +180,24 @@ func newV2Part(s *v2Source, data []byte) (*v2Part, error) {
 	return out, nil
 }
 
-// open decodes the part.
+// open decompresses and decodes the part.
 func (p *v2Part) open() (*spec.Swagger, error) {
 	z, err := gzip.NewReader(bytes.NewReader(p.packed))
 	if err != nil {
-		return nil, fmt.Errorf("read kept OpenAPI v2 document: %w", err)
+		return nil, fmt.Errorf("read cached OpenAPI v2 document: %w", err)
 	}
 	data, err := io.ReadAll(z)
 	if err != nil {
-		return nil, fmt.Errorf("read kept OpenAPI v2 document: %w", err)
+		return nil, fmt.Errorf("read cached OpenAPI v2 document: %w", err)
 	}
 	doc := &spec.Swagger{}
 	if err := json.Unmarshal(data, doc); err != nil {
-		return nil, fmt.Errorf("decode kept OpenAPI v2 document: %w", err)
+		return nil, fmt.Errorf("decode cached OpenAPI v2 document: %w", err)
 	}
 	return doc, nil
 }
 
-// newSwagger returns a document of these.
+// newSwagger returns a document.
 func newSwagger(paths *spec.Paths, definitions spec.Definitions, parameters map[string]spec.Parameter) *spec.Swagger {
 	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0", Info: &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: "unversioned"}},
@@ -208,9 +205,8 @@ func newSwagger(paths *spec.Paths, definitions spec.Definitions, parameters map[
 	}}
 }
 
-// mergeV2 merges parts in their order, up to a cost (v2Cost), and returns the document as
-// JSON. A part that cannot be merged is left out, and reported to failed. Of definitions
-// that differ under one name, the later one is renamed.
+// mergeV2 merges parts in their order, up to a v2Cost, and returns JSON. A part that cannot be merged
+// is omitted and reported to failed. Of different definitions with one name the later is renamed.
 func mergeV2(parts []*v2Part, most int, failed func(*v2Part, error)) ([]byte, error) {
 	whole := newSwagger(&spec.Paths{Paths: map[string]spec.PathItem{}}, spec.Definitions{}, map[string]spec.Parameter{})
 	cost, first := 0, map[string]v2Definition{}
@@ -239,8 +235,8 @@ func mergeV2(parts []*v2Part, most int, failed func(*v2Part, error)) ([]byte, er
 	return json.Marshal(whole)
 }
 
-// mergeInto adds the part to a document. The library was written for documents of
-// Kubernetes' own servers: that it panics is an error of the part.
+// mergeInto adds the part to a document. The library expects documents of Kubernetes' own servers; its
+// panics become errors.
 func (p *v2Part) mergeInto(whole *spec.Swagger) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -1,6 +1,10 @@
 package openapi
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -14,18 +18,17 @@ const (
 	extensionPreserve = "x-kubernetes-preserve-unknown-fields"
 )
 
-// v2Schemas converts schemas into what readers of v2 understand. kubectl rejects the whole
-// document because of one reference to nothing, one array without items or one oneOf:
-// such schemas lose what cannot be understood.
+// v2Schemas converts schemas to what readers of v2 support. kubectl rejects the whole document because
+// of one dangling reference, one array without items or one oneOf, so these are removed.
 type v2Schemas struct {
 	// has reports whether there is a definition of that name.
 	has func(name string) bool
 }
 
-// schema returns the converted schema; s may be shared and is not changed.
+// schema returns the converted schema; s may be shared and is not modified.
 func (p v2Schemas) schema(s *spec.Schema) spec.Schema {
 	out := *s
-	out.Default = nil // old clients misread their types
+	out.Default = nil // old clients misread the types of defaults
 	p.composed(&out, s)
 	out.AllOf, out.AnyOf, out.OneOf, out.Not = nil, nil, nil, nil
 	if ref := s.Ref.String(); ref != "" {
@@ -42,8 +45,7 @@ func (p v2Schemas) schema(s *spec.Schema) spec.Schema {
 	return vague(out)
 }
 
-// composed converts what v2 can express: a reference that is wrapped to have a
-// description, and a choice of scalars.
+// composed converts a reference that is wrapped for a description, and a choice of scalars.
 func (p v2Schemas) composed(out *spec.Schema, s *spec.Schema) {
 	if len(s.AllOf) == 1 && s.AllOf[0].Ref.String() != "" && len(s.Type) == 0 && len(s.Properties) == 0 {
 		p.refer(out, s.AllOf[0].Ref.String())
@@ -67,7 +69,7 @@ func (p v2Schemas) composed(out *spec.Schema, s *spec.Schema) {
 	}
 }
 
-// refer makes out a reference if its definition exists.
+// refer sets a reference if its definition exists.
 func (p v2Schemas) refer(out *spec.Schema, ref string) {
 	name, ok := strings.CutPrefix(ref, componentPrefix)
 	if !ok {
@@ -81,7 +83,7 @@ func (p v2Schemas) refer(out *spec.Schema, ref string) {
 	}
 }
 
-// children converts the schemas inside.
+// children converts nested schemas.
 func (p v2Schemas) children(out, s *spec.Schema) {
 	if s.Properties != nil {
 		out.Properties = make(map[string]spec.Schema, len(s.Properties))
@@ -98,7 +100,7 @@ func (p v2Schemas) children(out, s *spec.Schema) {
 		inner := p.schema(s.Items.Schema)
 		out.Items = &spec.SchemaOrArray{Schema: &inner}
 	} else {
-		out.Items = nil // a list of schemas is not read
+		out.Items = nil // lists of schemas are not supported
 	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
 		inner := p.schema(a.Schema)
@@ -107,7 +109,7 @@ func (p v2Schemas) children(out, s *spec.Schema) {
 	out.AdditionalItems, out.PatternProperties, out.Dependencies, out.Definitions = nil, nil, nil, nil
 }
 
-// vague removes from a schema what would have its readers reject valid objects.
+// vague removes what would make readers reject valid objects.
 func vague(s spec.Schema) spec.Schema {
 	free, _ := s.Extensions.GetBool(extensionPreserve)
 	object := slices.Contains(s.Type, "object")
@@ -143,4 +145,71 @@ func (p v2Schemas) definitions(all map[string]*spec.Schema) spec.Definitions {
 		}
 	}
 	return out
+}
+
+const parameterPrefix = "#/parameters/"
+
+// share moves common parameters to the document, which makes it several times smaller. Their names
+// contain a digest of their content, so that equal ones of different parts have the same name.
+func share(doc *spec.Swagger) error {
+	if doc.Parameters == nil {
+		doc.Parameters = map[string]spec.Parameter{}
+	}
+	for url, item := range doc.Paths.Paths {
+		if err := shareAll(doc, item.Parameters); err != nil {
+			return fmt.Errorf("share parameters of %s: %w", url, err)
+		}
+		for _, op := range operations(&item) {
+			if err := shareAll(doc, op.Parameters); err != nil {
+				return fmt.Errorf("share parameters of %s: %w", url, err)
+			}
+		}
+	}
+	return nil
+}
+
+func operations(item *spec.PathItem) (all []*spec.Operation) {
+	for _, op := range []*spec.Operation{item.Get, item.Put, item.Post, item.Delete, item.Options, item.Head, item.Patch} {
+		if op != nil {
+			all = append(all, op)
+		}
+	}
+	return all
+}
+
+func shareAll(doc *spec.Swagger, list []spec.Parameter) error {
+	for i := range list {
+		p := &list[i]
+		if p.Ref.String() != "" || own(p) {
+			continue
+		}
+		data, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		h := fnv.New64()
+		_, _ = h.Write(data) // never fails
+		name := p.Name + "-" + base64.URLEncoding.EncodeToString(h.Sum(nil)[:6])
+		ref, err := spec.NewRef(parameterPrefix + name)
+		if err != nil {
+			return err
+		}
+		doc.Parameters[name] = *p
+		*p = spec.Parameter{Refable: spec.Refable{Ref: ref}}
+	}
+	return nil
+}
+
+// own reports whether a parameter remains in its operation: it describes one kind, or old clients
+// expect it there.
+func own(p *spec.Parameter) bool {
+	switch p.In {
+	case "query":
+		return p.Name == "dryRun" || p.Name == "fieldValidation"
+	case "path":
+		return p.Name == "name"
+	case "body":
+		return p.Schema == nil || !strings.HasPrefix(p.Schema.Ref.String(), definitionPrefix+"io.k8s.apimachinery")
+	}
+	return false
 }
