@@ -2,15 +2,12 @@ package proxy
 
 import (
 	"bufio"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"portico/apiservice"
@@ -254,72 +251,6 @@ func TestUsersInvalidAsHeader(t *testing.T) {
 }
 
 func ok(http.ResponseWriter, *http.Request) {}
-
-// When a server is killed, the gateway answers all of its requests, and Broken is
-// called.
-func TestProxyKilledWithManyRequests(t *testing.T) {
-	const requests = 60
-	for _, network := range []string{"tcp", "unix"} {
-		var arrived sync.WaitGroup
-		arrived.Add(requests)
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if r.URL.Query().Has("warm") {
-				return
-			}
-			arrived.Done()
-			<-r.Context().Done()
-			panic(http.ErrAbortHandler)
-		}))
-		server.EnableHTTP2 = true
-		var f *front
-		if network == "tcp" {
-			server.StartTLS()
-			pool := x509.NewCertPool()
-			pool.AddCert(server.Certificate())
-			f = frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"})
-		} else {
-			l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			server.Listener = l
-			server.Start()
-			f = frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
-		}
-		f.do(t, "GET", "/apis/g.example.com/v1/things?warm", nil, nil) // some connections were used before
-		var answered sync.WaitGroup
-		for i := range requests {
-			method, path := "GET", "/apis/g.example.com/v1/things/x"
-			switch i % 3 {
-			case 1:
-				path = watchPath
-			case 2:
-				method = "DELETE"
-			}
-			answered.Go(func() {
-				res := f.do(t, method, path, nil, nil)
-				if s := statusOf(t, res); res.StatusCode != 503 || s.Code != 503 || res.Header.Get("Retry-After") != "" {
-					t.Errorf("%s %s %s: %d, Retry-After %q, %s", network, method, path, res.StatusCode, res.Header.Get("Retry-After"), s.Message)
-				}
-			})
-		}
-		all, done := make(chan struct{}), make(chan struct{})
-		go func() { arrived.Wait(); close(all) }()
-		go func() { answered.Wait(); close(done) }()
-		select {
-		case <-all:
-		case <-done:
-			t.Fatalf("%s: requests were answered before all of them had arrived", network)
-		}
-		server.Listener.Close()
-		server.CloseClientConnections()
-		<-done
-		if f.broken.Load() == 0 {
-			t.Errorf("%s: the server is not suspected", network)
-		}
-		server.Close()
-	}
-}
 
 // A query that is not percent-encoded is refused over every protocol: it could end the
 // request line early.

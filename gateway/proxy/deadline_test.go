@@ -102,24 +102,3 @@ func TestDeadlineThroughTheProxy(t *testing.T) {
 		res.Body.Close()
 	}
 }
-
-// When the client goes, the request at the server is canceled at once, also of a watch
-// on a socket.
-func TestWatchOnSocketIsCancelled(t *testing.T) {
-	ended := make(chan struct{}, 2)
-	front := startChain(t, func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-		ended <- struct{}{}
-	})
-	res, err := front.Client().Get(front.URL + watchPath)
-	if err != nil || res.StatusCode != 200 {
-		t.Fatal(res, err)
-	}
-	res.Body.Close()
-	select {
-	case <-ended:
-	case <-time.After(30 * time.Second):
-		t.Error("the server's watch goes on")
-	}
-}

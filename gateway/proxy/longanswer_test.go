@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"portico/resource"
-	"portico/resource/serve/filter"
 )
 
 // longPath is long-running with any method.
@@ -104,45 +101,5 @@ func TestLongRefusalOfUnsentBody(t *testing.T) {
 				t.Errorf("%d %q %v", res.StatusCode, got, err)
 			}
 		})
-	}
-}
-
-// A request for a stream of events holds a slot of the server's limit until it is
-// answered with one, else until its end.
-func TestSlotOfStream(t *testing.T) {
-	over := make(chan struct{})
-	front, up := startChainTo(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = http.NewResponseController(w).Flush()
-		<-over
-	}, func(c *filter.Config) {
-		c.LongRunning = func(*http.Request, *resource.Action) bool { return true }
-	})
-	p := up.Policy()
-	p.Limits.Concurrent, p.Limits.Queue = 1, 0
-	up.SetPolicy(p)
-	ask := func() *http.Response {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", front.URL+shortPath, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := front.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { res.Body.Close() })
-		return res
-	}
-	first := ask()
-	if first.StatusCode != http.StatusOK {
-		t.Fatal(first.Status)
-	}
-	if second := ask(); second.StatusCode != http.StatusTooManyRequests {
-		t.Error(second.Status)
-	}
-	close(over)
-	_, _ = io.Copy(io.Discard, first.Body)
-	if third := ask(); third.StatusCode != http.StatusOK {
-		t.Error(third.Status)
 	}
 }

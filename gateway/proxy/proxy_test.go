@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"context"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
@@ -281,60 +280,6 @@ func TestProxyUnavailable(t *testing.T) {
 	(&Proxy{}).Send(w, httptest.NewRequest("POST", "/apis/g.example.com/v1/things", nil), rt)
 	if s := statusOf(t, w.Result()); w.Code != 503 || w.Header().Get("Retry-After") != "" || !strings.Contains(s.Message, "MissingEndpoints: none") {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
-	}
-}
-
-// Each event of a watch reaches the client before the next.
-func TestProxyWatchStreams(t *testing.T) {
-	next := make(chan string)
-	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor != 2 {
-			t.Errorf("the watch came by %s", r.Proto)
-		}
-		for chunk := range next {
-			io.WriteString(w, chunk)
-			w.(http.Flusher).Flush()
-		}
-	})
-	go func() { next <- "first\n" }() // the answer's headers wait for it
-	lines := bufio.NewReader(f.do(t, "GET", watchPath, nil, nil).Body)
-	for i, want := range []string{"first\n", "second\n", "third\n"} {
-		if i > 0 {
-			next <- want // not before the previous one arrived
-		}
-		if got, err := lines.ReadString('\n'); err != nil || got != want {
-			t.Fatalf("got %q %v, want %q", got, err, want)
-		}
-	}
-	close(next)
-	if _, err := lines.ReadByte(); err != io.EOF {
-		t.Errorf("the end of the watch: %v", err)
-	}
-}
-
-// When the client goes, the request at the server is canceled.
-func TestProxyCancel(t *testing.T) {
-	for _, path := range []string{"/apis/g.example.com/v1/things", watchPath} {
-		arrived, ended := make(chan struct{}), make(chan struct{})
-		f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
-			close(arrived)
-			<-r.Context().Done()
-			close(ended)
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		req, err := http.NewRequestWithContext(ctx, "GET", f.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() { <-arrived; cancel() }()
-		if _, err := http.DefaultTransport.RoundTrip(req); err == nil {
-			t.Error("a cancelled request was answered")
-		}
-		<-ended // the server's request ends too, or this test does not
-		f.Close()
-		if n := f.broken.Load(); n != 0 {
-			t.Errorf("%s: a client that left made the server suspect", path)
-		}
 	}
 }
 

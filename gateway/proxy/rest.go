@@ -22,10 +22,10 @@ import (
 // REST is a group/version served by a REST backend: a server with paths of its own and
 // no Kubernetes objects. Immutable.
 //
-// Requests for such objects are refused here, because the server would answer with
-// something that a client waits for, or takes for an object. The server may trust
-// X-Remote-User and similar headers if it verifies the gateway's certificate or only the
-// gateway can reach it: over http:// they can be read and changed on the way.
+// Requests of clients that expect Kubernetes objects are refused: they could take the
+// server's answer for an object. The server may trust X-Remote-User and similar headers
+// if it verifies the gateway's certificate, or only the gateway can reach it: over
+// http:// they can be read and changed on the way.
 type REST struct {
 	// root is /apis/GROUP/VERSION, which prefix replaces.
 	root, prefix string
@@ -107,8 +107,8 @@ func wantsTransform(accept []string) bool {
 	return false
 }
 
-// isKubectl reports whether kubectl means an object (get -o json, describe,
-// delete). With --raw it takes anything.
+// isKubectl reports whether kubectl asks for an object (get -o json, describe, delete).
+// With --raw it accepts any content.
 func isKubectl(r *http.Request) bool {
 	accept := r.Header.Values("Accept")
 	return strings.HasPrefix(r.UserAgent(), "kubectl/") && len(accept) == 1 && accept[0] == "application/json"
@@ -132,13 +132,12 @@ func deletesObject(r *http.Request) (bool, error) {
 		Kind   string   `json:"kind"`
 		DryRun []string `json:"dryRun"`
 	}
-	// What is no JSON is the server's to judge.
+	// A body that is no JSON has no DeleteOptions.
 	return json.Unmarshal(data, &options) == nil && (options.Kind == "DeleteOptions" || len(options.DryRun) > 0), nil
 }
 
-// below is the part of an escaped path that the server sees, without the slash
-// before it: what stands behind three segments, whatever the client escaped of
-// them.
+// below is the part of an escaped path that the server gets, without the slash before
+// it: all after the first three segments, in which the client may have escaped any byte.
 func (p *REST) below(u *url.URL) string {
 	rest := strings.TrimLeft(u.EscapedPath(), "/")
 	for range 3 {
@@ -177,7 +176,7 @@ func (p *REST) request(r *http.Request) *http.Request {
 	out.Header = r.Header.Clone()
 	stripForREST(out.Header)
 	if r.ContentLength != 0 && r.Header.Get("Content-Type") == "" {
-		// kubectl create --raw says nothing.
+		// kubectl create --raw sends none.
 		out.Header.Set("Content-Type", "application/json")
 	}
 	if p.prefix == "" {

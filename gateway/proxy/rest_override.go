@@ -34,7 +34,7 @@ func overridden(h http.Header, query string) error {
 			}
 		}
 		return apierrors.NewBadRequest(fmt.Sprintf(
-			"the header %q is not passed on: a REST server might do by it what was not authorized", name))
+			"the header %q is not forwarded: a REST server might read another method or path from it than was authorized", name))
 	}
 	// Some servers separate parameters by semicolons too.
 	for pair := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
@@ -45,7 +45,7 @@ func overridden(h http.Header, query string) error {
 		}
 		if isOverride(name) {
 			return apierrors.NewBadRequest(fmt.Sprintf(
-				"the query parameter %q is not passed on: a REST server might do by it what was not authorized", name))
+				"the query parameter %q is not forwarded: a REST server might read another method or path from it than was authorized", name))
 		}
 	}
 	return nil
@@ -104,14 +104,14 @@ var asciiBased = []string{"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "la
 func unsearchable(what string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: what + " is not passed on: a REST server might take another method out of it (_method), and do what was not authorized; " +
+		Message: what + " is not forwarded: a REST server might read another method from it (_method) than was authorized; " +
 			"if the server does not, set spec.rest.allowAnyBody of its Backend",
 	}}
 }
 
 // errOverride ends a body with an override. The server has then received part of a JSON
 // object, which it cannot parse.
-var errOverride = errors.New(`the member "_method" is not passed on: a REST server might do by it what was not authorized`)
+var errOverride = errors.New(`the member "_method" is not forwarded: a REST server might read another method or path from it than was authorized`)
 
 // overrideReader reads a body, and fails at a member "_method" if the body is a JSON
 // object. Members of inner objects are no overrides. Other bodies are read as they are.

@@ -130,7 +130,7 @@ func TestRESTOverrides(t *testing.T) {
 			header = []string{c.name, c.value}
 		}
 		res, body := askREST(t, front, "POST", shopRoot+"/pets/1"+c.query, header...)
-		if arrived || res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "is not passed on") {
+		if arrived || res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "is not forwarded") {
 			t.Errorf("%v: %d %s, and it arrived: %v", c, res.StatusCode, body, arrived)
 		}
 		arrived = false

@@ -4,7 +4,7 @@
 //
 // A request goes through
 //
-//	slots.go      a slot, if the server has a concurrency limit (limiter.go)
+//	limiter.go    a slot, if the server has a concurrency limit
 //	retryloop.go  one endpoint after the other, until one answers or the request must
 //	              not be repeated; package retry decides, and has the budget of retries
 //	balance       the endpoint: by fewest requests, in turn, or by user; or the same as
@@ -14,8 +14,7 @@
 //	              must not be carried out twice
 //	answer.go     the body of the answer, whose end releases everything
 //
-// The state of an endpoint follows from active checks, whose verdicts are handed in,
-// from refused connections, and from consecutive failures, which eject it (package
+// The state of an endpoint follows from active checks (SetVerdict), from refused connections, and from consecutive failures, which eject it (package
 // health). The share of an endpoint that begins to get requests grows (package balance).
 // One that is removed or has the weight 0 drains (drain.go). state.go publishes the
 // endpoints that get requests as an immutable snapshot, so that a choice takes no lock.

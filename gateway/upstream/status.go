@@ -101,8 +101,9 @@ type Candidate struct {
 	Share float64
 }
 
-// Explain returns how the endpoint of a request would be chosen, and among which. If
-// there is none, err says why. Nothing is sent, and no turn is used.
+// Explain returns the policy by which the endpoint of a request would be chosen, and the
+// candidates. If there is none, err says why. Nothing is sent, and the turns of
+// RoundRobin do not advance.
 func (u *Upstream) Explain(req *http.Request) (policy backend.Balance, candidates []Candidate, err error) {
 	b := u.balancer.Load()
 	policy = b.policy.Balance

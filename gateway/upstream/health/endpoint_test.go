@@ -186,8 +186,10 @@ func TestBreaker(t *testing.T) {
 			}
 		}
 		c.good()
-		if c.fail(3) || c.fail(3) || !c.fail(3) {
-			t.Errorf("%s: not at the third failure", name)
+		for i := range 3 {
+			if c.fail(3) != (i == 2) {
+				t.Errorf("%s: at failure %d the limit is reached: %v", name, i+1, i != 2)
+			}
 		}
 	}
 	b.Reset()

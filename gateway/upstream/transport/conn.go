@@ -150,7 +150,7 @@ func (c *conn) setReading(reading bool) {
 	idle := c.becomesIdle()
 	c.stateMu.Unlock()
 	if idle {
-		c.pool.idle(c)
+		c.pool.putIdle(c)
 	}
 }
 
@@ -161,7 +161,7 @@ func (c *conn) setComplete() {
 	idle := c.becomesIdle()
 	c.stateMu.Unlock()
 	if idle {
-		c.pool.idle(c)
+		c.pool.putIdle(c)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,7 +115,7 @@ func TestHTTP1AfterRestart(t *testing.T) {
 		eventually(t, "the end of the connection is not noticed", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return p.take() == nil
+			return p.takeReady() == nil
 		})
 	}
 	var connect *ConnectError
@@ -219,35 +218,6 @@ func TestHTTP1BadAnswers(t *testing.T) {
 		}
 		l.Close()
 	}
-}
-
-// Concurrent requests get their own answers, whether or not others are read.
-func TestHTTP1Concurrently(t *testing.T) {
-	t.Parallel()
-	s := newSocket(t)
-	s.serve(t, echo)
-	var clients sync.WaitGroup
-	for c := range 16 {
-		clients.Go(func() {
-			for i := range 50 {
-				path := fmt.Sprintf("/%d/%d", c, i)
-				res, _, err := s.try(t, "POST", path, "x")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if i%7 == 0 {
-					res.Body.Close() // unread
-					continue
-				}
-				if got, _ := io.ReadAll(res.Body); string(got) != "POST "+path+" x" {
-					t.Errorf("%s: %q", path, got)
-				}
-				res.Body.Close()
-			}
-		})
-	}
-	clients.Wait()
 }
 
 // Idle connections are closed after the idle timeout, and expired ones are not used.

@@ -19,7 +19,7 @@ func TestHTTP2Retires(t *testing.T) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.conns[0].expires = time.Unix(0, 0)
-			p.take()
+			p.takeReady()
 		},
 	} {
 		end := make(chan struct{})

@@ -42,7 +42,7 @@ func (p *pool) acquire(ctx context.Context, fresh bool) (c *conn, reused bool, e
 		return nil, false, errRetired
 	}
 	if !fresh {
-		if c := p.take(); c != nil {
+		if c := p.takeReady(); c != nil {
 			p.mu.Unlock()
 			return c, true, nil
 		}
@@ -52,9 +52,9 @@ func (p *pool) acquire(ctx context.Context, fresh bool) (c *conn, reused bool, e
 	return p.wait(ctx, w)
 }
 
-// take reserves a request on a connection that there is; nil if none has room. Over
+// takeReady reserves a request on a connection that there is; nil if none has room. Over
 // HTTP/1.1 it is the one used last, over HTTP/2 the oldest. p.mu is held.
-func (p *pool) take() *conn {
+func (p *pool) takeReady() *conn {
 	now := time.Now()
 	if !p.multiplexed {
 		for n := len(p.conns) - 1; n >= 0; n-- {
@@ -89,7 +89,7 @@ func (p *pool) take() *conn {
 // p.mu is held.
 func (p *pool) offer(c *conn, reused bool) {
 	for e := p.queue.waiters.Front(); e != nil && c.reserve(); e = p.queue.waiters.Front() {
-		p.serve(e.Value.(*waiter), c, reused, nil)
+		p.deliver(e.Value.(*waiter), c, reused, nil)
 	}
 	switch {
 	case p.multiplexed && c.listed:
@@ -107,8 +107,8 @@ func (p *pool) offer(c *conn, reused bool) {
 	}
 }
 
-// idle takes an HTTP/1.1 connection back whose answer has been read.
-func (p *pool) idle(c *conn) {
+// putIdle takes back an HTTP/1.1 connection after its answer has been read.
+func (p *pool) putIdle(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.active = 0
@@ -171,7 +171,7 @@ func (p *pool) retire() {
 	defer p.mu.Unlock()
 	p.retired = true
 	for e := p.queue.waiters.Front(); e != nil; e = p.queue.waiters.Front() {
-		p.serve(e.Value.(*waiter), nil, false, errRetired)
+		p.deliver(e.Value.(*waiter), nil, false, errRetired)
 	}
 	p.closeConns(func(*conn) bool { return true })
 }

@@ -226,25 +226,3 @@ func TestWaitersOfRetiredPool(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
-
-// Connections that were made together do not expire together.
-func TestAgeJitter(t *testing.T) {
-	t.Parallel()
-	aged := func(age time.Duration) *pool {
-		return &pool{timeouts: func() Timeouts { return Timeouts{MaxAge: age} }}
-	}
-	hour, ages := aged(time.Hour), map[time.Duration]bool{}
-	for range 100 {
-		left := time.Until(newConn(nil, hour).expires)
-		if left > time.Hour || left < 53*time.Minute {
-			t.Errorf("%v of an hour", left)
-		}
-		ages[left.Round(time.Second)] = true
-	}
-	if len(ages) < 10 {
-		t.Errorf("%d of 100 are different", len(ages))
-	}
-	if !newConn(nil, aged(0)).expires.IsZero() {
-		t.Error("without an age it expires")
-	}
-}

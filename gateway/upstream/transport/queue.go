@@ -40,8 +40,8 @@ func (p *pool) enqueue() *waiter {
 	return w
 }
 
-// serve ends a wait; p.mu is held.
-func (p *pool) serve(w *waiter, c *conn, reused bool, err error) {
+// deliver ends a wait with a connection or an error; p.mu is held.
+func (p *pool) deliver(w *waiter, c *conn, reused bool, err error) {
 	p.queue.waiters.Remove(w.element)
 	w.element, w.conn, w.reused, w.err = nil, c, reused, err
 	close(w.ready)
@@ -146,7 +146,7 @@ func (p *pool) failWaiters(began time.Time, err error) (reported bool) {
 		if !p.multiplexed && w.began.After(began) {
 			break
 		}
-		p.serve(w, nil, false, err)
+		p.deliver(w, nil, false, err)
 		reported = true
 		if progressed {
 			break
