@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -292,34 +291,5 @@ func TestSharedLeaseIsRevoked(t *testing.T) {
 	}
 	if again, err := c.leases.take(t.Context(), time.Hour); err != nil || again == lease {
 		t.Errorf("lease %x is still shared (%v)", again, err)
-	}
-}
-
-// A leader without its lease stops leading and campaigns again.
-func TestLeadershipIsLost(t *testing.T) {
-	t.Parallel()
-	c := newServer(t).client(t)
-	terms := make(chan context.Context)
-	ctx, cancel := context.WithCancel(t.Context())
-	stopped := make(chan error, 1)
-	go func() {
-		stopped <- c.Campaign(ctx, "test", "me", func(term context.Context) {
-			terms <- term
-			<-term.Done()
-		})
-	}()
-	term := <-terms
-	resp, err := c.etcd.Get(t.Context(), electionRoot, clientv3.WithPrefix())
-	if err != nil || len(resp.Kvs) != 1 {
-		t.Fatalf("the leader's key: %v, %v", resp, err)
-	}
-	if _, err := c.etcd.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
-		t.Fatal(err)
-	}
-	<-term.Done()
-	<-terms
-	cancel()
-	if err := <-stopped; !errors.Is(err, context.Canceled) {
-		t.Errorf("Campaign ended with %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,51 +63,5 @@ func TestLeaseErrors(t *testing.T) {
 		if _, err := l.take(t.Context(), time.Minute); !errors.Is(err, failed) {
 			t.Errorf("take: %v", err)
 		}
-	}
-}
-
-func TestElection(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	var mu sync.Mutex
-	leading, led := 0, map[string]int{}
-	elected := make(chan string, 10)
-	run := func(ctx context.Context, c *Client, id string) <-chan error {
-		ended := make(chan error, 1)
-		go func() {
-			ended <- c.Campaign(ctx, "test", id, func(ctx context.Context) {
-				mu.Lock()
-				if leading++; leading > 1 {
-					t.Errorf("%d lead at once", leading)
-				}
-				led[id]++
-				mu.Unlock()
-				elected <- id
-				<-ctx.Done()
-				mu.Lock()
-				leading--
-				mu.Unlock()
-			})
-		}()
-		return ended
-	}
-	prefix := func(c *Config) { c.Prefix = "/election" }
-	first, endFirst := context.WithCancel(t.Context())
-	firstEnded := run(first, s.client(t, prefix), "one")
-	if id := <-elected; id != "one" {
-		t.Fatalf("%s was elected", id)
-	}
-	second, endSecond := context.WithCancel(t.Context())
-	secondEnded := run(second, s.client(t, prefix), "two")
-	endFirst()
-	if err := <-firstEnded; !errors.Is(err, context.Canceled) {
-		t.Errorf("Campaign ended with %v", err)
-	}
-	if id := <-elected; id != "two" {
-		t.Errorf("%s was elected after one", id)
-	}
-	endSecond()
-	if err := <-secondEnded; !errors.Is(err, context.Canceled) {
-		t.Errorf("Campaign ended with %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -72,6 +73,81 @@ func TestLeaderIsFenced(t *testing.T) {
 		}
 	})
 	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Campaign ended with %v", err)
+	}
+}
+
+func TestElection(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	var mu sync.Mutex
+	leading, led := 0, map[string]int{}
+	elected := make(chan string, 10)
+	run := func(ctx context.Context, c *Client, id string) <-chan error {
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.Campaign(ctx, "test", id, func(ctx context.Context) {
+				mu.Lock()
+				if leading++; leading > 1 {
+					t.Errorf("%d lead at once", leading)
+				}
+				led[id]++
+				mu.Unlock()
+				elected <- id
+				<-ctx.Done()
+				mu.Lock()
+				leading--
+				mu.Unlock()
+			})
+		}()
+		return ended
+	}
+	prefix := func(c *Config) { c.Prefix = "/election" }
+	first, endFirst := context.WithCancel(t.Context())
+	firstEnded := run(first, s.client(t, prefix), "one")
+	if id := <-elected; id != "one" {
+		t.Fatalf("%s was elected", id)
+	}
+	second, endSecond := context.WithCancel(t.Context())
+	secondEnded := run(second, s.client(t, prefix), "two")
+	endFirst()
+	if err := <-firstEnded; !errors.Is(err, context.Canceled) {
+		t.Errorf("Campaign ended with %v", err)
+	}
+	if id := <-elected; id != "two" {
+		t.Errorf("%s was elected after one", id)
+	}
+	endSecond()
+	if err := <-secondEnded; !errors.Is(err, context.Canceled) {
+		t.Errorf("Campaign ended with %v", err)
+	}
+}
+
+// A leader without its lease stops leading and campaigns again.
+func TestLeadershipIsLost(t *testing.T) {
+	t.Parallel()
+	c := newServer(t).client(t)
+	terms := make(chan context.Context)
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() {
+		stopped <- c.Campaign(ctx, "test", "me", func(term context.Context) {
+			terms <- term
+			<-term.Done()
+		})
+	}()
+	term := <-terms
+	resp, err := c.etcd.Get(t.Context(), electionRoot, clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatalf("the leader's key: %v, %v", resp, err)
+	}
+	if _, err := c.etcd.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	<-term.Done()
+	<-terms
+	cancel()
+	if err := <-stopped; !errors.Is(err, context.Canceled) {
 		t.Errorf("Campaign ended with %v", err)
 	}
 }
