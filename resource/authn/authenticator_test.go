@@ -15,19 +15,21 @@ import (
 	"portico/resource"
 )
 
-// says is an authenticator with a fixed answer.
-type says struct {
+// fixed is an authenticator with a fixed result.
+type fixed struct {
 	user *resource.User
 	err  error
 }
 
-func (s says) Authenticate(*http.Request) (*resource.User, bool, error) {
+func (s fixed) Authenticate(*http.Request) (*resource.User, bool, error) {
 	return s.user, s.user != nil, s.err
 }
 
+// The first authenticator that claims a request decides; an invalid credential is never
+// anonymous.
 func TestUnion(t *testing.T) {
 	bad := errors.New("bad credential")
-	jane, joe := says{user: &resource.User{Name: "jane", Groups: []string{"a"}}}, says{user: &resource.User{Name: "joe"}}
+	jane, joe := fixed{user: &resource.User{Name: "jane", Groups: []string{"a"}}}, fixed{user: &resource.User{Name: "joe"}}
 	for _, c := range []struct {
 		name   string
 		a      Authenticator
@@ -35,12 +37,12 @@ func TestUnion(t *testing.T) {
 		groups []string
 		err    error
 	}{
-		{"nobody", Union(), "", nil, nil},
-		{"first wins", Union(says{}, jane, joe), "jane", []string{"a", resource.GroupAuthenticated}, nil},
-		{"good after bad", Union(says{err: bad}, joe), "joe", []string{resource.GroupAuthenticated}, nil},
-		{"anonymous", Union(says{}, Anonymous()), resource.Anonymous, []string{resource.GroupUnauthenticated}, nil},
-		{"bad is never anonymous", Union(says{err: bad}, Anonymous()), "", nil, bad},
-		{"nor when nested", Union(Union(says{err: bad}, says{}), Anonymous()), "", nil, bad},
+		{"none", Union(), "", nil, nil},
+		{"first wins", Union(fixed{}, jane, joe), "jane", []string{"a", resource.GroupAuthenticated}, nil},
+		{"good after bad", Union(fixed{err: bad}, joe), "joe", []string{resource.GroupAuthenticated}, nil},
+		{"anonymous", Union(fixed{}, Anonymous()), resource.Anonymous, []string{resource.GroupUnauthenticated}, nil},
+		{"bad is never anonymous", Union(fixed{err: bad}, Anonymous()), "", nil, bad},
+		{"nor when nested", Union(Union(fixed{err: bad}, fixed{}), Anonymous()), "", nil, bad},
 	} {
 		user, claimed, err := c.a.Authenticate(httptest.NewRequest("GET", "/", nil))
 		if !errors.Is(err, c.err) || claimed != (c.user != "") {
@@ -55,6 +57,7 @@ func TestUnion(t *testing.T) {
 	}
 }
 
+// Anonymous claims paths and the paths below them.
 func TestAnonymousPaths(t *testing.T) {
 	a := Anonymous("/healthz", "/readyz")
 	for path, want := range map[string]bool{"/healthz": true, "/readyz/ping": true, "/readyzzz": false, "/api": false, "/": false} {
@@ -64,8 +67,9 @@ func TestAnonymousPaths(t *testing.T) {
 	}
 }
 
+// A valid certificate is a user; others are errors.
 func TestClientCert(t *testing.T) {
-	ca, stranger := newTestCA(t, "ca"), newTestCA(t, "stranger")
+	ca, other := newTestCA(t, "ca"), newTestCA(t, "other CA")
 	uid := func(values ...string) (names []pkix.AttributeTypeAndValue) {
 		for _, v := range values {
 			names = append(names, pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: v})
@@ -78,14 +82,14 @@ func TestClientCert(t *testing.T) {
 		certs   []*x509.Certificate
 		user    string
 		uid     string
-		refused string // what the error says
+		refused string // in the error
 	}{
 		{"none", nil, "", "", ""},
 		{"good", []*x509.Certificate{ca.leaf(t, pkix.Name{CommonName: "jane", Organization: []string{"dev"}}, tomorrow)}, "jane", "", ""},
 		{"uid", []*x509.Certificate{ca.leaf(t, pkix.Name{CommonName: "jane", Organization: []string{"dev"}, ExtraNames: uid("u-1")}, tomorrow)}, "jane", "u-1", ""},
 		{"two uids", []*x509.Certificate{ca.leaf(t, pkix.Name{CommonName: "jane", ExtraNames: uid("a", "b")}, tomorrow)}, "", "", "more than one uid"},
 		{"no name", []*x509.Certificate{ca.leaf(t, pkix.Name{Organization: []string{"dev"}}, tomorrow)}, "", "", ""},
-		{"stranger", []*x509.Certificate{stranger.leaf(t, pkix.Name{CommonName: "jane"}, tomorrow)}, "", "", "unknown authority"},
+		{"other CA", []*x509.Certificate{other.leaf(t, pkix.Name{CommonName: "jane"}, tomorrow)}, "", "", "unknown authority"},
 		{"expired", []*x509.Certificate{ca.leaf(t, pkix.Name{CommonName: "jane"}, time.Now().Add(-time.Minute))}, "", "", "expired"},
 	} {
 		a := ClientCert(ca.pool)
@@ -109,8 +113,8 @@ func TestClientCert(t *testing.T) {
 	}
 }
 
-// A remembered chain must die with its authority and with its own end.
-func TestClientCertIsForgotten(t *testing.T) {
+// A cached certificate is rejected once its CA changed or it expired.
+func TestCachedClientCertIsRejected(t *testing.T) {
 	ca := newTestCA(t, "ca")
 	pool, tomorrow := ca.pool(), time.Now().Add(24*time.Hour)
 	a := ClientCert(func() *x509.CertPool { return pool }).(*clientCert)
@@ -118,26 +122,27 @@ func TestClientCertIsForgotten(t *testing.T) {
 	r.TLS = connection(ca.leaf(t, pkix.Name{CommonName: "jane"}, tomorrow))
 	authenticate := func() bool { _, claimed, _ := a.Authenticate(r); return claimed }
 	if first, second := authenticate(), authenticate(); !first || !second {
-		t.Fatal("a good certificate was refused")
+		t.Fatal("a valid certificate was rejected")
 	}
 	pool = newTestCA(t, "other").pool()
 	if authenticate() {
-		t.Error("a certificate outlived its authority")
+		t.Error("the certificate of a removed CA was accepted")
 	}
 	pool = ca.pool()
 	if !authenticate() {
-		t.Fatal("a good certificate was refused")
+		t.Fatal("a valid certificate was rejected")
 	}
 	a.chains.now = func() time.Time { return tomorrow.Add(time.Second) }
 	if authenticate() {
-		t.Error("a certificate outlived its end")
+		t.Error("an expired certificate was accepted")
 	}
 	pool = nil
 	if _, claimed, err := a.Authenticate(r); claimed || err != nil {
-		t.Errorf("without authorities: claimed %v, err %v", claimed, err)
+		t.Errorf("without CAs: claimed %v, err %v", claimed, err)
 	}
 }
 
+// Identity headers apply with the certificate of a front proxy only.
 func TestFrontProxy(t *testing.T) {
 	ca, clientCA := newTestCA(t, "front"), newTestCA(t, "client")
 	tomorrow := time.Now().Add(24 * time.Hour)
@@ -155,10 +160,10 @@ func TestFrontProxy(t *testing.T) {
 		refused bool
 	}{
 		{"proxy", proxy, "jane", "jane", false},
-		{"proxy names nobody", proxy, "", "", true},
+		{"proxy without a user", proxy, "", "", true},
 		{"another name", ca.leaf(t, pkix.Name{CommonName: "x"}, tomorrow), "jane", "", true},
-		{"ordinary user cannot pose", clientCA.leaf(t, pkix.Name{CommonName: "front-proxy-client"}, tomorrow), "jane", "front-proxy-client", false},
-		{"nobody cannot pose", nil, "jane", resource.Anonymous, false},
+		{"certificate of a user", clientCA.leaf(t, pkix.Name{CommonName: "front-proxy-client"}, tomorrow), "jane", "front-proxy-client", false},
+		{"no certificate", nil, "jane", resource.Anonymous, false},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		if c.cert != nil {
@@ -174,6 +179,7 @@ func TestFrontProxy(t *testing.T) {
 	}
 }
 
+// Identity headers apply to peers with the uid only.
 func TestPeerUID(t *testing.T) {
 	a := PeerUID(1000)
 	for _, c := range []struct {
@@ -183,7 +189,7 @@ func TestPeerUID(t *testing.T) {
 		want   string
 	}{
 		{"own process", 1000, "jane", "jane"},
-		{"names nobody", 1000, "", ""},
+		{"no user", 1000, "", ""},
 		{"another uid", 1001, "jane", ""},
 		{"no socket", 0, "jane", ""},
 	} {

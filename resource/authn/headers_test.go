@@ -9,6 +9,7 @@ import (
 	"portico/resource"
 )
 
+// SetFrontProxyHeaders replaces all identity headers, and the user can be read back.
 func TestFrontProxyHeaders(t *testing.T) {
 	h := http.Header{"X-Remote-User": {"spoofed"}, "X-Remote-Extra-Spoofed": {"x"}, "Accept": {"*/*"}}
 	u := &resource.User{
@@ -28,6 +29,7 @@ func TestFrontProxyHeaders(t *testing.T) {
 	}
 }
 
+// Names of identity headers have no case.
 func TestHeadersFold(t *testing.T) {
 	h := http.Header{"x-remote-extra-A": {"1"}, "X-Remote-User": {"", ""}, "X-Proxy-User": {" jane "}}
 	u := HeaderNames{User: []string{"X-Remote-User", "X-Proxy-User"}, ExtraPrefix: []string{"X-Remote-Extra-"}}.user(h)
@@ -36,6 +38,7 @@ func TestHeadersFold(t *testing.T) {
 	}
 }
 
+// StripCredentials removes credentials in all spellings.
 func TestStripCredentials(t *testing.T) {
 	h := http.Header{
 		"Authorization": {"Bearer x"}, "X-Remote-User": {"a"}, "x-remote-group": {"a"}, "X_Remote_User": {"a"}, "X-REMOTE-Extra-B": {"c"},
@@ -62,7 +65,7 @@ func FuzzExtraKey(f *testing.F) {
 		encoded := strings.TrimPrefix(name, HeaderExtraPrefix)
 		for i := range len(encoded) {
 			if !isTokenByte(encoded[i]) {
-				t.Fatalf("%q: %q is not fit for a header", key, encoded)
+				t.Fatalf("%q: %q is not a header name", key, encoded)
 			}
 		}
 		// Only ASCII letters that travel as they are lose their case.

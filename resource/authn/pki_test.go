@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// testCA is an authority that lives as long as a test.
+// testCA is a CA.
 type testCA struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -95,8 +95,8 @@ func certPEM(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
 
-// writeFile writes the file and makes its time differ from what it was, which
-// the clock of the file system may be too coarse to do.
+// writeFile writes the file and sets another time, since the clock of the file system may be
+// too coarse.
 func writeFile(t *testing.T, path string, data []byte) {
 	t.Helper()
 	changed := time.Now()
@@ -111,8 +111,8 @@ func writeFile(t *testing.T, path string, data []byte) {
 	}
 }
 
-// alwaysLook makes a value look at its files whenever it is asked for.
-func alwaysLook[T any](r *reloaded[T]) {
+// alwaysCheck makes each get check the files.
+func alwaysCheck[T any](r *reloaded[T]) {
 	r.interval = 0
 	r.next.Store(0)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// A changed CA file is read again, unless it is invalid.
 func TestCAFileIsReadAgain(t *testing.T) {
 	first, second := newTestCA(t, "first"), newTestCA(t, "second")
 	path := filepath.Join(t.TempDir(), "ca.pem")
@@ -17,7 +18,7 @@ func TestCAFileIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alwaysLook(file.bundle)
+	alwaysCheck(file.bundle)
 	before := file.Pool()
 	if file.Pool() != before {
 		t.Error("the pool changed without the file")
@@ -37,6 +38,7 @@ func TestCAFileIsReadAgain(t *testing.T) {
 	}
 }
 
+// A changed key pair is read again once both files match.
 func TestKeyPairIsReadAgain(t *testing.T) {
 	ca := newTestCA(t, "ca")
 	dir := t.TempDir()
@@ -53,7 +55,7 @@ func TestKeyPairIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alwaysLook(pair.pair)
+	alwaysCheck(pair.pair)
 	name := func() string {
 		cert, err := pair.GetCertificate(nil)
 		if err != nil {

@@ -51,7 +51,8 @@ func sign(t *testing.T, s *Signer, c TokenClaims) string {
 	return token
 }
 
-func TestTokensOfEveryKind(t *testing.T) {
+// Tokens of all algorithms are verified; short RSA keys are rejected.
+func TestTokensOfAllAlgorithms(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -80,14 +81,15 @@ func TestTokensOfEveryKind(t *testing.T) {
 	short, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err == nil {
 		if _, err = NewSigner(keyFile(t, short), testIssuer); err == nil {
-			t.Error("a short RSA key was taken")
+			t.Error("a short RSA key was accepted")
 		}
 	}
 }
 
-func TestBadTokens(t *testing.T) {
+// Invalid tokens are errors with the reason.
+func TestInvalidTokens(t *testing.T) {
 	key := newECKey(t, elliptic.P256())
-	s, stranger := newTestSigner(t, key), newTestSigner(t, newECKey(t, elliptic.P256()))
+	s, other := newTestSigner(t, key), newTestSigner(t, newECKey(t, elliptic.P256()))
 	a := ServiceAccounts(ServiceAccountConfig{
 		Issuer: testIssuer, Keys: keysOf(s),
 		Lookup: func(_ context.Context, namespace, name string) (string, bool, error) {
@@ -116,11 +118,11 @@ func TestBadTokens(t *testing.T) {
 		{"early", change(func(c *TokenClaims) { c.IssuedAt = time.Now().Add(5 * time.Minute) }), "service account token is not valid yet"},
 		{"audience", change(func(c *TokenClaims) { c.Audiences = []string{"vault"} }), `token audiences ["vault"] is invalid for the target audiences ["https://issuer.example"]`},
 		{"another uid", change(func(c *TokenClaims) { c.UID = "u-0" }), "service account UID (u-1) does not match claim (u-0)"},
-		{"gone", change(func(c *TokenClaims) { c.Name = "nobody" }), "service account token has been invalidated"},
+		{"gone", change(func(c *TokenClaims) { c.Name = "missing" }), "service account token has been invalidated"},
 		{"lookup fails", change(func(c *TokenClaims) { c.Name = "broken" }), "no storage"},
 		{"pod gone", change(func(c *TokenClaims) { c.Bound = &BoundObject{"Pod", "p", "Pod-uid"} }), "service account token has been invalidated"},
 		{"pod replaced", change(func(c *TokenClaims) { c.Bound = &BoundObject{"Pod", "there", "x"} }), "Pod UID (Pod-uid) does not match service account Pod ref claim (x)"},
-		{"another key", sign(t, stranger, goodClaims()), "no key with this id"},
+		{"another key", sign(t, other, goodClaims()), "no key with this id"},
 		{"another issuer", sign(t, &foreign, goodClaims()), "invalid bearer token"},
 		{"no token", "x.y.z", "invalid bearer token"},
 		{"opaque", "abcdef", "invalid bearer token"},
@@ -166,7 +168,9 @@ func tamper(token string) string {
 	return strings.Join(parts, ".")
 }
 
-func TestTokenIsRemembered(t *testing.T) {
+// Results are cached up to ten seconds and not beyond the expiry of a token; results that may
+// change are not cached.
+func TestTokenCache(t *testing.T) {
 	s := newTestSigner(t, newECKey(t, elliptic.P256()))
 	exists, lookups, now := true, 0, time.Now()
 	registry := prometheus.NewRegistry()
@@ -186,14 +190,14 @@ func TestTokenIsRemembered(t *testing.T) {
 	}
 	now = now.Add(4 * time.Second)
 	if good() {
-		t.Error("a token was remembered beyond its expiry")
+		t.Error("a result was cached beyond the expiry of its token")
 	}
 	token, exists = sign(t, s, goodClaims()), false
 	if good() {
-		t.Error("a token of a deleted service account is good")
+		t.Error("a token of a deleted service account was accepted")
 	}
 	if exists = true; !good() {
-		t.Error("an answer that can change was remembered")
+		t.Error("a result that can change was cached")
 	}
 	if got, want := counted(t, registry), map[string]float64{
 		"authentication_token_cache_request_total hit": 1, "authentication_token_cache_request_total miss": 5,
@@ -219,6 +223,7 @@ func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return out
 }
 
+// A token is checked against the wanted audiences.
 func TestAudiences(t *testing.T) {
 	s := newTestSigner(t, newECKey(t, elliptic.P256()))
 	a := ServiceAccounts(ServiceAccountConfig{Issuer: testIssuer, Keys: keysOf(s)})
@@ -226,7 +231,7 @@ func TestAudiences(t *testing.T) {
 	claims.Audiences = []string{"vault", "ci"}
 	token := sign(t, s, claims)
 	if _, claimed, _ := a.AuthenticateToken(t.Context(), token); claimed {
-		t.Error("a token for others is good here")
+		t.Error("a token for other audiences was accepted")
 	}
 	asked := &Audiences{Wanted: []string{"ci", "x", "vault"}}
 	_, claimed, err := a.AuthenticateToken(WithAudiences(t.Context(), asked), token)
@@ -235,6 +240,7 @@ func TestAudiences(t *testing.T) {
 	}
 }
 
+// The documents have the issuer and its keys; an issuer without an https URL has none.
 func TestIssuerDiscovery(t *testing.T) {
 	key := newECKey(t, elliptic.P521())
 	s := newTestSigner(t, key)

@@ -11,6 +11,7 @@ import (
 	"portico/resource"
 )
 
+// Tokens of the file are users, and a changed file is read again, unless it is invalid.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	writeFile(t, path, []byte("secret,jane,u-1,\"dev, ops\"\nother,joe,\n"))
@@ -18,7 +19,7 @@ func TestTokenFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alwaysLook(file.users)
+	alwaysCheck(file.users)
 	ask := func(header string) (*resource.User, bool, error) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Authorization", header)
@@ -53,7 +54,8 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-func TestParseTokensComplains(t *testing.T) {
+// Errors of a token file name the line.
+func TestParseTokensErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		"a,b":              "line 1",
 		",b,c":             "line 1",
@@ -68,6 +70,7 @@ func TestParseTokensComplains(t *testing.T) {
 	}
 }
 
+// A WebSocket protocol with a token is a credential if another protocol is offered too.
 func TestWebSocketToken(t *testing.T) {
 	const prefix = "base64url.bearer.authorization.k8s.io."
 	tokens := fixedToken("secret")
