@@ -230,7 +230,7 @@ var refusals = []read{
 		message: badOptions + "[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, " +
 			"resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided]"},
 	{query: "?resourceVersionMatch=Exact&resourceVersion=0", code: 422, message: matchField + `Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"`},
-	{query: "?resourceVersionMatch=exact&resourceVersion={now}", code: 422, message: matchField + `Unsupported value: "exact": supported values: "", "Exact", "NotOlderThan"`},
+	{query: "?resourceVersionMatch=exact&resourceVersion={now}", code: 422, message: matchField + `Unsupported value: "exact": supported values: "Exact", "NotOlderThan", ""`},
 	{query: "?sendInitialEvents=true", code: 422, message: badOptions + "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"},
 	{query: "?sendInitialEvents=false&resourceVersion=0&resourceVersionMatch=NotOlderThan", code: 422,
 		message: badOptions + "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"},
