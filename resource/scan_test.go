@@ -3,7 +3,6 @@ package resource
 import (
 	"bytes"
 	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -48,83 +47,6 @@ func encodings(t testing.TB, obj *corev1.ConfigMap) map[string][]byte {
 		t.Fatal(err)
 	}
 	return map[string][]byte{"json": j, "protobuf": p.Bytes()}
-}
-
-func decode(t *testing.T, o *Object) *corev1.ConfigMap {
-	t.Helper()
-	cm := &corev1.ConfigMap{}
-	if o.Encoding == JSON {
-		if err := json.Unmarshal(o.Data, cm); err != nil {
-			t.Fatalf("%v in %s", err, o.Data)
-		}
-		return cm
-	}
-	if err := cm.Unmarshal(o.Message()); err != nil {
-		t.Fatal(err)
-	}
-	cm.TypeMeta = metav1.TypeMeta{APIVersion: o.APIVersion, Kind: o.Kind}
-	return cm
-}
-
-func TestParseReadsTheHeader(t *testing.T) {
-	for name, data := range encodings(t, sample()) {
-		t.Run(name, func(t *testing.T) {
-			o, err := Parse(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := Header{
-				APIVersion: "v1", Kind: "ConfigMap", Namespace: "ns", Name: "n", UID: "u-1", Generation: 7,
-				Labels:       Labels{{"a", "b"}, {"quote\"d", "ü"}},
-				Finalizers:   []string{"x/y", "orphan"},
-				Owners:       []Owner{{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", UID: "u-0", Controller: true, BlockDeletion: true}},
-				DeletionTime: time.Unix(1700000000, 0).UTC(),
-			}
-			if !reflect.DeepEqual(o.Header, want) {
-				t.Errorf("header is\n%+v, want\n%+v", o.Header, want)
-			}
-		})
-	}
-}
-
-func TestRevisionIsSplicedInAndOut(t *testing.T) {
-	for name, data := range encodings(t, sample()) {
-		t.Run(name, func(t *testing.T) {
-			o, err := Parse(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			// Every step is checked against a fresh scan of the spliced bytes:
-			// the layout that splicing computes must be the one scanning finds.
-			for _, rev := range []int64{5, 1234567, 9, 0, 77, 77, 0} {
-				o = o.WithRevision(rev)
-				again, err := Parse(o.Data)
-				if err != nil {
-					t.Fatalf("revision %d: %v in %q", rev, err, o.Data)
-				}
-				if again.layout != o.layout || again.Revision != rev || o.Revision != rev {
-					t.Fatalf("revision %d: spliced layout %+v rev %d, scanned %+v rev %d", rev, o.layout, o.Revision, again.layout, again.Revision)
-				}
-				want := sample()
-				if rev != 0 {
-					want.ResourceVersion = formatRevision(rev)
-				}
-				got := decode(t, o)
-				got.DeletionTimestamp, want.DeletionTimestamp = nil, nil
-				if !reflect.DeepEqual(got, want) {
-					t.Fatalf("revision %d: decoded %+v", rev, got)
-				}
-			}
-			if !bytes.Equal(o.Stored(), data) && name == "json" {
-				t.Errorf("stored bytes differ from the original:\n%s\n%s", o.Stored(), data)
-			}
-		})
-	}
-}
-
-func formatRevision(rev int64) string {
-	b, _ := json.Marshal(rev)
-	return string(b)
 }
 
 func TestSpliceOddJSON(t *testing.T) {

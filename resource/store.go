@@ -224,7 +224,7 @@ type Feed interface {
 	RequestProgress(ctx context.Context) error
 }
 
-// Hinted is a Store whose writes can start from a cached state, which saves a read. As the
+// Hinted is a Store with writes that can start from a cached state, which saves a read. As the
 // rule of [Mutate] says, a decision made from a hint is committed only if the hint is the
 // current state, and an error or a no-op is returned only if the current state leads to it
 // too.

@@ -66,7 +66,7 @@ func TestTimeoutParameter(t *testing.T) {
 	wantStatus(t, w.Body, 400, metav1.StatusReasonBadRequest, "invalid timeout specified in the request URL")
 }
 
-func TestNothingWritten(t *testing.T) {
+func TestWritesWithoutChangeKeepTheRevision(t *testing.T) {
 	bothProtocols(t, func(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		// A handler that says something in its defence must not win.

@@ -55,7 +55,7 @@ func TestAuditOfWrites(t *testing.T) {
 }
 
 // Requests for a deprecated version are marked.
-func TestAuditIsToldOfDeprecatedVersions(t *testing.T) {
+func TestAuditAnnotatesDeprecatedVersions(t *testing.T) {
 	b := newOwnBench(t)
 	b.configMaps.Deprecated = func(string) string { return "it is deprecated" }
 	for path, want := range map[string]string{"configmaps": "true", "services": ""} {

@@ -22,7 +22,7 @@ import (
 func TestClientGo(t *testing.T) {
 	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(contentType, func(t *testing.T) {
-			b := newBench(t)
+			b, _ := newCachedBench(t)
 			for _, name := range []string{"a", "b", "c"} {
 				b.put(b.configMaps, resttest.ConfigMap(name))
 			}

@@ -9,7 +9,7 @@ import (
 	"portico/resource"
 )
 
-func TestDeprecatedAPIsAreTold(t *testing.T) {
+func TestDeprecatedAPIsAreCounted(t *testing.T) {
 	m, registry := newDeprecatedMetrics(), prometheus.NewRegistry()
 	registry.MustRegister(m.gauge)
 	series := func() int {

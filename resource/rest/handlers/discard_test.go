@@ -44,7 +44,7 @@ func (s *tornStore) Discard(_ context.Context, key resource.Key, dryRun bool) er
 }
 
 // A user with the permission can delete an object that the store cannot read.
-func TestDeleteOfWhatCannotBeRead(t *testing.T) {
+func TestDeleteOfAnObjectTheStoreCannotRead(t *testing.T) {
 	const unsafe = `{"ignoreStoreReadErrorWithClusterBreakingPotential":true}`
 	var asked []string
 	allowed := false

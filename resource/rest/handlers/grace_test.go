@@ -103,7 +103,7 @@ func TestGraceIsKept(t *testing.T) {
 }
 
 // A grace period that has passed is shortened to one second.
-func TestGraceThatIsOver(t *testing.T) {
+func TestGracePeriodThatHasPassed(t *testing.T) {
 	b := graceful(t)
 	past := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	cm := bare("a")
@@ -120,7 +120,7 @@ func TestGraceThatIsOver(t *testing.T) {
 
 // Deleting an object that cannot be read needs a permission of its own, and is a 422 for
 // others (docs/wire.md 4.6).
-func TestDeleteUnread(t *testing.T) {
+func TestDeleteOfAnObjectThatCannotBeDecoded(t *testing.T) {
 	var asked []string
 	var refuse error
 	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {

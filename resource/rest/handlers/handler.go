@@ -24,14 +24,8 @@ import (
 	"portico/resource/rest/watchstream"
 )
 
-// Defaults of Config.
-const (
-	// DefaultMaxBody is the largest request body, in bytes (docs/wire.md 0.2).
-	DefaultMaxBody = 3 << 20
-	// DefaultMinWatch is the shortest duration of a watch without timeoutSeconds; the longest
-	// is twice that.
-	DefaultMinWatch = 1800 * time.Second
-)
+// defaultMinWatch is the default of Config.MinWatch.
+const defaultMinWatch = 1800 * time.Second
 
 // Config configures an API.
 type Config struct {
@@ -48,10 +42,8 @@ type Config struct {
 	Authorize func(ctx context.Context, a *resource.Action) error
 	// Warn adds a Warning header to the response; nil: warnings are dropped.
 	Warn rest.Warn
-	// MaxBody is the largest request body in bytes; 0: DefaultMaxBody.
-	MaxBody int64
-	// MinWatch is the shortest duration of a watch without timeoutSeconds; 0:
-	// DefaultMinWatch.
+	// MinWatch is the shortest duration of a watch without timeoutSeconds, half of the longest;
+	// 0: 30 minutes.
 	MinWatch time.Duration
 	// Metrics registers the metrics of watches and deprecated versions; nil: they are not
 	// registered.
@@ -67,7 +59,6 @@ type API struct {
 	admission  rest.Admission
 	authorize  func(ctx context.Context, a *resource.Action) error
 	warn       rest.Warn
-	maxBody    int64
 	minWatch   time.Duration
 	logger     *slog.Logger
 	forms      *form.Cache
@@ -87,8 +78,7 @@ func New(cfg Config) *API {
 		admission:  cfg.Admission,
 		authorize:  cfg.Authorize,
 		warn:       cfg.Warn,
-		maxBody:    cmp.Or(cfg.MaxBody, DefaultMaxBody),
-		minWatch:   cmp.Or(cfg.MinWatch, DefaultMinWatch),
+		minWatch:   cmp.Or(cfg.MinWatch, defaultMinWatch),
 		logger:     cmp.Or(cfg.Logger, slog.Default()),
 		forms:      form.NewCache(formCache),
 		reading:    body.NewBudget(body.ReadMemory),

@@ -52,7 +52,7 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action
 	if created {
 		code = http.StatusCreated
 	}
-	return a.writeView(w, r, act, res, sub, code, o)
+	return a.writeResult(w, r, act, res, sub, code, o)
 }
 
 // parse parses a patch. Errors are 400s and 413s.

@@ -68,8 +68,8 @@ func (w *write) project(ctx context.Context, cur *resource.Object, old rest.Obje
 	return obj, nil
 }
 
-// getView implements GET on a subresource of another kind.
-func (a *API) getView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
+// getProjection implements GET on a subresource of another kind.
+func (a *API) getProjection(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	at, err := readAt(r)
 	if err != nil {
 		return err
@@ -81,11 +81,12 @@ func (a *API) getView(w http.ResponseWriter, r *http.Request, act *resource.Acti
 	if err != nil {
 		return err
 	}
-	return a.writeView(w, r, act, res, sub, http.StatusOK, o)
+	return a.writeResult(w, r, act, res, sub, http.StatusOK, o)
 }
 
-// writeView is writeObject for a subresource sub; nil: the object itself.
-func (a *API) writeView(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource, code int, o *resource.Object) error {
+// writeResult is writeObject for a subresource sub, as its projection if it has one; nil: the
+// object itself.
+func (a *API) writeResult(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource, code int, o *resource.Object) error {
 	if sub == nil || sub.Projection == nil {
 		return a.writeObject(w, r, act, res, code, o)
 	}

@@ -128,7 +128,7 @@ func TestScaleErrors(t *testing.T) {
 }
 
 // An object without replicas cannot be shown as a scale, but it can be scaled.
-func TestScaleOfNoReplicas(t *testing.T) {
+func TestScaleWithoutReplicas(t *testing.T) {
 	b := newOwnBench(t)
 	b.widget(`{"size":1}`)
 	b.send("GET", scaleW, nil).want(500, "")

@@ -98,12 +98,12 @@ func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
-	if r.ContentLength > a.maxBody {
-		return nil, refuseBody(r, bodyTooLarge(a.maxBody))
+	if r.ContentLength > maxBody {
+		return nil, refuseBody(r, bodyTooLarge(maxBody))
 	}
 	held := a.reading.Hold(user)
 	defer held.Release()
-	data, err := body.ReadAll(io.LimitReader(r.Body, a.maxBody+1), r.ContentLength, held.Grow)
+	data, err := body.ReadAll(io.LimitReader(r.Body, maxBody+1), r.ContentLength, held.Grow)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -112,8 +112,8 @@ func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 		return nil, refuseBody(r, err)
 	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
-	case int64(len(data)) > a.maxBody:
-		return nil, refuseBody(r, bodyTooLarge(a.maxBody))
+	case int64(len(data)) > maxBody:
+		return nil, refuseBody(r, bodyTooLarge(maxBody))
 	}
 	return data, nil
 }
@@ -122,6 +122,9 @@ func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 func bodyMediaTypes() []string {
 	return []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf}
 }
+
+// maxBody is the largest request body in bytes (docs/wire.md 0.2).
+const maxBody = 3 << 20
 
 // drainBody is how many bytes of a rejected body are read and dropped: if the connection is
 // closed while a client such as a reverse proxy sends, it often loses the response.

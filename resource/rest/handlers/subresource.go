@@ -26,7 +26,7 @@ func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.
 	switch act.Verb {
 	case "get":
 		if sub.Projection != nil {
-			return a.getView(w, r, act, res, sub)
+			return a.getProjection(w, r, act, res, sub)
 		}
 		return a.get(w, r, act, res)
 	case "update":

@@ -67,7 +67,7 @@ func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if created {
 		code = http.StatusCreated
 	}
-	return a.writeView(w, r, act, res, sub, code, o)
+	return a.writeResult(w, r, act, res, sub, code, o)
 }
 
 // decodePut decodes the body of a PUT and checks its name and namespace.

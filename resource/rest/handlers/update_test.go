@@ -51,9 +51,7 @@ func TestUpdateErrors(t *testing.T) {
 		code       int
 		message    string
 	}{
-		"missing":   {"configmaps/x", `{"metadata":{"name":"x"}}`, 404, `configmaps "x" not found`},
-		"name":      {"configmaps/a", `{"metadata":{"name":"b"}}`, 400, "the name of the object (b) does not match the name on the URL (a)"},
-		"namespace": {"configmaps/a", `{"metadata":{"name":"a","namespace":"other"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
+		"missing": {"configmaps/x", `{"metadata":{"name":"x"}}`, 404, `configmaps "x" not found`},
 		"uid": {"configmaps/a", `{"metadata":{"name":"a","uid":"x"}}`, 409,
 			`Operation cannot be fulfilled on configmaps "a": Precondition failed: UID in precondition: x, UID in object meta: ` + string(first.UID)},
 		"unconditional": {"services/s", `{"metadata":{"name":"s"}}`, 422,

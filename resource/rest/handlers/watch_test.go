@@ -140,7 +140,7 @@ func TestWatchEndsInTime(t *testing.T) {
 }
 
 // A watch with a negative timeout ends at once.
-func TestWatchOfNoTime(t *testing.T) {
+func TestWatchWithNegativeTimeout(t *testing.T) {
 	b := newBench(t)
 	b.put(b.configMaps, resttest.ConfigMap("a"))
 	for _, query := range []string{"timeoutSeconds=-1", "resourceVersion=0&timeoutSeconds=-9223372036854775808", "resourceVersion=999999&timeoutSeconds=-5"} {

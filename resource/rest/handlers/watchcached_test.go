@@ -18,7 +18,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"portico/internal/testing/memstore"
 	"portico/resource/rest"
@@ -61,7 +60,7 @@ func secretOf(name, kind string, labels ...string) *corev1.Secret {
 
 // The options of a watch decide its first events. A change has the same event in the history
 // as when it happens.
-func TestWatchBeginnings(t *testing.T) {
+func TestFirstEventsOfAWatch(t *testing.T) {
 	b, storage := newCachedBench(t)
 	b.put(b.secrets, secretOf("a", "x", "l"))
 	from := storage.Revision()
@@ -105,19 +104,6 @@ func TestWatchBeginnings(t *testing.T) {
 	e := b.watch(inDefault+"secrets?watch=1&labelSelector=l"+since, "").next()
 	if e.Object.ResourceVersion != strconv.FormatInt(from+2, 10) || e.Object.Labels["l"] != "1" {
 		t.Errorf("left as %+v", e.Object)
-	}
-}
-
-// Informers begin with a compressed watch-list.
-func TestInformersOfACache(t *testing.T) {
-	for _, contentType := range []string{k8sruntime.ContentTypeJSON, k8sruntime.ContentTypeProtobuf} {
-		b, _ := newCachedBench(t)
-		for i := range 300 { // more than a batch
-			b.put(b.configMaps, resttest.ConfigMap(fmt.Sprintf("x%d", i)))
-		}
-		b.put(b.configMaps, resttest.ConfigMap("a"))
-		b.put(b.configMaps, resttest.ConfigMap("b"))
-		b.inform(b.coreClient(contentType).RESTClient())
 	}
 }
 

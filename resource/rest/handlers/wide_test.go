@@ -48,7 +48,7 @@ func TestLongMetadata(t *testing.T) {
 }
 
 // Owner references that differ in omitted fields are not duplicates.
-func TestOwnersThatDiffer(t *testing.T) {
+func TestOwnerReferencesThatDifferAreKept(t *testing.T) {
 	yes, no := true, false
 	cm := bare("a")
 	for _, controller := range []*bool{nil, &yes, &no, &yes} {

@@ -114,7 +114,7 @@ func TestNameTakenWithAGenerateName(t *testing.T) {
 }
 
 // Writes that change nothing keep the revision.
-func TestNothingWritten(t *testing.T) {
+func TestWritesWithoutChangeKeepTheRevision(t *testing.T) {
 	b := newOwnBench(t)
 	b.send("POST", inDefault+"services?fieldManager=m", `{"metadata":{"name":"s","labels":{"a":"b"},"finalizers":["a/b"]},"spec":{"externalName":"x"}}`).want(201, "")
 	b.send("PATCH", serviceS+"/status?fieldManager=m", `{"status":{"conditions":[]}}`, "Content-Type", mergePatch).want(200, "")

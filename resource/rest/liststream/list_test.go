@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
-	goruntime "runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -217,7 +215,7 @@ func (c *spoilt) DecodeStored(o *resource.Object) (runtime.Object, error) {
 
 // An object that cannot be encoded is an error Status at any position of a list that is
 // measured; after the first megabyte of another list it aborts the response.
-func TestListsThatCannotBeMade(t *testing.T) {
+func TestListsThatCannotBeEncoded(t *testing.T) {
 	l := &resource.List{Revision: 1}
 	kind := resttest.ConfigMaps()
 	for i := range 2000 {
@@ -256,7 +254,7 @@ func TestListsThatCannotBeMade(t *testing.T) {
 
 // A list that differs from the measured one is aborted, also without Content-Length. Parts
 // that were fetched to measure it are not fetched again unless they are too large to keep.
-func TestListsAreAsTheyWereMeasured(t *testing.T) {
+func TestListsThatChangeAfterMeasuringAreAborted(t *testing.T) {
 	typed := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	kind := resttest.ConfigMaps()
 	kind.Codec = rest.Typed(resttest.CoreScheme(), typed)
@@ -331,113 +329,3 @@ func TestDeepObjectsInLists(t *testing.T) {
 		}
 	}
 }
-
-// gauge is a ResponseWriter that measures the heap while a response is written.
-type gauge struct {
-	discard
-	next, step int64
-	peak       uint64
-}
-
-func newGauge(step int64) *gauge {
-	return &gauge{discard: discard{header: http.Header{}}, step: step}
-}
-
-func (g *gauge) Write(p []byte) (int, error) {
-	n, err := g.discard.Write(p)
-	if g.bytes >= g.next {
-		g.next = g.bytes + g.step
-		g.peak = max(g.peak, liveHeap())
-	}
-	return n, err
-}
-
-// liveHeap returns the size of the heap without garbage, in bytes.
-func liveHeap() uint64 {
-	goruntime.GC()
-	var stats goruntime.MemStats
-	goruntime.ReadMemStats(&stats)
-	return stats.HeapAlloc
-}
-
-// A list response takes little memory beside its objects.
-func TestListsTakeNoMemory(t *testing.T) {
-	debug.SetGCPercent(20)
-	defer debug.SetGCPercent(100)
-	typed := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	const object = 100 << 10
-	for _, c := range []struct {
-		name    string
-		codec   rest.Codec
-		f       response.Format
-		query   string
-		gzip    bool
-		total   int // bytes of objects
-		atLeast int64
-		most    uint64
-	}{
-		{name: "JSON as stored", codec: rest.TypedJSON(resttest.CoreScheme(), typed), total: 200 << 20, atLeast: 200 << 20, most: 4 << 20},
-		{name: "custom", codec: custom{rest.TypedJSON(resttest.CoreScheme(), typed)}, total: 200 << 20, atLeast: 200 << 20, most: 4 << 20},
-		{name: "protobuf as stored", codec: rest.Typed(resttest.CoreScheme(), typed), f: response.Format{Media: response.Protobuf}, total: 200 << 20, atLeast: 200 << 20, most: 4 << 20},
-		{name: "gzip", codec: rest.TypedJSON(resttest.CoreScheme(), typed), gzip: true, total: 50 << 20, atLeast: 50 << 10, most: 6 << 20},
-		{name: "JSON of protobuf", codec: rest.Typed(resttest.CoreScheme(), typed), total: 80 << 20, atLeast: 79 << 20, most: formCache + 6<<20},
-		{name: "indented", codec: rest.TypedJSON(resttest.CoreScheme(), typed), f: response.Format{Pretty: true}, total: 20 << 20, atLeast: 19 << 20, most: 6 << 20},
-		{name: "YAML", codec: rest.TypedJSON(resttest.CoreScheme(), typed), f: response.Format{Media: response.YAML}, total: 6 << 20, atLeast: 5 << 20, most: 8 << 20},
-		{name: "Table of objects", codec: rest.TypedJSON(resttest.CoreScheme(), typed), f: response.Format{Transform: response.AsTable, MetaVersion: "v1"}, query: "?includeObject=Object",
-			total: 20 << 20, atLeast: 19 << 20, most: 6 << 20},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			kind := resttest.ConfigMaps()
-			kind.Codec = c.codec
-			l := &resource.List{Revision: 1}
-			cm := resttest.ConfigMap("a")
-			cm.Data = map[string]string{"k": strings.Repeat("x", object)}
-			o := resttest.Stored(t, kind, cm, 1)
-			for i := range c.total / object {
-				// Objects of their own, with bytes in common.
-				l.Items = append(l.Items, &resource.Object{Header: o.Header, Encoding: o.Encoding, Data: o.Data})
-				l.Items[i].Name = fmt.Sprint("a", i)
-			}
-			r := httptest.NewRequest("GET", "/api/v1/configmaps"+c.query, nil)
-			if c.gzip {
-				r.Header.Set("Accept-Encoding", "gzip")
-			}
-			w := newGauge(int64(c.total) / 16)
-			if c.gzip {
-				w.step = 16 << 10
-			}
-			before := liveHeap()
-			if err := write(w, r, kind, Contents{List: l}, c.f); err != nil {
-				t.Fatal(err)
-			}
-			goruntime.KeepAlive(l)
-			if w.bytes < c.atLeast {
-				t.Errorf("%d bytes were sent", w.bytes)
-			}
-			if w.peak == 0 || w.peak > before+c.most {
-				t.Errorf("the heap grew from %d to %d bytes", before, w.peak)
-			}
-			t.Logf("%d MB in %d writes, heap grew by %d KB", w.bytes>>20, w.calls, (int64(w.peak)-int64(before))>>10)
-		})
-	}
-}
-
-// discard is a ResponseWriter that counts bytes and writes.
-type discard struct {
-	header       http.Header
-	code         int
-	bytes, calls int64
-}
-
-func (d *discard) Header() http.Header  { return d.header }
-func (d *discard) WriteHeader(code int) { d.code = code }
-func (d *discard) Write(p []byte) (int, error) {
-	d.bytes += int64(len(p))
-	d.calls++
-	return len(p), nil
-}
-
-// custom is the codec of a kind without Go types, such as a custom resource.
-type custom struct{ rest.Codec }
-
-func (custom) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
