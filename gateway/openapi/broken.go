@@ -25,7 +25,7 @@ func (d *Documents) broken() map[*routing.Server][]openapi.Broken {
 		return nil
 	}
 	out := map[*routing.Server][]openapi.Broken{}
-	for _, srv := range index.All() {
+	for _, srv := range index.Servers() {
 		if all := d.BrokenOf(srv); len(all) > 0 {
 			out[srv] = all
 		}

@@ -134,7 +134,7 @@ var errUnavailable = errors.New("its server is unavailable")
 // serveRemote serves a document of the index from memory, after fetching or converting it. It returns
 // false if the request must go to the server.
 func (d *Documents) serveRemote(w http.ResponseWriter, r *http.Request, index *routing.OpenAPI, key string) bool {
-	srv, link := index.Who(key)
+	srv, link := index.Server(key)
 	if srv == nil {
 		return false
 	}

@@ -310,7 +310,7 @@ func (d *Documents) v2Sources() (list []v2Source, state any) {
 			return data, err
 		}
 		if p.Server != nil {
-			_, link := index.Who(p.Key)
+			_, link := index.Server(p.Key)
 			s.owner, s.url = p.Server.OpenAPIOwner(), link
 			s.fetch = func(ctx context.Context) ([]byte, error) { return d.fetch(ctx, p.Server, link) }
 		}

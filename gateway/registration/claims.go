@@ -46,7 +46,7 @@ func servedBy(st *routing.BackendState) served {
 	case s.rest != nil:
 		// The Backend names the group/version: it is registered even if the document of the
 		// server cannot be read.
-		if s.complete = st.Judged(); s.complete {
+		if s.complete = st.Checked(); s.complete {
 			s.gvs = []discovery.GroupVersion{{Group: s.rest.Group, Version: s.rest.Version}}
 		}
 	case st.Server != nil && st.Server.Source.Fetched(): // restored discovery is registered already

@@ -68,7 +68,7 @@ func (w *statusWriter) discovered(st *routing.BackendState) apiservice.Condition
 	gvs, known := st.Server.Source.GroupVersions()
 	switch {
 	case v.Known && !v.Healthy:
-		return apiservice.FailedDiscoveryCheck(st.Asked, v.Err)
+		return apiservice.FailedDiscoveryCheck(st.CheckURL, v.Err)
 	case !st.Server.Source.Fetched() && known:
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: "LastGood", Message: "the discovery of the server is from before the start of the gateway"}
 	case !st.Server.Source.Fetched():
@@ -170,7 +170,7 @@ func (w *statusWriter) registered(st *routing.BackendState) apiservice.Condition
 		return apiservice.Condition{}
 	}
 	switch {
-	case st.Spec.REST != nil && st.Judged():
+	case st.Spec.REST != nil && st.Checked():
 	case st.Spec.REST != nil, st.Server == nil || !st.Server.Source.Fetched():
 		return w.unread(st)
 	}

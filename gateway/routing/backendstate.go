@@ -28,8 +28,8 @@ type BackendState struct {
 	failed *apiservice.Condition
 	// addresses are those of its Service, if it names one.
 	addresses addresses
-	// Asked names the server in messages, with the path of its discovery.
-	Asked string
+	// CheckURL names the server in messages, with the path of its discovery.
+	CheckURL string
 	// trust identifies how the server is verified.
 	trust string
 	// Condition is the condition Available.
@@ -149,7 +149,7 @@ func (r *reconcile) resolveServiceBackend(st *BackendState, ref *apireg.ServiceR
 	}
 	spec := st.serverSpec()
 	st.Server, st.addresses, st.failed = r.serviceServer(&spec, ref, tls, st)
-	st.Asked, st.trust = spec.checkURL, spec.trustID
+	st.CheckURL, st.trust = spec.checkURL, spec.trustID
 }
 
 // serviceServer completes spec for the server of a Service and returns that server, which may
@@ -187,7 +187,7 @@ func (r *reconcile) resolveEndpointsBackend(st *BackendState) {
 	spec.base = &url.URL{Scheme: "https", Host: st.Name}
 	spec.id, spec.permanent = spec.base.String(), st.Permanent
 	err := r.endpoints(st, &spec)
-	st.Asked, st.trust = cmp.Or(spec.checkURL, rootPath), spec.trustID
+	st.CheckURL, st.trust = cmp.Or(spec.checkURL, rootPath), spec.trustID
 	if st.failed = r.s.disguised(st, spec.endpoints); st.failed != nil {
 		return
 	}
@@ -257,9 +257,9 @@ func (s *Controller) disguised(st *BackendState, endpoints []upstream.Endpoint) 
 	return nil
 }
 
-// Judged reports whether the server was checked since the gateway started. The server of a
+// Checked reports whether the server was checked since the gateway started. The server of a
 // Backend that the gateway sends no requests to (disguised) never is.
-func (st *BackendState) Judged() bool {
+func (st *BackendState) Checked() bool {
 	return st.Condition.Reason != restNotAllowed && st.Condition.Reason != Unchecked().Reason
 }
 
@@ -290,7 +290,7 @@ func (s *Controller) backendCondition(st *BackendState) (apiservice.Condition, t
 	case !v.Known:
 		return Unchecked(), time.Time{}
 	case !v.Healthy:
-		return st.Noted(badCondition(st.Asked, v.Err)), v.Since
+		return st.Noted(badCondition(st.CheckURL, v.Err)), v.Since
 	}
 	return st.Noted(apiservice.Passed()), v.Since
 }

@@ -64,9 +64,9 @@ type Config struct {
 	// Stale. Default 0: until the server is unregistered.
 	Grace time.Duration
 	// Changed is called when routes, conditions or the discovery of a server may have
-	// changed, Noticed when the state of an endpoint has. They must not block. nil: not
+	// changed, EndpointChanged when the state of an endpoint has. They must not block. nil: not
 	// called.
-	Changed, Noticed func()
+	Changed, EndpointChanged func()
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -75,19 +75,19 @@ type Config struct {
 // which reconciles; Check must run as well and asks the servers. All methods are safe for
 // concurrent use except SetAddress, which is called before Run, and Reconcile.
 type Controller struct {
-	log              *slog.Logger
-	checker          *availability.Checker
-	proxies          *proxy.Maker
-	trust            upstream.Trust
-	via              *upstream.Via
-	lasting          *fairshare.Limit
-	own              []discovery.GroupVersion
-	address          string
-	grace            time.Duration
-	static           []*StaticBackend
-	traffic          *proxy.Traffic // nil: not counted
-	checks           *checkMetrics  // nil: not counted
-	changed, noticed func()
+	log                 *slog.Logger
+	checker             *availability.Checker
+	proxies             *proxy.Maker
+	trust               upstream.Trust
+	via                 *upstream.Via
+	lasting             *fairshare.Limit
+	own                 []discovery.GroupVersion
+	address             string
+	grace               time.Duration
+	static              []*StaticBackend
+	traffic             *proxy.Traffic // nil: not counted
+	checks              *checkMetrics  // nil: not counted
+	changed, onEndpoint func()
 
 	wake loop.Signal
 
@@ -119,7 +119,7 @@ func New(cfg Config) *Controller {
 	}
 	s := &Controller{
 		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
-		static: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, noticed: cfg.Noticed,
+		static: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, onEndpoint: cfg.EndpointChanged,
 	}
 	s.checker = availability.New(availability.Config{
 		Logger: cfg.Logger, OnChange: func(string, availability.Verdict) { s.wake.Set() },

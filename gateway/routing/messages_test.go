@@ -42,7 +42,7 @@ func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
 			st := s.BackendStates().ByName[name]
 			v := s.DiscoveryVerdict(st.Server)
 			if v.Known {
-				text = apiservice.FailedDiscoveryCheck(st.Asked, v.Err).Message
+				text = apiservice.FailedDiscoveryCheck(st.CheckURL, v.Err).Message
 			}
 			return v.Known
 		})

@@ -98,15 +98,15 @@ func (x *OpenAPI) HasGroup(group string) bool { return x.groups[group] }
 // Owns reports whether the gateway has the document of a key.
 func (x *OpenAPI) Owns(key string) bool { return x.owned[key] }
 
-// Who returns the server that has the document of a key, nil if none has, and the URL of the
+// Server returns the server that has the document of a key, nil if none has, and the URL of the
 // document with its hash.
-func (x *OpenAPI) Who(key string) (srv *Server, link string) { return x.servers[key], x.urls[key] }
+func (x *OpenAPI) Server(key string) (srv *Server, link string) { return x.servers[key], x.urls[key] }
 
 // Parts returns all group/versions by priority. It must not be changed.
 func (x *OpenAPI) Parts() []Part { return x.parts }
 
-// All returns the servers of all APIServices.
-func (x *OpenAPI) All() (out []*Server) {
+// Servers returns the servers of all APIServices.
+func (x *OpenAPI) Servers() (out []*Server) {
 	seen := map[*Server]bool{nil: true}
 	for _, p := range x.parts {
 		if !seen[p.Server] {

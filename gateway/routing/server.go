@@ -202,8 +202,8 @@ func identifyAggregator(h http.Header) {
 // endpointChanged is called when the state of an endpoint changes. Routes change by the
 // verdict of the checker.
 func (s *Controller) endpointChanged() {
-	if s.noticed != nil {
-		s.noticed()
+	if s.onEndpoint != nil {
+		s.onEndpoint()
 	}
 }
 
