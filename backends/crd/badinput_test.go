@@ -111,6 +111,7 @@ func (c badRequest) check(t *testing.T, front *httptest.Server) {
 
 // Unusual but valid bodies are stored and can be read.
 func TestOddInput(t *testing.T) {
+	t.Parallel()
 	s, _ := listening(t)
 	for name, test := range map[string]struct{ query, contentType, body, want string }{
 		"no UTF-8":           {"", "application/json", blob("{\"a\":\"\xff\xfe\"}"), `{"a":"��"}`},

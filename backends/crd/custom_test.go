@@ -16,6 +16,7 @@ import (
 )
 
 func TestCreateReadWrite(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	made := s.must(t, "POST", widgetPath, "", widget("a", "{size: small, junk: 1}"))
@@ -53,6 +54,7 @@ func TestCreateReadWrite(t *testing.T) {
 }
 
 func TestInvalidRequestsAreRejected(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
@@ -87,6 +89,7 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 }
 
 func TestObjectsAreServedInEveryVersion(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, color: red}"))
@@ -112,6 +115,7 @@ func TestObjectsAreServedInEveryVersion(t *testing.T) {
 
 // A new default shows on reading, without a write.
 func TestDefaultsOnReading(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	def := s.install(t, widgets)
 	before := s.must(t, "POST", widgetPath, "", widget("a", "{size: small, color: red}"))
@@ -132,6 +136,7 @@ func TestDefaultsOnReading(t *testing.T) {
 }
 
 func TestSelectableFields(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	for i, size := range []string{"small", "large", "small"} {
@@ -144,6 +149,7 @@ func TestSelectableFields(t *testing.T) {
 }
 
 func TestColumnsOfADefinition(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, replicas: 3}"))
@@ -163,6 +169,7 @@ func TestColumnsOfADefinition(t *testing.T) {
 }
 
 func TestScaleSubresource(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, replicas: 3}"))
@@ -181,6 +188,7 @@ func TestScaleSubresource(t *testing.T) {
 }
 
 func TestServerSideApply(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	const patch = "application/apply-patch+yaml"
@@ -207,6 +215,7 @@ func TestServerSideApply(t *testing.T) {
 
 // An object that is prevalidated is still validated by CEL rules, including transition rules.
 func TestCELRulesOfPrevalidatedObjects(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, strings.Replace(widgets, "              color: {type: string}\n",
 		"              color: {type: string, x-kubernetes-validations: [{rule: \"self == oldSelf\", message: \"colours stay\"}]}\n", 1))
@@ -229,6 +238,7 @@ func TestCELRulesOfPrevalidatedObjects(t *testing.T) {
 
 // A prevalidated body gets defaults, and a creationTimestamp of null counts as missing.
 func TestDefaultsOfPrevalidatedBodies(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	made := s.must(t, "POST", widgetPath, "application/json",
@@ -245,6 +255,7 @@ func TestDefaultsOfPrevalidatedBodies(t *testing.T) {
 
 // A watch ends when its definition is no longer served.
 func TestWatchEndsWithDefinition(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
@@ -275,6 +286,7 @@ func TestWatchEndsWithDefinition(t *testing.T) {
 
 // Objects of a definition with a conversion webhook are not converted without it.
 func TestNoConversionWithoutTheWebhook(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
   conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://x.example/"}}}`, 1))
@@ -297,6 +309,7 @@ func TestNoConversionWithoutTheWebhook(t *testing.T) {
 
 // A number is validated as it was sent, not as it is stored.
 func TestNumbersAreValidatedAsSent(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, definitionWith(`{"type":"object","properties":{"spec":{"type":"object","properties":{
 		"whole":{"type":"integer"},"least":{"type":"number","minimum":0.5},"tens":{"type":"number","multipleOf":10}}}}}`))

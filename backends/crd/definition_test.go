@@ -24,6 +24,7 @@ func condition(object map[string]any, kind string) map[string]any {
 }
 
 func TestEstablishedInTheCreation(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	made := s.must(t, "POST", definitionPath, "", widgets)
 	if condition(made, "Established")["status"] != "True" || condition(made, "NamesAccepted")["reason"] != "NoConflicts" {
@@ -34,6 +35,7 @@ func TestEstablishedInTheCreation(t *testing.T) {
 // Deleting a definition deletes its objects and waits for those with finalizers; nothing can
 // be created meanwhile.
 func TestDeleteDefinition(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
@@ -61,6 +63,7 @@ func TestDeleteDefinition(t *testing.T) {
 
 // A definition with a taken name gets the name once it is free.
 func TestAFreedNameIsAccepted(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	other := strings.NewReplacer("widgets", "gadgets", "Widget", "Gadget").Replace(widgets)
@@ -84,6 +87,7 @@ func TestAFreedNameIsAccepted(t *testing.T) {
 
 // A definition with an unchanged specification keeps its entry.
 func TestEntriesAreReused(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -103,6 +107,7 @@ func TestEntriesAreReused(t *testing.T) {
 // Definitions and objects are read again after a restart, and objects that another server
 // wrote are normalized.
 func TestObjectsAreServedAfterARestart(t *testing.T) {
+	t.Parallel()
 	kept := memstore.New()
 	s := over(t, kept)
 	s.install(t, widgets)
@@ -128,6 +133,7 @@ func TestObjectsAreServedAfterARestart(t *testing.T) {
 // Malformed metadata of a stored object is read alike as a whole object and as
 // PartialObjectMetadata.
 func TestMalformedStoredMetadata(t *testing.T) {
+	t.Parallel()
 	kept := memstore.New()
 	s := over(t, kept)
 	s.install(t, widgets)

@@ -30,6 +30,7 @@ func (f *heldFeed) Run(ctx context.Context, sink resource.FeedSink) error {
 // and written to the storage. Only requests that need all objects get 429. Definitions that are
 // created meanwhile are served once the cache is ready.
 func TestServesWhileTheCacheIsFilled(t *testing.T) {
+	t.Parallel()
 	kept := memstore.New()
 	before := over(t, kept)
 	before.install(t, widgets)

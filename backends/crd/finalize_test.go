@@ -18,6 +18,7 @@ const (
 // by a patch and is created again. The retried deletion of the old one must not delete
 // objects of the new one.
 func TestOldDeletionSparesARecreatedDefinition(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", heldWidget)
@@ -42,6 +43,7 @@ func TestOldDeletionSparesARecreatedDefinition(t *testing.T) {
 // A definition is served once its names are accepted. Its objects are deleted with it even
 // if it was never established: the next definition of the name would show them again.
 func TestObjectsOfANeverEstablishedDefinitionAreDeleted(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
   conversion:
@@ -61,6 +63,7 @@ func TestObjectsOfANeverEstablishedDefinitionAreDeleted(t *testing.T) {
 
 // Deleting a definition of CustomResourceDefinition itself does not delete all definitions.
 func TestBuiltInObjectsAreNotDeletedWithADefinition(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	const name = "customresourcedefinitions.apiextensions.k8s.io"
@@ -94,6 +97,7 @@ spec:
 // While a definition waits for its objects, watches continue, and receive the deletions;
 // discovery omits the verbs that are refused.
 func TestWatchedWhileTerminating(t *testing.T) {
+	t.Parallel()
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", heldWidget)

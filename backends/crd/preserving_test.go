@@ -13,6 +13,7 @@ import (
 // The objects of a stored definition with preserveUnknownFields keep unknown fields, whatever
 // its schema; such a definition cannot be created.
 func TestStoredDefinitionsThatPreserve(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ schema, invalid string }{
 		"structural": {
 			`,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer"}}}}}}`,

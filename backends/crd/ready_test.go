@@ -26,6 +26,7 @@ func (s *Server) takesWrites() bool {
 // The readiness check of writes passes once webhooks, policies and namespaces are known, in any
 // order.
 func TestWritesCheckNeedsAdmission(t *testing.T) {
+	t.Parallel()
 	for _, namespacesLast := range []bool{false, true} {
 		kept := memstore.New()
 		engine, err := admission.NewEngine(admission.EngineConfig{Store: func(i *resource.Info) resource.Store { return kept.Store(i) }})

@@ -10,6 +10,7 @@ import (
 // A definition of several versions with a conversion webhook gets a warning: webhooks are
 // not called.
 func TestConversionWebhookWarns(t *testing.T) {
+	t.Parallel()
 	one := []apiextensions.CustomResourceDefinitionVersion{{Name: "v1"}}
 	two := append(slices.Clone(one), apiextensions.CustomResourceDefinitionVersion{Name: "v2"})
 	want := []string{"spec.conversion: conversion webhooks are not called: objects can be read and written only in the version they are stored in"}

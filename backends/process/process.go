@@ -94,11 +94,11 @@ func (cfg *Config) GatewayTransport() (http.RoundTripper, error) {
 // Authorize returns a function that asks the gateway about actions that it has not
 // authorized (authz.Ask). Without a gateway (nil) they are refused.
 func Authorize(gateway *client.Client) func(context.Context, *resource.Action) error {
-	var asked authz.Doer
+	var doer authz.Doer
 	if gateway != nil { // a nil client in an interface is not nil
-		asked = gateway
+		doer = gateway
 	}
-	return func(ctx context.Context, a *resource.Action) error { return authz.Ask(ctx, asked, a) }
+	return func(ctx context.Context, a *resource.Action) error { return authz.Ask(ctx, doer, a) }
 }
 
 // Engine returns the engine that calls admission webhooks and policies. It reads them, and
