@@ -43,7 +43,6 @@ func (l *retryLoop) attempt(e *endpoint) (r retry.Result) {
 		}
 	}
 	e.begin(l.kind)
-	e.requests.Add(1)
 	r.Response, r.Sent, r.Err = e.transport.RoundTrip(out, options)
 	if r.Err == nil && (r.Response.StatusCode < 100 || r.Response.StatusCode > 999) {
 		_ = r.Response.Body.Close()

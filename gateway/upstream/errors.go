@@ -32,15 +32,12 @@ type UnprocessedError struct{ err error }
 func (e *UnprocessedError) Error() string { return e.err.Error() }
 func (e *UnprocessedError) Unwrap() error { return e.err }
 
-// NoEndpointError is a request for which there is no endpoint: nothing was sent.
-type NoEndpointError struct{ Err error }
-
-func (e *NoEndpointError) Error() string {
-	return "no endpoint of the server can be sent requests: " + e.Err.Error()
+// noEndpoint is the error of a request for which there is no endpoint: nothing was sent.
+func noEndpoint(why error) error {
+	return &UnprocessedError{fmt.Errorf("no endpoint of the server can be sent requests: %w", why)}
 }
-func (e *NoEndpointError) Unwrap() error { return e.Err }
 
-// ErrAllDrained is a server all of whose endpoints have the weight 0.
+// ErrAllDrained is the error if all endpoints have the weight 0.
 var ErrAllDrained = errors.New("all of them have the weight 0")
 
 var (
@@ -71,7 +68,7 @@ func (e *OverloadError) Error() string {
 
 // IsUnprocessed reports whether no server has taken anything of the request that failed
 // with err: nothing was sent, or the server said that it did not begin with it.
-func IsUnprocessed(err error) bool { return is[*UnprocessedError](err) || is[*NoEndpointError](err) }
+func IsUnprocessed(err error) bool { return is[*UnprocessedError](err) }
 
 // is reports whether an error, or one that it wraps, has a type.
 func is[E error](err error) bool {

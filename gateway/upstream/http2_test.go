@@ -250,7 +250,7 @@ func TestRollingShutdown(t *testing.T) {
 	}
 	for i, n := range nodes[:2] {
 		// Retries are a share of the traffic: there has to be some.
-		for u.Status().Requests < uint64(300*(i+1)) && !t.Failed() {
+		for u.budget.Requests() < uint64(300*(i+1)) && !t.Failed() {
 			time.Sleep(time.Millisecond)
 		}
 		if err := n.Config.Shutdown(t.Context()); err != nil {

@@ -109,7 +109,7 @@ func (l *retryLoop) attemptAll() (*http.Response, error) {
 	l.policy = l.b.policy
 	e := l.pick()
 	if e == nil {
-		return nil, &NoEndpointError{l.b.err}
+		return nil, noEndpoint(l.b.err)
 	}
 	for {
 		r := l.attempt(e)

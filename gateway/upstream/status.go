@@ -29,9 +29,9 @@ type EndpointStatus struct {
 
 	// Active is the requests in progress, including long-running ones.
 	Active int64
-	// Requests were sent to it; Errors of them failed (no answer, or a 5xx), and Retries
-	// of them were repeated after another attempt.
-	Requests, Errors, Retries, Ejections uint64
+	// Errors are requests that failed (no answer, or a 5xx), Retries those that were sent
+	// to it after another attempt.
+	Errors, Retries, Ejections uint64
 }
 
 // Status is the state of a server.
@@ -39,15 +39,15 @@ type Status struct {
 	Endpoints []EndpointStatus
 	// Active requests hold slots of the limit; Waiting ones are in the queue.
 	Active, Waiting int64
-	// Requests of all kinds; Overflowed of them found the queue full, and OutOfBudget
-	// were not repeated because the budget was empty.
-	Requests, Overflowed, OutOfBudget uint64
+	// Overflowed requests found the queue full; OutOfBudget ones were not repeated because
+	// the budget was empty.
+	Overflowed, OutOfBudget uint64
 }
 
 // Status returns the state of the server.
 func (u *Upstream) Status() Status {
 	s := Status{
-		Active: int64(u.limit.active.InUse()), Waiting: int64(u.limit.waiting.InUse()), Requests: u.budget.Requests(),
+		Active: int64(u.limit.active.InUse()), Waiting: int64(u.limit.waiting.InUse()),
 		Overflowed: u.overflowed.Load(), OutOfBudget: u.outOfBudget.Load(),
 	}
 	u.mu.Lock()
@@ -58,7 +58,7 @@ func (u *Upstream) Status() Status {
 		s.Endpoints = append(s.Endpoints, EndpointStatus{
 			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.health.LastError,
 			Grown: balance.Part(&policy.Policy, e.growsSince, now), Connections: e.transport.Connections(),
-			Active: e.active.Load(), Requests: e.requests.Load(), Errors: e.errors.Load(),
+			Active: e.active.Load(), Errors: e.errors.Load(),
 			Retries: e.retries.Load(), Ejections: e.ejections.Load(),
 		})
 	}
@@ -111,7 +111,7 @@ func (u *Upstream) Explain(req *http.Request) (policy backend.Balance, candidate
 		return policy, []Candidate{{b.only.URL, 100}}, nil
 	}
 	if len(b.List) == 0 {
-		return policy, nil, &NoEndpointError{b.err}
+		return policy, nil, noEndpoint(b.err)
 	}
 	sum := 0
 	for _, c := range b.List {

@@ -22,9 +22,9 @@ const (
 	// expectTimeout is how long a body waits for 100 Continue from a server that does
 	// not send it.
 	expectTimeout = time.Second
-	// StreamBuffer is how much of a long-running HTTP/2 answer is buffered for a client
-	// that does not read, in bytes; net/http's default is 4 MiB. The rest waits at the
-	// server, which shares it among its watches.
+	// StreamBuffer bounds what is buffered of a long-running HTTP/2 answer for a client
+	// that does not read, in bytes; net/http's default is 4 MiB. Flow control keeps the
+	// rest at the server, which shares it among its watches.
 	StreamBuffer = 256 << 10
 	// frameSize is the largest HTTP/2 frame that is read, in bytes. Past events of a
 	// watch are sent in frames of that size.
@@ -35,10 +35,9 @@ const (
 	// for the gateway's certificate. Requests on them are anonymous, and a server that
 	// starts may learn only later of which authority to ask for certificates.
 	anonymousLife = 10 * time.Second
-	// dialsPerProcessor is how many HTTP/1.1 connections are made to an endpoint at the
-	// same time for each processor of the gateway. A TLS handshake takes one to two
-	// milliseconds of a processor: these are done well within the default time to
-	// connect, a second, also when the processors do other work.
+	// dialsPerProcessor bounds the concurrent HTTP/1.1 dials to an endpoint, for each
+	// processor of the gateway. A TLS handshake takes one to two milliseconds of a
+	// processor: these are done well within the default time to connect, one second.
 	dialsPerProcessor = 16
 )
 
@@ -180,10 +179,13 @@ func (e *Endpoint) generation() (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.current.Store(g)
 	if old != nil {
+		if g.http2 != nil && old.trust == trust && old.http2.unsupported.Load() {
+			g.http2.unsupported.Store(true) // Multiplexes must not assume otherwise again
+		}
 		old.retire()
 	}
+	e.current.Store(g)
 	return g, nil
 }
 
@@ -225,8 +227,8 @@ func (e *Endpoint) SetTrust(t Trust) { e.trust.Store(&t) }
 // that are sent later still work, on new connections that end by the idle timeout.
 func (e *Endpoint) Close() { e.Renew() }
 
-// Multiplexes reports whether long-running requests share connections. Before the
-// first connection that is not known, and assumed.
+// Multiplexes reports whether long-running requests share connections. It is assumed
+// until the first connection is made.
 func (e *Endpoint) Multiplexes() bool {
 	g := e.current.Load()
 	return g == nil || g.http2 != nil && !g.http2.unsupported.Load()

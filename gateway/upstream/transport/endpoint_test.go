@@ -213,6 +213,25 @@ func TestServerAsksForCertificateLater(t *testing.T) {
 	}
 }
 
+// That a server does not speak HTTP/2 is known of the connections that replace those
+// without a certificate.
+func TestReplacedConnectionsDoNotMultiplex(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(echo))
+	t.Cleanup(server.Close)
+	trust := trustOf(server)
+	trust.Certificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &server.TLS.Certificates[0], nil }
+	e := newCounted(t, "tcp", server.Listener.Addr().String(), trust)
+	if _, err := e.get(t, watchPath); err != nil {
+		t.Fatal(err)
+	}
+	before := e.current.Load()
+	before.anonymousSince.Add(-int64(anonymousLife))
+	if g, err := e.generation(); err != nil || g == before || e.Multiplexes() {
+		t.Errorf("replaced %v, multiplexes %v, %v", g != before, e.Multiplexes(), err)
+	}
+}
+
 // silent forwards connections until it holds back everything.
 type silent struct {
 	net.Listener

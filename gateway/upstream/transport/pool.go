@@ -33,8 +33,9 @@ type pool struct {
 }
 
 // acquire returns a connection with one request reserved on it: exactly one RoundTrip
-// or Release must follow. reused says that it has carried requests before. fresh
-// prefers a new connection to an idle one. errRetired: another pool is to be asked.
+// or Release must follow. reused reports whether it has carried requests before. fresh
+// prefers a new connection to an idle one. After errRetired the caller must ask the pool
+// that has replaced this one.
 func (p *pool) acquire(ctx context.Context, fresh bool) (c *conn, reused bool, err error) {
 	p.mu.Lock()
 	if p.retired {
@@ -52,7 +53,7 @@ func (p *pool) acquire(ctx context.Context, fresh bool) (c *conn, reused bool, e
 	return p.wait(ctx, w)
 }
 
-// takeReady reserves a request on a connection that there is; nil if none has room. Over
+// takeReady reserves a request on a connection in conns; nil if none has room. Over
 // HTTP/1.1 it is the one used last, over HTTP/2 the oldest. p.mu is held.
 func (p *pool) takeReady() *conn {
 	now := time.Now()
@@ -74,7 +75,7 @@ func (p *pool) takeReady() *conn {
 		case found == nil && c.usable(now) && c.reserve():
 			found = c
 		case found != nil, c.active > 0 && c.usable(now):
-		default: // its time is over, or it has no requests and takes none
+		default: // it has expired, or takes no more requests and has none
 			c.retire()
 			continue
 		}
@@ -150,7 +151,7 @@ func (p *pool) closeIdleSince(t time.Time) {
 	p.closeConns(func(c *conn) bool { return c.idleSince.Before(t) })
 }
 
-// closeConns closes some connections of conns; p.mu is held.
+// closeConns closes the connections in conns for which which returns true; p.mu is held.
 func (p *pool) closeConns(which func(*conn) bool) {
 	kept := p.conns[:0]
 	for _, c := range p.conns {

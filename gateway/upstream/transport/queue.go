@@ -25,7 +25,7 @@ type dialQueue struct {
 // waiter is a request that waits for a connection.
 type waiter struct {
 	began   time.Time
-	element *list.Element // nil: it has been served
+	element *list.Element // nil: the wait has ended
 	// ready is closed after the fields below have been set.
 	ready  chan struct{}
 	conn   *conn
@@ -85,7 +85,7 @@ func (p *pool) abandon(w *waiter, cause error) error {
 	return cause
 }
 
-// expire returns how long the wait may go on, or its error.
+// expire returns how much longer the request may wait, or the error if it may not.
 func (p *pool) expire(w *waiter, limit time.Duration) (left time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
