@@ -1,9 +1,9 @@
 // Package flow serves the flow control kinds (flowcontrol.apiserver.k8s.io): FlowSchema
 // and PriorityLevelConfiguration, with the objects that every cluster has.
 //
-// The objects are stored, listed and watched; they limit no requests. Aggregated API
-// servers wait for them before they become ready, and write the condition Dangling of a
-// FlowSchema whose condition is wrong, so dangling.go keeps it right.
+// The objects are stored, listed and watched; they limit no requests. Aggregated API servers
+// wait for them before they become ready, and correct the condition Dangling of each
+// FlowSchema, so dangling.go maintains it.
 //
 // Runs in: gateway.
 package flow

@@ -38,7 +38,7 @@ func (f *Flow) Kinds() ([]*rest.Kind, error) {
 	}, nil
 }
 
-// statusOf returns the subresource status, whose updates keep the rest of the object by
+// statusOf returns the subresource status. Its updates keep the rest of the object by
 // keepSpec.
 func statusOf(keepSpec func(obj, old rest.Object)) []rest.Subresource {
 	return []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{

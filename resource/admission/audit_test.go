@@ -17,8 +17,7 @@ func (b *bench) annotations() (all map[string]string) {
 	return all
 }
 
-// What webhooks and policies have to say of a write for audit, gets there: also
-// of one that is refused.
+// Annotations of webhooks and policies are added to the audit event, also of a rejected write.
 func TestAuditAnnotations(t *testing.T) {
 	b := newBench(t)
 	marked := newHookServer(t, func(*admissionreview.AdmissionRequest) *admissionreview.AdmissionResponse {
@@ -50,6 +49,6 @@ func TestAuditAnnotations(t *testing.T) {
 	b.configure(validatingHooks("v", validatingHook("v.example.com", newHookServer(t, deny("no")))))
 	b.refused(http.MethodPost, configMapsPath, configMap("z"), 400, `admission webhook "v.example.com" denied the request: no`)
 	if got := b.annotations()["m.example.com/seen"]; got != "yes" {
-		t.Errorf("of a write that is refused: %q", got)
+		t.Errorf("of a rejected write: %q", got)
 	}
 }

@@ -28,7 +28,7 @@ import (
 	"portico/resource/rest/handlers"
 )
 
-// bench is an API server whose Engine reads its configurations from this server.
+// bench is an API server with an Engine that reads its configurations from the server.
 type bench struct {
 	*httptest.Server
 	t         testing.TB

@@ -136,6 +136,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// Webhooks and policies do not apply to reviews.
 func TestReviewsAreExempt(t *testing.T) {
 	e, err := NewEngine(EngineConfig{Store: func(*resource.Info) resource.Store { return nil }})
 	if err != nil {

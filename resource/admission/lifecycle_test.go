@@ -48,6 +48,7 @@ var (
 	terminates = NamespaceState{Exists: true, Terminating: true}
 )
 
+// Creations require an existing namespace that is not being deleted.
 func TestCreateInNamespace(t *testing.T) {
 	const forbidden = `configmaps "x" is forbidden: unable to create new content in namespace n because it is being terminated`
 	for name, test := range map[string]struct {
@@ -94,6 +95,7 @@ func TestCreateInNamespace(t *testing.T) {
 	}
 }
 
+// Creations at the cluster scope look up no namespace.
 func TestCreateOutsideNamespaces(t *testing.T) {
 	w := &world{err: errors.New("not asked")}
 	l := NamespaceLifecycle(w.lookup)
@@ -103,7 +105,7 @@ func TestCreateOutsideNamespaces(t *testing.T) {
 }
 
 // A namespace that is not in the cache is looked up there again before the live lookup.
-func TestCacheIsWaitedFor(t *testing.T) {
+func TestNamespaceIsLookedUpInTheCacheTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		l := NamespaceLifecycle(func(_ context.Context, _ string, live bool) (NamespaceState, error) {
@@ -121,6 +123,7 @@ func TestCacheIsWaitedFor(t *testing.T) {
 	})
 }
 
+// Namespaces that a cluster needs cannot be deleted.
 func TestNamespacesThatStay(t *testing.T) {
 	l := NamespaceLifecycle((&world{}).lookup)
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic} {

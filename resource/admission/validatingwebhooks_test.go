@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A review says all that docs/wire.md 10.2 lists, for Go types and custom resources.
+// A review has the fields of docs/wire.md 10.2, for built-in kinds and custom resources.
 func TestReview(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, allow)
 	b.configure(validatingHooks("hooks", validatingHook("a.example.com", hook)))
@@ -186,7 +186,7 @@ func TestConfigurationsAreExempt(t *testing.T) {
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
 }
 
-// One review per object of a collection.
+// Deleting a collection sends one review per object.
 func TestDeleteCollectionIsReviewed(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, allow)
 	b.must(http.MethodPost, configMapsPath, configMap("x"))

@@ -18,7 +18,7 @@ import (
 const (
 	// maxUnderWay bounds the concurrent batches to a webhook.
 	maxUnderWay = 16
-	// maxWaiting bounds the bytes of the objects of queued events, per sink.
+	// maxWaiting bounds the bytes of queued events, per sink.
 	maxWaiting = 64 << 20
 )
 
@@ -35,7 +35,7 @@ type backlog struct {
 	limit  int64
 	losses *losses
 	events atomic.Int64 // queued or being sent
-	bytes  budget       // of their objects
+	bytes  budget       // eventBytes of them
 	next   audit.Backend
 }
 
@@ -52,8 +52,13 @@ func (b *backlog) ProcessEvents(events ...*auditapi.Event) bool {
 			b.losses.add(buffered.PluginName, errFull, 1)
 			continue
 		}
-		if size := objectBytes(event); size > 0 && !b.bytes.take(size) {
+		if !b.bytes.take(eventBytes(event)) {
 			event = withoutObjects(event)
+			if !b.bytes.take(eventBytes(event)) {
+				b.events.Add(-1)
+				b.losses.add(buffered.PluginName, errFull, 1)
+				continue
+			}
 		}
 		b.next.ProcessEvents(event)
 	}
@@ -99,7 +104,7 @@ func (t *taker) ProcessEvents(events ...*auditapi.Event) bool {
 func (t *taker) send(events []*auditapi.Event) {
 	size := int64(0)
 	for _, event := range events {
-		size += objectBytes(event)
+		size += eventBytes(event)
 	}
 	defer t.from.events.Add(-int64(len(events)))
 	defer t.from.bytes.give(size)
@@ -112,8 +117,13 @@ func (t *taker) Shutdown() {
 	t.Backend.Shutdown()
 }
 
-// objectBytes returns the size of an event's objects.
-func objectBytes(e *auditapi.Event) (n int64) {
+// eventBytes returns the size of the parts of an event that a client can make large: its
+// objects and texts.
+func eventBytes(e *auditapi.Event) int64 {
+	n := int64(len(e.RequestURI) + len(e.UserAgent))
+	if e.ResponseStatus != nil {
+		n += int64(len(e.ResponseStatus.Message))
+	}
 	if e.RequestObject != nil {
 		n += int64(len(e.RequestObject.Raw))
 	}

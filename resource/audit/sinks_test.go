@@ -9,7 +9,8 @@ import (
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// Queued events are bounded by bytes too: beyond the bound they lose their objects.
+// Queued events are bounded by bytes too: beyond the bound they lose their objects, and are
+// dropped if that is not enough.
 func TestBacklogBytes(t *testing.T) {
 	var got []*auditapi.Event
 	b := newBacklog(10, nil)
@@ -20,6 +21,15 @@ func TestBacklogBytes(t *testing.T) {
 	if len(got) != 3 || got[0].RequestObject == nil || got[1].ResponseObject != nil || len(got[1].Annotations) != 2 ||
 		got[1].Annotations["audit.k8s.io/truncated"] != "true" || got[2].Annotations != nil {
 		t.Fatalf("got %+v", got)
+	}
+	var err error
+	if b.losses, err = newLosses(quiet()); err != nil {
+		t.Fatal(err)
+	}
+	before := lost(t, nil, "buffered")
+	b.ProcessEvents(&auditapi.Event{RequestURI: "/api/v1/pods"})
+	if got := lost(t, nil, "buffered") - before; got != 1 {
+		t.Errorf("%v events with long URIs are lost", got)
 	}
 	b.taker(sinkFunc(func(*auditapi.Event) {}), 1).ProcessEvents(got...)
 	if b.events.Load() != 0 || b.bytes.used.Load() != 0 {

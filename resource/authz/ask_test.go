@@ -16,7 +16,7 @@ import (
 	"portico/resource"
 )
 
-// doer sends requests to a server that plays the gateway.
+// doer sends requests to a test server.
 type doer struct{ url string }
 
 func (d doer) Do(ctx context.Context, method, path string, _ url.Values, body []byte) (*http.Response, error) {
@@ -27,21 +27,22 @@ func (d doer) Do(ctx context.Context, method, path string, _ url.Values, body []
 	return http.DefaultClient.Do(r)
 }
 
+// Ask sends a SubjectAccessReview; without a valid response the error is 503.
 func TestAsk(t *testing.T) {
 	act := &resource.Action{
 		User: &resource.User{Name: "alice", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}},
 		Verb: "create", Group: "example.com", Version: "v1", Resource: "widgets", Namespace: "default", Name: "w", IsResource: true,
 	}
 	for name, test := range map[string]struct {
-		answer string
-		ok     func(error) bool
+		response string
+		ok       func(error) bool
 	}{
 		"allowed": {`{"status":{"allowed":true}}`, func(err error) bool { return err == nil }},
 		"refused": {`{"status":{"allowed":false,"reason":"because"}}`, func(err error) bool {
 			return apierrors.IsForbidden(err) && err.Error() == Forbidden(act, "because").Error()
 		}},
-		"no answer": {`{`, apierrors.IsServiceUnavailable},
-		"nonsense":  {`[]`, apierrors.IsServiceUnavailable},
+		"invalid JSON": {`{`, apierrors.IsServiceUnavailable},
+		"no object":    {`[]`, apierrors.IsServiceUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked authorizationv1.SubjectAccessReview
@@ -49,7 +50,7 @@ func TestAsk(t *testing.T) {
 				if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || r.URL.Path != "/apis/authorization.k8s.io/v1/subjectaccessreviews" {
 					t.Errorf("%s: %v", r.URL.Path, err)
 				}
-				_, _ = w.Write([]byte(test.answer))
+				_, _ = w.Write([]byte(test.response))
 			}))
 			defer gateway.Close()
 			if err := Ask(t.Context(), doer{gateway.URL}, act); !test.ok(err) {
@@ -63,7 +64,7 @@ func TestAsk(t *testing.T) {
 		})
 	}
 	if err := Ask(t.Context(), nil, act); !apierrors.IsForbidden(err) {
-		t.Errorf("nobody to ask: %v", err)
+		t.Errorf("without a gateway: %v", err)
 	}
 	if err := Ask(t.Context(), broken{}, act); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("a gateway that is away: %v", err)

@@ -20,6 +20,7 @@ func action(t *testing.T, method, target, user string) *resource.Action {
 	return a
 }
 
+// The message of a 403 is upstream's, with markup escaped.
 func TestForbidden(t *testing.T) {
 	for _, c := range []struct{ method, target, user, reason, want string }{
 		{"GET", "/api/v1/namespaces/ns/pods/p", "jane", "",
@@ -43,6 +44,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// The details of a 403 name the object.
 func TestForbiddenDetails(t *testing.T) {
 	status := resource.AsStatus(Forbidden(action(t, "GET", "/apis/apps/v1/namespaces/ns/deployments/d", "jane"), ""))
 	if status.Code != http.StatusForbidden || status.Details.Kind != "deployments" || status.Details.Group != "apps" || status.Details.Name != "d" {

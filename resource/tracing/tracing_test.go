@@ -187,7 +187,7 @@ func TestCollector(t *testing.T) {
 	span.End("it failed")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = tracer.Run(ctx) // sends what is left
+	_ = tracer.Run(ctx) // sends the remaining spans
 	request := <-r.got
 	resource := request.ResourceSpans[0]
 	got := resource.ScopeSpans[0].Spans[0]

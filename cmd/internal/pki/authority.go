@@ -21,7 +21,7 @@ const (
 	// lifetime, so that no certificate expires in an installation that is started a few times
 	// a year.
 	renewBefore = leafLife / 3
-	// backdate makes new certificates valid on machines whose clock is behind.
+	// backdate makes new certificates valid on machines with a slow clock.
 	backdate = 5 * time.Minute
 )
 

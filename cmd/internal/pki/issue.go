@@ -117,7 +117,7 @@ func (r *Request) sign(caDir string) (*pair, error) {
 	return by.issue(want, earlier(now, end).Add(-backdate), end)
 }
 
-// check rejects invalid requests, and names whose files would replace those of a CA.
+// check rejects invalid requests, and names of files that would replace those of a CA.
 func (r *Request) check() error {
 	switch r.Name {
 	case "", ".", "..", string(ServingAuthority), string(ClientAuthority), string(FrontProxyAuthority), signingKeyName:
@@ -172,7 +172,7 @@ func copyAuthorities(caDir, outDir string, pair Pair, replace bool) (copies []st
 }
 
 // EnsureAuthorities makes the CAs and the service-account signing key in dir, if they are
-// missing, for an installation whose processes run on several machines.
+// missing, for an installation with processes on several machines.
 func EnsureAuthorities(dir string) error {
 	if _, err := ensureAuthorities(dir, time.Now()); err != nil {
 		return err
