@@ -241,7 +241,7 @@ var doors = map[string][]string{
 	"github.com/hashicorp/golang-lru":        {"resource/authn", "resource/bytelru", "discovery/openapi"},
 }
 
-// forbidden is imported by nobody, tests included: it is what Portico replaces.
+// forbidden are packages that no package may import, tests included: Portico replaces them.
 var forbidden = []string{
 	"k8s.io/kubernetes",
 	"k8s.io/apiserver/pkg/server",

@@ -10,7 +10,7 @@ import (
 	"portico/cmd/internal/pki"
 )
 
-// A certificate that is good no more, or not yet, is told from others.
+// An expired certificate, and one that is not valid yet, are shown as such.
 func TestShownLifetimes(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca")
 	if err := pki.EnsureAuthorities(ca); err != nil {

@@ -93,13 +93,13 @@ func (h headerFlags) Set(s string) error {
 	if !ok {
 		return errors.New("want Name: value")
 	}
-	// As it stands: some tests send names that are not canonical.
+	// Not canonical: some tests send such names.
 	h.Header[name] = append(h.Header[name], strings.TrimSpace(value))
 	return nil
 }
 
-// httpCommand: -as admin (default) shows the administrator's certificate, -as
-// nobody shows none.
+// httpCommand sends a request with the administrator's certificate (-as admin, the default), or
+// with none (-as anonymous).
 func httpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	header := headerFlags{http.Header{}}
 	fs := flag.NewFlagSet("http", flag.ContinueOnError)
@@ -107,11 +107,11 @@ func httpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	fs.Var(header, "H", "")
 	ts.Check(fs.Parse(args))
 	if neg || fs.NArg() < 2 {
-		ts.Fatalf("usage: http [-as who] [-H 'Name: value'] method path [file]")
+		ts.Fatalf("usage: http [-as admin|anonymous] [-H 'Name: value'] method path [file]")
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", ts.Getenv("KUBECONFIG"))
 	ts.Check(err)
-	if *as == "nobody" {
+	if *as == "anonymous" {
 		cfg = rest.AnonymousClientConfig(cfg)
 	}
 	client, err := rest.HTTPClientFor(cfg)
@@ -163,8 +163,7 @@ func replaceCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(text, args[1], args[2])), 0o600))
 }
 
-// A client certificate of an authority that nobody here knows is refused, never
-// taken for anonymous.
+// A client certificate of an unknown authority is refused; the client is not anonymous.
 func TestUnknownClientCertificate(t *testing.T) {
 	up := e2e.SharedInstallation(t)
 	stranger := e2e.ForeignCertificate(t)
@@ -174,7 +173,7 @@ func TestUnknownClientCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	tlsConfig.Certificates = []tls.Certificate{stranger}
-	// The gateway names the authorities it knows; a stranger sends anyway.
+	// The certificate is sent although the gateway does not accept its authority.
 	tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &stranger, nil }
 	client := &http.Client{Timeout: e2e.Patience, Transport: &http.Transport{TLSClientConfig: tlsConfig}}
 	if code, body := e2e.Get(t, client, up.Endpoint+"/version", ""); code != http.StatusUnauthorized {

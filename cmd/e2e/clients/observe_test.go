@@ -98,8 +98,8 @@ func TestObservability(t *testing.T) {
 		res := asked(t, admin, up.Endpoint+path, map[string]string{
 			"Traceparent": "00-" + trace + "-0123456789abcdef-01", "X-Portico-Debug": "1", "Audit-Id": "audit-" + backend,
 		})
-		if who := res.Header.Get("X-Portico-Backend"); !strings.HasPrefix(who, backend+"; ") || !strings.Contains(who, backend+`.sock"; attempts=1`) {
-			t.Errorf("X-Portico-Backend is %q", who)
+		if by := res.Header.Get("X-Portico-Backend"); !strings.HasPrefix(by, backend+"; ") || !strings.Contains(by, backend+`.sock"; attempts=1`) {
+			t.Errorf("X-Portico-Backend is %q", by)
 		}
 		if timing := res.Header.Get("Server-Timing"); !strings.HasPrefix(timing, "gateway;dur=") {
 			t.Errorf("Server-Timing is %q", timing)

@@ -60,11 +60,11 @@ func newCluster(t *testing.T, servers ...string) *cluster {
 }
 
 // add prepares a process with a free port, which is killed at the end of the test.
-func (c *cluster) add(t *testing.T, name string) {
+func (a *cluster) add(t *testing.T, name string) {
 	t.Helper()
 	command, _, _ := strings.Cut(name, "-")
-	n := &node{cluster: c, name: name, command: command, serving: c.files.Serving, address: net.JoinHostPort("127.0.0.1", e2e.FreePort(t, "127.0.0.1"))}
-	c.nodes[name] = n
+	n := &node{cluster: a, name: name, command: command, serving: a.files.Serving, address: net.JoinHostPort("127.0.0.1", e2e.FreePort(t, "127.0.0.1"))}
+	a.nodes[name] = n
 	t.Cleanup(func() {
 		if n.cmd != nil && n.cmd.ProcessState == nil {
 			_ = n.cmd.Process.Kill()
@@ -74,10 +74,10 @@ func (c *cluster) add(t *testing.T, name string) {
 }
 
 // connect writes the administrator's kubeconfig for the gateway.
-func (c *cluster) connect(t *testing.T, kubeconfig string) {
+func (a *cluster) connect(t *testing.T, kubeconfig string) {
 	t.Helper()
-	c.up.Endpoint, c.up.Kubeconfig = c.nodes["gateway"].url(), kubeconfig
-	if err := pki.WriteKubeconfig(kubeconfig, c.up.Endpoint, c.files.ServingCAFile, c.files.Admin); err != nil {
+	a.up.Endpoint, a.up.Kubeconfig = a.nodes["gateway"].url(), kubeconfig
+	if err := pki.WriteKubeconfig(kubeconfig, a.up.Endpoint, a.files.ServingCAFile, a.files.Admin); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -145,17 +145,17 @@ func (n *node) terminate(t *testing.T) {
 	}
 }
 
-func (c *cluster) start(t *testing.T, names ...string) {
+func (a *cluster) start(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		c.nodes[name].start(t)
+		a.nodes[name].start(t)
 	}
 }
 
-func (c *cluster) kill9(t *testing.T, names ...string) {
+func (a *cluster) kill9(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		c.nodes[name].kill(t)
+		a.nodes[name].kill(t)
 	}
 }
 

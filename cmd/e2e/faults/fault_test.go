@@ -93,7 +93,7 @@ func (f *fleet) suffer(t *testing.T, load *faultLoad, fault endpointFault) {
 	var broken *brokenServer
 	if fault.answers != nil {
 		broken = f.replace(t, load, n)
-		strike, heal = func() { broken.turn(fault.answers) }, sync.OnceFunc(func() { broken.turn(answersRightly) })
+		strike, heal = func() { broken.set(fault.answers) }, sync.OnceFunc(func() { broken.set(answersRightly) })
 		t.Cleanup(func() { f.restore(t, n, broken) })
 	}
 	load.settle(t, "before the fault")
@@ -155,7 +155,7 @@ func (fault endpointFault) judge(t *testing.T, failed []failedRequest, began, ou
 // replace starts a brokenServer in the place of a node, and returns when it gets requests.
 func (f *fleet) replace(t *testing.T, load *faultLoad, n *node) *brokenServer {
 	t.Helper()
-	s := takePlace(t, n, f.crds[0])
+	s := startBroken(t, n, f.crds[0])
 	e2e.Eventually(t, "the server in its place gets requests", func() error {
 		if s.count() < 10 {
 			return fmt.Errorf("%d times", s.count())

@@ -20,21 +20,19 @@ import (
 const (
 	faultGroup = "faults.example.com"
 	faultPath  = "/apis/" + faultGroup + "/v1/namespaces/default/widgets"
-	// faultReaders and faultWriters send one request after the other, with a
-	// pause between, so that the machine has time for the servers.
+	// faultReaders and faultWriters are clients that send one request after the other, with
+	// a pause of faultPause between.
 	faultReaders, faultWriters = 4, 2
 	faultPause                 = 4 * time.Millisecond
-	// faultPatience is when a client gives up on a request: far above what one
-	// takes that was sent on to another endpoint.
+	// faultPatience is the timeout of a request: far above the duration of one that was
+	// retried at another endpoint.
 	faultPatience = 25 * time.Second
-	// faultLabel tells a write from all others, also where the server would make
-	// a new name for each time it is sent.
+	// faultLabel identifies a write, also if it is executed twice with generated names.
 	faultLabel = "write"
 )
 
-// faultLoad is clients at work on widgets: readers that get and list, and
-// writers that create, update, patch and delete what is theirs. It notes
-// everything that fails, and when.
+// faultLoad is clients of widgets: readers that get and list, and writers that create, patch,
+// update and delete objects of their own. It records every request that fails.
 type faultLoad struct {
 	endpoint string
 	cancel   context.CancelFunc
@@ -45,13 +43,13 @@ type faultLoad struct {
 
 	mu     sync.Mutex
 	failed []failedRequest
-	// acknowledged are the values of faultLabel of objects that are there.
+	// acknowledged are the values of faultLabel of objects that exist.
 	acknowledged map[string]bool
-	// answered are the writes that were answered well, as writeOf names them.
+	// answered are the writes that succeeded, as writeOf names them.
 	answered map[string]bool
 }
 
-// writeOf names a write of the load, which is made once.
+// writeOf returns an identifier of a write of the load.
 func writeOf(method, path, body string) string {
 	if method == http.MethodPost {
 		_, after, _ := strings.Cut(body, `"`+faultLabel+`":"`)
@@ -60,14 +58,14 @@ func writeOf(method, path, body string) string {
 	return method + " " + path
 }
 
-// done reports whether a write was answered well.
+// done reports whether a write has succeeded.
 func (l *faultLoad) done(write string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.answered[write]
 }
 
-// failedRequest is one that got no answer, or not a good one.
+// failedRequest is a request without a response, or with an error.
 type failedRequest struct {
 	method, path, how string
 	write             string // as writeOf names it
@@ -83,7 +81,7 @@ func (r failedRequest) String() string {
 func startFaultLoad(t *testing.T, f *fleet) *faultLoad {
 	t.Helper()
 	widgets := e2e.Define(t, e2e.DynamicClient(t, f.up.Config(t)), faultGroup).Namespace("default")
-	// Large enough for an answer to break in its middle.
+	// Large enough for a response to break off.
 	read := e2e.Widget(faultGroup, "read")
 	read.Object["spec"] = map[string]any{"text": strings.Repeat("0123456789", 400)}
 	if _, err := widgets.Create(t.Context(), read, metav1.CreateOptions{}); err != nil {
@@ -108,18 +106,17 @@ func startFaultLoad(t *testing.T, f *fleet) *faultLoad {
 	return l
 }
 
-// stop returns when no request is under way.
+// stop stops the clients.
 func (l *faultLoad) stop() {
 	l.cancel()
 	l.running.Wait()
 }
 
-// progress waits until requests of all kinds were answered well, some time from
-// now on.
+// progress waits until so many more reads and writes have succeeded.
 func (l *faultLoad) progress(t *testing.T, when string, moreReads, moreWrites int64) {
 	t.Helper()
 	reads, writes := l.reads.Load()+moreReads, l.writes.Load()+moreWrites
-	e2e.Eventually(t, "requests are answered "+when, func() error {
+	e2e.Eventually(t, "requests succeed "+when, func() error {
 		if r, w := l.reads.Load(), l.writes.Load(); r < reads || w < writes {
 			return fmt.Errorf("%d reads and %d writes are missing", reads-r, writes-w)
 		}
@@ -140,8 +137,8 @@ func (l *faultLoad) read(ctx context.Context, client *http.Client) {
 	}
 }
 
-// watch opens one watch after the other. Each must begin well; how it ends is
-// no matter, as its client goes on elsewhere.
+// watch opens one watch after the other. Each must begin with 200; it may end at any time, as a
+// client opens another one.
 func (l *faultLoad) watch(ctx context.Context, client *http.Client) {
 	const path = faultPath + "?watch=1&timeoutSeconds=1"
 	for ctx.Err() == nil {
@@ -154,7 +151,7 @@ func (l *faultLoad) watch(ctx context.Context, client *http.Client) {
 		}
 		resp, err := client.Do(req)
 		if err == nil {
-			text, _ := io.ReadAll(resp.Body) // until it ends, however
+			text, _ := io.ReadAll(resp.Body) // until it ends
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
 				err = fmt.Errorf("%s: %.300s", resp.Status, text)
@@ -167,10 +164,9 @@ func (l *faultLoad) watch(ctx context.Context, client *http.Client) {
 	}
 }
 
-// write takes one object after the other through its life, as its only writer:
-// an update that was carried out before is a conflict, and a delete is of what
-// is not there. What came of a request that was not answered is not known, so
-// that the next one is of another object.
+// write creates, patches, updates and deletes one object after the other, as its only writer:
+// an update that is executed twice is a conflict, and a delete a 404. After a request with an
+// unknown result it continues with another object.
 func (l *faultLoad) write(ctx context.Context, client *http.Client) {
 	for ctx.Err() == nil {
 		id := fmt.Sprint("w", l.next.Add(1))
@@ -197,13 +193,13 @@ func (l *faultLoad) write(ctx context.Context, client *http.Client) {
 			case http.MethodPut:
 				body = strings.Replace(answer, `"n":2`, `"n":3`, 1)
 			case http.MethodDelete:
-				l.acknowledge(id, -1) // gone, or nobody knows
+				l.acknowledge(id, -1) // deleted, or unknown
 			}
 			if answer, ok = l.ask(ctx, client, step.method, at, body, step.kind); !ok {
 				break
 			}
 			l.writes.Add(1)
-			// Every other one stays, for the end to be counted.
+			// Every other one is kept for judge.
 			if step.method == http.MethodPut && l.next.Load()%2 == 0 {
 				break
 			}
@@ -211,7 +207,7 @@ func (l *faultLoad) write(ctx context.Context, client *http.Client) {
 	}
 }
 
-// acknowledge notes that so many of an object are there.
+// acknowledge records that an object exists, or with n < 0 that it may not.
 func (l *faultLoad) acknowledge(id string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,8 +219,7 @@ func (l *faultLoad) acknowledge(id string, n int) {
 	l.writes.Add(1)
 }
 
-// ask sends one request and notes how it failed, if it did. One that is cut
-// short by the end of the load counts for nothing.
+// ask sends one request and records its failure, unless the load has ended.
 func (l *faultLoad) ask(ctx context.Context, client *http.Client, method, path, body, kind string) (answer string, ok bool) {
 	failed := failedRequest{method: method, path: path, write: writeOf(method, path, body), began: time.Now()}
 	req, err := http.NewRequestWithContext(ctx, method, l.endpoint+path, strings.NewReader(body))
@@ -267,7 +262,7 @@ func (l *faultLoad) fail(r failedRequest) {
 	l.failed = append(l.failed, r)
 }
 
-// failures takes what failed since the last call.
+// failures returns the requests that have failed since the last call.
 func (l *faultLoad) failures() []failedRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,8 +271,8 @@ func (l *faultLoad) failures() []failedRequest {
 	return failed
 }
 
-// quiet checks that requests of all kinds are answered, and that none has failed
-// since somebody looked.
+// quiet checks that reads and writes succeed, and that none has failed since the last call of
+// failures.
 func (l *faultLoad) quiet(t *testing.T, when string) {
 	t.Helper()
 	l.progress(t, when, 40, 10)
@@ -286,8 +281,8 @@ func (l *faultLoad) quiet(t *testing.T, when string) {
 	}
 }
 
-// settle waits until what was done before has no effect any more, and forgets
-// what failed until then.
+// settle waits until requests succeed, drops earlier failures, and checks that there are no new
+// ones.
 func (l *faultLoad) settle(t *testing.T, when string) {
 	t.Helper()
 	l.progress(t, when, 40, 10)
@@ -295,7 +290,7 @@ func (l *faultLoad) settle(t *testing.T, when string) {
 	l.quiet(t, when)
 }
 
-// present counts what is there of each create.
+// present returns how many objects exist of each create.
 func (l *faultLoad) present(t *testing.T, f *fleet) map[string]int {
 	t.Helper()
 	list, err := e2e.DynamicClient(t, f.up.Config(t)).Resource(e2e.WidgetsOf(faultGroup)).Namespace("default").List(t.Context(), metav1.ListOptions{})
@@ -311,21 +306,20 @@ func (l *faultLoad) present(t *testing.T, f *fleet) map[string]int {
 	return count
 }
 
-// judge checks what was written: whatever was acknowledged is there, once, and
-// nothing is there twice, which is what a write that was sent again would be.
+// judge checks that every acknowledged object exists, and that no create was executed twice.
 func (l *faultLoad) judge(t *testing.T, f *fleet) {
 	t.Helper()
 	l.stop()
 	count := l.present(t, f)
 	for id, n := range count {
 		if n > 1 {
-			t.Errorf("create %s was carried out %d times", id, n)
+			t.Errorf("create %s was executed %d times", id, n)
 		}
 	}
 	for id := range l.acknowledged {
 		if count[id] == 0 {
-			t.Errorf("create %s was acknowledged and is not there", id)
+			t.Errorf("create %s was acknowledged, and the object does not exist", id)
 		}
 	}
-	t.Logf("%d reads and %d writes were answered; %d objects are there", l.reads.Load(), l.writes.Load(), len(count))
+	t.Logf("%d reads and %d writes succeeded; %d objects exist", l.reads.Load(), l.writes.Load(), len(count))
 }

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// A broken server takes the place of a node, at its address and with its
-// certificate. What it does not break it has another node answer.
+// A brokenServer takes the place of a node, at its address and with its certificate. It
+// forwards the requests that it does not break to another node.
 type brokenServer struct {
 	*http.Server
 	behind *node
@@ -26,18 +26,17 @@ type brokenServer struct {
 
 	mu      sync.Mutex
 	answers answering
-	// swallowed are the writes that were read and not carried out, as writeOf
-	// names them.
+	// swallowed are the writes that were read and not executed, as writeOf names them.
 	swallowed []string
 	asked     int
 }
 
-// answering is what a broken server does with a request.
+// answering responds to a request, or does not.
 type answering func(s *brokenServer, w http.ResponseWriter, r *http.Request)
 
-// takePlace ends the process of a node and answers in its stead, rightly until it
-// is told otherwise.
-func takePlace(t *testing.T, n, behind *node) *brokenServer {
+// startBroken kills the process of a node and starts a server in its place, which forwards every
+// request at first.
+func startBroken(t *testing.T, n, behind *node) *brokenServer {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(n.serving.CertFile, n.serving.KeyFile)
 	if err != nil {
@@ -51,7 +50,7 @@ func takePlace(t *testing.T, n, behind *node) *brokenServer {
 	}
 	s.Server = &http.Server{
 		Handler: http.HandlerFunc(s.serve), ErrorLog: log.New(io.Discard, "", 0),
-		// HTTP/1.1 only, of which a handler can take the connection.
+		// HTTP/1.1 only, whose connections a handler can hijack.
 		TLSConfig:    &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}},
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
@@ -60,7 +59,7 @@ func takePlace(t *testing.T, n, behind *node) *brokenServer {
 	return s
 }
 
-// frontProxyClient is a client as the gateway is one of the servers behind it.
+// frontProxyClient returns a client with the certificate of the front proxy.
 func frontProxyClient(t *testing.T, n *node) *http.Client {
 	t.Helper()
 	files := n.cluster.files
@@ -87,27 +86,27 @@ func (s *brokenServer) serve(w http.ResponseWriter, r *http.Request) {
 	answers(s, w, r)
 }
 
-// turn has it answer otherwise from now on, and count anew.
-func (s *brokenServer) turn(answers answering) {
+// set sets how the server responds, and resets the count.
+func (s *brokenServer) set(answers answering) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers, s.asked = answers, 0
 }
 
-// count returns how many reads it was asked for.
+// count returns the number of reads since set.
 func (s *brokenServer) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked
 }
 
-// isRead reports whether it is a read of the load.
+// isRead reports whether a request is a read of the load.
 func isRead(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, faultPath)
 }
 
-// swallow reads a request to its end, and remembers a write: it must not be
-// carried out by anybody, because nobody but this server knows whether it was.
+// swallow reads a request and records a write. The gateway must not send it to another server,
+// because it cannot know whether this one has executed it.
 func (s *brokenServer) swallow(r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || r.Method == http.MethodGet || !strings.HasPrefix(r.URL.Path, faultPath) {
@@ -118,7 +117,7 @@ func (s *brokenServer) swallow(r *http.Request) {
 	s.swallowed = append(s.swallowed, writeOf(r.Method, r.URL.Path, string(body)))
 }
 
-// pass has the node behind answer.
+// pass forwards a request to the node behind.
 func (s *brokenServer) pass(ctx context.Context, r *http.Request) (*http.Response, []byte, error) {
 	req := r.Clone(ctx)
 	req.RequestURI, req.URL.Scheme, req.URL.Host = "", "https", s.behind.address
@@ -131,7 +130,7 @@ func (s *brokenServer) pass(ctx context.Context, r *http.Request) (*http.Respons
 	return resp, body, err
 }
 
-// relay answers with another's answer.
+// relay writes a response of the node behind.
 func relay(w http.ResponseWriter, resp *http.Response, body []byte) {
 	for name, values := range resp.Header {
 		w.Header()[name] = values
@@ -140,7 +139,7 @@ func relay(w http.ResponseWriter, resp *http.Response, body []byte) {
 	_, _ = w.Write(body) // the gateway may have gone
 }
 
-// answersRightly has another answer.
+// answersRightly forwards the request.
 func answersRightly(s *brokenServer, w http.ResponseWriter, r *http.Request) {
 	resp, body, err := s.pass(r.Context(), r)
 	if err != nil {
@@ -150,7 +149,7 @@ func answersRightly(s *brokenServer, w http.ResponseWriter, r *http.Request) {
 	relay(w, resp, body)
 }
 
-// answersSlowly answers rightly after so long, but health checks at once.
+// answersSlowly forwards requests of the load after a pause, and health checks at once.
 func answersSlowly(after time.Duration) answering {
 	return func(s *brokenServer, w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, faultPath) {
@@ -164,7 +163,7 @@ func answersSlowly(after time.Duration) answering {
 	}
 }
 
-// answers500 is well by its health checks.
+// answers500 responds to health checks with 200.
 func answers500(s *brokenServer, w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/readyz" {
 		w.WriteHeader(http.StatusOK)
@@ -176,13 +175,13 @@ func answers500(s *brokenServer, w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"broken","reason":"InternalError","code":500}`)
 }
 
-// answersGarbage speaks no HTTP.
+// answersGarbage writes bytes that are not HTTP.
 func answersGarbage(s *brokenServer, w http.ResponseWriter, r *http.Request) {
 	s.swallow(r)
 	s.take(w, bytes.Repeat([]byte("\x00garbage\xff"), 20))
 }
 
-// closesMidResponse sends half of a right answer, whose length it has told.
+// closesMidResponse sends half of a response with the length of all of it.
 func closesMidResponse(s *brokenServer, w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		s.swallow(r)
@@ -200,7 +199,7 @@ func closesMidResponse(s *brokenServer, w http.ResponseWriter, r *http.Request) 
 	s.take(w, out.Bytes())
 }
 
-// take writes these bytes to the connection, and closes it.
+// take writes bytes to the connection and closes it.
 func (s *brokenServer) take(w http.ResponseWriter, data []byte) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -210,16 +209,16 @@ func (s *brokenServer) take(w http.ResponseWriter, data []byte) {
 	conn.Close()
 }
 
-// noneElsewhere checks that what this server has swallowed was carried out by
-// nobody: not sent again to another. Each write of the load is made once.
+// noneElsewhere checks that no write that this server has swallowed was sent to another one. The
+// load sends each write once.
 func (s *brokenServer) noneElsewhere(t *testing.T, load *faultLoad) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, write := range s.swallowed {
 		if load.done(write) {
-			t.Errorf("%s reached the broken server and was sent to another as well", write)
+			t.Errorf("%s reached the broken server and another one", write)
 		}
 	}
-	t.Logf("the broken server got %d reads, and %d writes that went nowhere", s.asked, len(s.swallowed))
+	t.Logf("the broken server got %d reads and %d writes", s.asked, len(s.swallowed))
 }

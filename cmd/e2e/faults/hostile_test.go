@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,9 +40,9 @@ func hostileSeeds(t *testing.T) int {
 	return n
 }
 
-// Whatever definitions and registrations are stored, also some that no server of today
-// would store: the installation starts, what others serve is served, the groups of
-// Kubernetes itself keep their preferred versions, and everything stored can be deleted.
+// Whatever definitions and registrations are stored, also some that the servers would refuse,
+// the installation starts, serves the APIs of others, keeps the preferred versions of the groups
+// of Kubernetes, and can delete everything that is stored.
 func TestHostileDefinitionsAndRegistrations(t *testing.T) {
 	t.Parallel()
 	for seed := range hostileSeeds(t) {
@@ -54,7 +53,7 @@ func TestHostileDefinitionsAndRegistrations(t *testing.T) {
 				t.Fatal(err)
 			}
 			h := &hostile{rnd: rand.New(rand.NewPCG(uint64(seed), 2)), paths: map[string]bool{}}
-			h.connect(t, up)
+			h.up = up
 			before := h.preferred(t)
 			for range 12 {
 				h.define(t)
@@ -73,7 +72,7 @@ func TestHostileDefinitionsAndRegistrations(t *testing.T) {
 				t.Fatal(err)
 			}
 			up = e2e.Install(t, dir)
-			h.connect(t, up)
+			h.up = up
 			t.Log("started again", time.Since(began))
 			h.demand(t, up, before)
 			t.Log("done", time.Since(began))
@@ -81,19 +80,13 @@ func TestHostileDefinitionsAndRegistrations(t *testing.T) {
 	}
 }
 
-// hostile stores what is meant to do harm.
+// hostile stores objects that are meant to do harm.
 type hostile struct {
-	rnd    *rand.Rand
-	client *http.Client
-	url    string
-	// paths are those of what was stored.
+	rnd *rand.Rand
+	up  *e2e.Installation
+	// paths are those of the stored objects.
 	paths map[string]bool
 	n     int
-}
-
-func (h *hostile) connect(t *testing.T, up *e2e.Installation) {
-	t.Helper()
-	h.client, h.url = e2e.HTTPClient(t, up.Config(t)), up.Endpoint
 }
 
 // remove deletes an object.
@@ -111,15 +104,10 @@ func (h *hostile) ask(t *testing.T, method, path string, body any) (code int, an
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, h.url+path, bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	return e2e.Send(t, h.client, req)
+	return h.up.Do(t, method, path, string(data))
 }
 
-// store creates an object, or is refused for good reasons.
+// store creates an object, which may be refused.
 func (h *hostile) store(t *testing.T, collection, name string, object any) {
 	t.Helper()
 	switch code, answer := h.ask(t, http.MethodPost, collection, object); code {
@@ -152,7 +140,7 @@ func (h *hostile) define(t *testing.T) {
 	h.store(t, hostileDefinitions, crd["metadata"].(map[string]any)["name"].(string), crd)
 }
 
-// definitionOf is a definition of so many versions, short names and categories.
+// definitionOf returns a definition with so many versions, short names and categories.
 func definitionOf(plural, group string, versions, shortNames, categories int, prefix string) map[string]any {
 	list := func(n int, prefix string) []string {
 		out := make([]string, n)
@@ -180,8 +168,7 @@ func definitionOf(plural, group string, versions, shortNames, categories int, pr
 	}
 }
 
-// register stores an APIService that leads nowhere, or to a server that knows nothing of
-// it.
+// register stores an APIService without a server, or with one that does not serve it.
 func (h *hostile) register(t *testing.T) {
 	t.Helper()
 	group, version := h.group(), pick(h, "v1", "v9", "v2beta1")
@@ -200,7 +187,7 @@ func (h *hostile) register(t *testing.T) {
 	})
 }
 
-// standIn stores a Backend whose server says too much, or nonsense, or nothing.
+// standIn stores a Backend whose server has excessive or invalid discovery documents, or none.
 func (h *hostile) standIn(t *testing.T) {
 	t.Helper()
 	h.n++
@@ -220,7 +207,7 @@ func (h *hostile) standIn(t *testing.T) {
 	})
 }
 
-// talker is a server whose discovery is of that sort.
+// talker returns the handler of such a server.
 func talker(sort string) http.HandlerFunc {
 	group := func(name string, versions ...string) string {
 		for i, v := range versions {
@@ -270,8 +257,7 @@ func talker(sort string) http.HandlerFunc {
 	}
 }
 
-// plant stores definitions that are beyond all bounds, as an earlier release did, and so
-// many of 100 versions.
+// plant writes definitions beyond all bounds to etcd, and wide ones with 100 versions each.
 func (h *hostile) plant(t *testing.T, endpoint string, wide int) {
 	t.Helper()
 	client, err := etcd.Open(etcd.Config{Endpoints: []string{endpoint}})
@@ -307,7 +293,7 @@ func (h *hostile) plant(t *testing.T, endpoint string, wide int) {
 		}
 		if _, err := store.Create(t.Context(), resource.Key{Name: name}, &resource.Object{Header: resource.Header{Name: name, UID: "uid-of-" + name}, Data: data}, 0); err != nil {
 			if h.paths[hostileDefinitions+"/"+name] {
-				continue // it was stored the ordinary way
+				continue // it was stored through the API
 			}
 			t.Fatal(err)
 		}
@@ -330,7 +316,7 @@ func (h *hostile) preferred(t *testing.T) map[string]string {
 	return out
 }
 
-// demand demands everything that must work whatever is stored.
+// demand checks everything that must work whatever is stored.
 func (h *hostile) demand(t *testing.T, up *e2e.Installation, before map[string]string) {
 	t.Helper()
 	if strings.Contains(up.Output.String(), "not served") {
@@ -366,7 +352,7 @@ func (h *hostile) demand(t *testing.T, up *e2e.Installation, before map[string]s
 		for path := range h.paths {
 			code, answer := h.ask(t, http.MethodGet, path, nil)
 			if code == http.StatusNotFound || strings.Contains(answer, `"kube-aggregator.kubernetes.io/automanaged"`) {
-				delete(h.paths, path) // or the gateway's own by that name
+				delete(h.paths, path) // or the gateway's own object of that name
 				continue
 			}
 			if !strings.Contains(answer, `"deletionTimestamp"`) {
@@ -378,7 +364,7 @@ func (h *hostile) demand(t *testing.T, up *e2e.Installation, before map[string]s
 	})
 	up.MustKubectl(t, "create", "namespace", "victim")
 	up.MustKubectl(t, "delete", "namespace", "victim", "--wait=false")
-	e2e.Within(t, hostilePatience, "an empty namespace goes", func() error {
+	e2e.Within(t, hostilePatience, "an empty namespace is deleted", func() error {
 		code, answer := h.ask(t, http.MethodGet, "/api/v1/namespaces/victim", nil)
 		if code != http.StatusNotFound {
 			return fmt.Errorf("%d %s", code, answer)

@@ -20,26 +20,24 @@ import (
 )
 
 const (
-	// silenceLasts is longer than everything that ends by itself while etcd is
-	// silent: reads (5 s), leases (6 s), writes (10 s), and the connection (20 s).
+	// silenceLasts is longer than each timeout of requests to etcd: of reads (5 s), leases
+	// (6 s), writes (10 s), and of the connection (20 s).
 	silenceLasts = 24 * time.Second
-	// silenceKnown is when every process knows of it, whether anybody asked it for
-	// something before or not.
+	// silenceKnown is the time after which every process has noticed, with or without
+	// requests.
 	silenceKnown = 12 * time.Second
-	// silenceBound is what those requests take at most, with time for a busy
-	// machine, that came before it was known. A read may have waited for several
-	// servers, one after the other.
+	// silenceBound is the maximum duration of a request that began before that. A read may
+	// have waited for several servers, one after the other.
 	silenceBound = 20 * time.Second
-	// memoryLimit is far above what an answer from memory takes on a busy machine,
-	// or a refusal.
+	// memoryLimit is far above the duration of a response from memory, or of a refusal.
 	memoryLimit = 4 * time.Second
-	// backLimit is when all is as before, after etcd has come back.
+	// backLimit is the maximum time until everything is served after etcd continues.
 	backLimit = 6 * time.Second
 )
 
-// silence stops etcd. What is in memory is served on; everything else ends, soon,
-// with a Status that says why, and what is certain about it; and when etcd is back
-// so is the service.
+// silence stops etcd for a while. Objects in memory are served; every other request ends in
+// bounded time with a Status, of which a 503 means that nothing was written; and everything is
+// served again when etcd continues.
 func (f *fleet) silence(t *testing.T, load *faultLoad) {
 	load.settle(t, "before etcd is stopped")
 	client := e2e.HTTPClient(t, f.up.Config(t))
@@ -59,7 +57,7 @@ func (f *fleet) silence(t *testing.T, load *faultLoad) {
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	f.tellsOfSilence(t, client)
+	f.expectSilenceReported(t, client)
 	resume()
 	back := time.Now()
 	for _, r := range f.needy(-1) {
@@ -70,7 +68,7 @@ func (f *fleet) silence(t *testing.T, load *faultLoad) {
 			return nil
 		})
 	}
-	t.Logf("all is served %v after etcd is back", time.Since(back).Round(time.Millisecond))
+	t.Logf("everything is served %v after etcd continued", time.Since(back).Round(time.Millisecond))
 	watch.until(t, "afterwards")
 	asked.Wait()
 	tries.judge(t, client, f, began)
@@ -79,13 +77,13 @@ func (f *fleet) silence(t *testing.T, load *faultLoad) {
 	for _, r := range load.failures() {
 		judgeSilence(t, r, began, back)
 		if _, id, _ := strings.Cut(r.write, " "); r.method == http.MethodPost && strings.Contains(r.how, "503") && count[id] > 0 {
-			t.Errorf("was refused, and carried out: %v", r)
+			t.Errorf("was refused and executed: %v", r)
 		}
 	}
 	load.quiet(t, "after etcd is back")
 }
 
-// judgeSilence says of a request that failed whether it did so as it should.
+// judgeSilence checks how a request of the load has failed.
 func judgeSilence(t *testing.T, r failedRequest, began, back time.Time) {
 	t.Helper()
 	took := r.ended.Sub(r.began)
@@ -95,13 +93,13 @@ func judgeSilence(t *testing.T, r failedRequest, began, back time.Time) {
 	case took > silenceBound, r.began.After(began.Add(silenceKnown)) && took > memoryLimit:
 		t.Errorf("failed late: %v", r)
 	case r.began.After(began.Add(silenceKnown)) && !strings.HasPrefix(r.how, "503"):
-		t.Errorf("failed otherwise than it should: %v", r)
+		t.Errorf("failed without 503: %v", r)
 	case r.ended.After(back.Add(backLimit)):
 		t.Errorf("failed after etcd was back: %v", r)
 	}
 }
 
-// remembered checks what is in memory.
+// remembered checks the responses from memory.
 func (f *fleet) remembered(t *testing.T, client *http.Client) {
 	t.Helper()
 	for path, want := range map[string]string{
@@ -125,8 +123,8 @@ func (f *fleet) remembered(t *testing.T, client *http.Client) {
 	}
 }
 
-// tellsOfSilence checks what operators look at.
-func (f *fleet) tellsOfSilence(t *testing.T, client *http.Client) {
+// expectSilenceReported checks the readiness check, the metrics and the logs.
+func (f *fleet) expectSilenceReported(t *testing.T, client *http.Client) {
 	t.Helper()
 	asked := time.Now()
 	if code, body := e2e.Get(t, client, f.up.Endpoint+"/readyz", ""); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed") {
@@ -138,21 +136,21 @@ func (f *fleet) tellsOfSilence(t *testing.T, client *http.Client) {
 	if _, body := e2e.Get(t, client, f.up.Endpoint+"/metrics", ""); !strings.Contains(body, "portico_etcd_silent 1\n") {
 		t.Error("the metrics do not say that etcd is silent")
 	}
-	for _, n := range f.nodes {
-		log, err := os.ReadFile(filepath.Join(f.up.Dir, "logs", n.name+".log"))
+	for name := range f.nodes {
+		log, err := os.ReadFile(filepath.Join(f.up.Dir, "logs", name+".log"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told := strings.Count(string(log), "etcd does not answer: "); told != 1 {
-			t.Errorf("%s says %d times that etcd does not answer", n.name, told)
+		if n := strings.Count(string(log), "etcd does not answer: "); n != 1 {
+			t.Errorf("the log of %s has %d lines that etcd does not answer", name, n)
 		}
 	}
 }
 
-// try is a request that takes etcd, and what came of it.
+// try is a request that needs etcd, and its response.
 type try struct {
 	method, path, body string
-	name               string // of what it makes; "": nothing
+	name               string // of the object that it creates; "" for a read
 
 	code         int
 	answer       string
@@ -160,7 +158,7 @@ type try struct {
 	began, ended time.Time
 }
 
-// needy are requests to each of the processes; i tells them from others.
+// needy returns a read and a write for each process; i makes their names unique.
 func (f *fleet) needy(i int) []try {
 	name := fmt.Sprint("silence-", i)
 	const maps = "/api/v1/namespaces/default/configmaps"
@@ -178,7 +176,7 @@ func (f *fleet) needy(i int) []try {
 	}
 }
 
-// send sends it, and checks that there is a whole answer.
+// send sends the request, and checks that the response is complete.
 func (r try) send(t *testing.T, client *http.Client, endpoint string) try {
 	r.began = time.Now()
 	req, err := http.NewRequestWithContext(t.Context(), r.method, endpoint+r.path, strings.NewReader(r.body))
@@ -201,7 +199,7 @@ func (r try) send(t *testing.T, client *http.Client, endpoint string) try {
 	return r
 }
 
-// tries are those made while etcd was silent.
+// tries are the requests that were sent while etcd was stopped.
 type tries struct {
 	mu  sync.Mutex
 	all []try
@@ -213,7 +211,7 @@ func (ts *tries) add(r try) {
 	ts.all = append(ts.all, r)
 }
 
-// judge checks how each ended, and that no refused write was carried out.
+// judge checks the responses, and that no refused write was executed.
 func (ts *tries) judge(t *testing.T, client *http.Client, f *fleet, began time.Time) {
 	t.Helper()
 	codes, slowest := map[int]int{}, map[bool]time.Duration{}
@@ -233,31 +231,31 @@ func (ts *tries) judge(t *testing.T, client *http.Client, f *fleet, began time.T
 		case r.code == http.StatusServiceUnavailable && r.retryAfter == "":
 			t.Errorf("%s %s: 503 without Retry-After: %s", r.method, r.path, r.answer)
 		case r.code == http.StatusGatewayTimeout && r.method != http.MethodGet && r.retryAfter != "":
-			t.Errorf("%s %s: clients would send again what may have been done: %s", r.method, r.path, r.answer)
+			t.Errorf("%s %s: clients would repeat a write that may have been executed: %s", r.method, r.path, r.answer)
 		case r.code != http.StatusServiceUnavailable && (known || r.code != http.StatusGatewayTimeout):
-			t.Errorf("%s %s %v after etcd fell silent: %d %s", r.method, r.path, r.began.Sub(began), r.code, r.answer)
+			t.Errorf("%s %s %v after etcd was stopped: %d %s", r.method, r.path, r.began.Sub(began), r.code, r.answer)
 		}
 		if r.name != "" && r.code != http.StatusGatewayTimeout {
 			if code, body := e2e.Get(t, client, f.up.Endpoint+r.path+"/"+r.name, ""); (code == http.StatusOK) == failed {
-				t.Errorf("%s %s was answered %d, and afterwards it is %d %.300s", r.path, r.name, r.code, code, body)
+				t.Errorf("%s %s: the response was %d, and a later GET is %d %.300s", r.path, r.name, r.code, code, body)
 			}
 		}
 	}
-	t.Logf("while etcd was silent: answers %v, the slowest after %v, once it was known after %v",
+	t.Logf("while etcd was stopped: responses %v, the slowest after %v, later ones after %v",
 		codes, slowest[false].Round(time.Millisecond), slowest[true].Round(time.Millisecond))
 	if limit := silenceBound; slowest[false] > limit || slowest[true] > memoryLimit {
-		t.Errorf("longer than %v, or %v", limit, memoryLimit)
+		t.Errorf("the slowest took more than %v, or %v", limit, memoryLimit)
 	}
 }
 
-// following is a watch that stays open.
+// following is an open watch.
 type following struct {
 	events *bufio.Reader
 	fleet  *fleet
 	client *http.Client
 }
 
-// follow opens a watch of config maps, from now on.
+// follow opens a watch of ConfigMaps that starts now.
 func (f *fleet) follow(t *testing.T) *following {
 	t.Helper()
 	client := e2e.HTTPClient(t, f.up.Config(t))
@@ -280,7 +278,7 @@ func (f *fleet) follow(t *testing.T) *following {
 	return &following{bufio.NewReader(resp.Body), f, client}
 }
 
-// until makes a config map and waits for the watch to tell of it.
+// until creates a ConfigMap and waits for its event.
 func (w *following) until(t *testing.T, name string) {
 	t.Helper()
 	r := try{method: http.MethodPost, path: "/api/v1/namespaces/default/configmaps", body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`}
@@ -290,13 +288,13 @@ func (w *following) until(t *testing.T, name string) {
 	for {
 		line, err := w.events.ReadString('\n')
 		if err != nil {
-			t.Fatalf("a watch that was open ended: %v", err)
+			t.Fatalf("the open watch ended: %v", err)
 		}
 		if strings.Contains(line, `"name":"`+name+`"`) {
 			return
 		}
 		if !strings.HasPrefix(line, `{"type":"ADDED"`) && !strings.HasPrefix(line, `{"type":"MODIFIED"`) {
-			t.Fatalf("a watch that was open says %s", line)
+			t.Fatalf("the open watch has %s", line)
 		}
 	}
 }

@@ -67,8 +67,8 @@ func socketInodes(pid int) (map[string]bool, error) {
 	return inodes, nil
 }
 
-// parseSocket reads a line of one of the tables in /proc/PID/net, whose columns
-// proc(5) describes; nil if the socket is no listener.
+// parseSocket parses a line of a table in /proc/PID/net; see proc(5). It returns nil for a
+// socket that is not a listener.
 func parseSocket(network, line string) (inode string, l *Listener, err error) {
 	f := strings.Fields(line)
 	const (

@@ -18,7 +18,7 @@ type Greeting struct {
 	Status            GreetingStatus `json:"status,omitempty"`
 }
 
-// GreetingSpec is what somebody wishes.
+// GreetingSpec is the desired state of a Greeting.
 type GreetingSpec struct {
 	Text string `json:"text"`
 }

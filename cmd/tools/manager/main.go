@@ -62,7 +62,7 @@ func run(ctx context.Context, namespace string) error {
 		return fmt.Errorf("make manager: %w", err)
 	}
 	r := &reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder(name)}
-	// Of ConfigMaps only the metadata is followed: whose they are.
+	// Of ConfigMaps only the metadata is watched, which has their owners.
 	err = ctrl.NewControllerManagedBy(mgr).For(&Greeting{}).Owns(&corev1.ConfigMap{}, builder.OnlyMetadata).Complete(r)
 	if err != nil {
 		return fmt.Errorf("make controller: %w", err)

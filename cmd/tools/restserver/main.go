@@ -1,7 +1,7 @@
-// Command restserver is a small REST server of the kind that most people write:
-// it knows pets and their toys, keeps them in memory, and its framework (huma)
-// makes its OpenAPI 3.1 document of its Go types. It has never heard of
-// Kubernetes. The end-to-end tests run it behind Portico.
+// Command restserver is a small REST server without Kubernetes discovery: it keeps pets and
+// their toys in memory, and its framework (huma) derives its OpenAPI 3.1 document from its Go
+// types. The end-to-end tests run it behind Portico. It is in the module of the test tools, so
+// that the versions of its dependencies do not change those of Portico.
 //
 // It lives in the module of the test tools, so that the versions that its
 // framework asks for do not move Portico's.
