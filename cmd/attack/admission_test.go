@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Rights are not granted in namespaces that do not exist, or are being deleted:
-// they would be those of the next namespace of that name.
+// Rights cannot be granted in namespaces that do not exist or are being deleted: they would
+// apply to the next namespace of that name.
 func TestRightsInMissingNamespaces(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -50,8 +50,8 @@ func TestRightsInMissingNamespaces(t *testing.T) {
 	}
 }
 
-// An admission policy on every kind sees each of them, also those that the gateway
-// stores itself.
+// An admission policy on every kind applies to each of them, the gateway's own kinds
+// included.
 func TestPolicyOnEveryKind(t *testing.T) {
 	t.Parallel()
 	i := target

@@ -21,7 +21,7 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// readAuthority reads one of the installation's.
+// readAuthority reads an authority of the installation.
 func readAuthority(certFile, keyFile string) (*authority, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -34,7 +34,7 @@ func readAuthority(certFile, keyFile string) (*authority, error) {
 	return &authority{cert: cert, key: pair.PrivateKey.(*ecdsa.PrivateKey)}, nil
 }
 
-// newAuthority makes one that the installation does not know.
+// newAuthority makes an authority that the installation does not trust.
 func newAuthority(name string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -58,16 +58,15 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// subject is what a certificate says. It is good for an hour, for clients,
-// unless it says otherwise.
+// subject is the content of a certificate. By default it is valid for an hour, for clients.
 type subject struct {
 	name   string
 	groups []string
 	hosts  []string // addresses: a certificate of a server
 	usages []x509.ExtKeyUsage
-	// noUsages: it has no extension for extended key usages.
+	// noUsages omits the extension for extended key usages.
 	noUsages bool
-	// from and until are in relation to now.
+	// from and until are relative to now.
 	from, until time.Duration
 	ca          bool
 }
@@ -108,5 +107,5 @@ func (a *authority) issue(t *testing.T, s subject) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// ecdsaKey is the key of a certificate that was issued here.
+// ecdsaKey returns the key of an issued certificate.
 func ecdsaKey(c *tls.Certificate) *ecdsa.PrivateKey { return c.PrivateKey.(*ecdsa.PrivateKey) }

@@ -33,9 +33,9 @@ func define(t *testing.T) (path string) {
 	return path
 }
 
-// bodies are objects that parsers may read in different ways. HEAD stands for the
-// version and the kind. created is whether one may be created; if so, all that
-// reads it afterwards finds the same.
+// bodies are objects that parsers may read in different ways. HEAD stands for the version
+// and the kind. created means that the object may be created; if so, every later response
+// has the same content.
 var bodies = []struct {
 	name, contentType, body string
 	created                 bool
@@ -90,7 +90,7 @@ var bodies = []struct {
 	{"a list", "", `[{HEAD,"metadata":{"name":"g"}}]`, false},
 }
 
-// aliases is a document of which each level names the one below it ten times.
+// aliases returns a YAML document in which each level refers to the one below it ten times.
 func aliases() string {
 	text := "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for n := range 9 {
@@ -99,11 +99,12 @@ func aliases() string {
 	return "apiVersion: t.example.com/v1\nkind: Gizmo\nmetadata: {name: g}\n" + text
 }
 
-// versionSet is what kube-apiserver says, with a 500, to a create with a version.
+// versionSet is the message of kube-apiserver, with 500, for a create with a
+// resourceVersion.
 const versionSet = "resourceVersion should not be set on objects to be created"
 
-// An object is what the validation read, whichever way the body has it: in the
-// namespace of the path, of the kind of the path, within its schema.
+// A stored object is the one that was validated, in every form of a body: in the namespace
+// and of the kind of the path, and valid by its schema.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -131,7 +132,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// gizmo is what tests look at of one.
+// gizmo has the fields that tests check.
 type gizmo struct {
 	APIVersion, Kind string
 	Metadata         struct {
@@ -145,7 +146,7 @@ type gizmo struct {
 	Status any
 }
 
-// oneReading checks that what was created is what is read, and removes it.
+// oneReading checks that the stored object is the created one, and deletes it.
 func (i *installation) oneReading(t *testing.T, name, path, created string) {
 	t.Helper()
 	var first, second gizmo
@@ -170,8 +171,8 @@ func (i *installation) oneReading(t *testing.T, name, path, created string) {
 	i.must(t, "DELETE", path+"/"+m.Name, "")
 }
 
-// Definitions in the gateway's own groups change nothing of what it serves there,
-// and their removal nothing of what is stored.
+// Definitions in the gateway's own groups change neither what it serves there nor what is
+// stored.
 func TestDefinitionsOfTheGatewaysGroups(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -224,7 +225,7 @@ func TestDefinitionsOfTheGatewaysGroups(t *testing.T) {
 	}
 }
 
-// stays checks that the gateway goes on answering with a text.
+// stays checks that a response of the gateway still contains a text.
 func (i *installation) stays(t *testing.T, when, path, want string) {
 	t.Helper()
 	for range 20 {

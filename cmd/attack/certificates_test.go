@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A certificate counts for what its authority vouches for, and for nothing else.
+// A certificate is valid only for the role of its authority.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -82,11 +82,10 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// masters is the group that may do everything.
+// masters is the group of administrators.
 const masters = "system:masters"
 
-// selfSigned returns a certificate that claims to be signed by a, with a key that
-// is not a's.
+// selfSigned returns a certificate that names a as its issuer, signed with another key.
 func selfSigned(t *testing.T, a *authority) *tls.Certificate {
 	t.Helper()
 	other, err := newAuthority(a.cert.Subject.CommonName)
@@ -96,8 +95,8 @@ func selfSigned(t *testing.T, a *authority) *tls.Certificate {
 	return other.issue(t, subject{name: "mallory", groups: []string{masters}})
 }
 
-// The core server takes a user's name from the front proxies that it was told
-// of, and from nobody else, for health checks and metrics as well.
+// The core server trusts X-Remote headers of the configured front proxies only, for health
+// checks and metrics too.
 func TestCoreServerOnTCP(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -145,8 +144,8 @@ func TestCoreServerOnTCP(t *testing.T) {
 	}
 }
 
-// startCore starts a core server on TCP with the installation's etcd and returns
-// its address.
+// startCore starts a core server on TCP with the installation's etcd and returns its
+// address.
 func startCore(t *testing.T, args ...string) string {
 	t.Helper()
 	listener := listen(t)
@@ -180,7 +179,7 @@ func startCore(t *testing.T, args ...string) string {
 	return address
 }
 
-// askAt asks a server that is not the gateway.
+// askAt sends a request to a server other than the gateway.
 func askAt(t *testing.T, i *installation, certificate *tls.Certificate, path string, header []string) (code int, body string) {
 	t.Helper()
 	client := i.client(certificate)

@@ -20,12 +20,11 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// hostileClients is how many clients without any rights attack at a time.
+// hostileClients is the number of clients.
 const hostileClients = 16
 
-// hostileFor returns how long they attack, and whether the machine does nothing else
-// meanwhile, so that a median means something: with PORTICO_HOSTILE_CLIENTS=1m it is
-// so, and not beside the tests of other packages.
+// hostileFor returns how long they attack, and whether medians are checked: with
+// PORTICO_HOSTILE_CLIENTS=1m, when no other tests run.
 func hostileFor(t *testing.T) (lasts time.Duration, alone bool) {
 	text := os.Getenv("PORTICO_HOSTILE_CLIENTS")
 	if text == "" {
@@ -38,7 +37,7 @@ func hostileFor(t *testing.T) (lasts time.Duration, alone bool) {
 	return lasts, true
 }
 
-// hostileClient is one of them: a user without roles.
+// hostileClient is a user without roles.
 type hostileClient struct {
 	i           *installation
 	certificate *tls.Certificate
@@ -47,11 +46,11 @@ type hostileClient struct {
 	open        []net.Conn // the oldest first
 }
 
-// hostileConnections is how many connections one of them has open at a time: together
-// they must not run out of descriptors themselves.
+// hostileConnections is the maximum number of open connections of a client: all of them
+// together must not use up its own descriptors.
 const hostileConnections = 500
 
-// keep keeps a connection open until the attack ends, or there are too many.
+// keep keeps a connection open, and closes the oldest one if there are too many.
 func (c *hostileClient) keep(conn net.Conn) {
 	if c.open = append(c.open, conn); len(c.open) > hostileConnections {
 		c.open[0].Close()
@@ -71,12 +70,12 @@ func (c *hostileClient) dial(protocol string) net.Conn {
 	return conn
 }
 
-// review is where every authenticated user may send a body.
+// review is a path to which every authenticated user may send a body.
 const review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 const reviewHead = "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec: {resourceAttributes: {verb: get, resource: x}}\n"
 
-// post sends a body to review; what is answered counts for nothing.
+// post sends a body to review and ignores the response.
 func (c *hostileClient) post(contentType string, body []byte) {
 	r, err := nethttp.NewRequestWithContext(c.ctx, "POST", c.i.Endpoint+review, bytes.NewReader(body))
 	if err != nil {
@@ -89,7 +88,7 @@ func (c *hostileClient) post(contentType string, body []byte) {
 	}
 }
 
-// attacks are what the clients do in turns, each until it has had its effect once.
+// attacks are run one after the other by each client.
 var attacks = map[string]func(c *hostileClient){
 	"YAML of a million values": func(c *hostileClient) {
 		c.post("application/yaml", []byte(reviewHead+"x: ["+strings.Repeat("a,", 1_400_000)+"a]\n"))
@@ -140,14 +139,14 @@ var attacks = map[string]func(c *hostileClient){
 	},
 }
 
-// hostileFrame is a frame of HTTP/2 as it goes over the connection.
+// hostileFrame encodes a frame of HTTP/2.
 func hostileFrame(kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
 	out := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), byte(kind), byte(flags), byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
 	return append(out, payload...)
 }
 
-// streams opens streams on one connection, of which nothing more than that is sent, or
-// of whose answers nothing is taken beyond the first window.
+// streams opens streams on one connection without sending their bodies, or without reading
+// the responses beyond the first window.
 func (c *hostileClient) streams(n int, whole bool, header []field) {
 	conn := c.dial(http2)
 	if conn == nil {
@@ -165,7 +164,7 @@ func (c *hostileClient) streams(n int, whole bool, header []field) {
 	_, _ = conn.Write(out)
 }
 
-// run attacks until the time is up, beginning with another attack than its neighbours.
+// run attacks until ctx ends. Clients begin with different attacks.
 func (c *hostileClient) run(first int) {
 	names := make([]string, 0, len(attacks))
 	for name := range attacks {
@@ -186,9 +185,8 @@ func (c *hostileClient) run(first int) {
 	}
 }
 
-// Clients of no rights, each a user of its own, do the worst they can together: an
-// administrator is served all the while, on connections that were there and on new
-// ones, and no process takes more than its memory.
+// While clients without rights attack together, an administrator is served, on existing and
+// on new connections, and no process exceeds its memory.
 func TestHostileClients(t *testing.T) {
 	up, err := testtools.Launch(t.TempDir())
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// A continue token is no way out of the namespace that was authorized, whatever
-// it says of where to go on.
+// A continue token does not leave the authorized namespace, whatever key it contains.
 func TestForgedContinueTokens(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -82,7 +81,7 @@ func TestForgedContinueTokens(t *testing.T) {
 	}
 }
 
-// encoded is JSON.
+// encoded returns claims as JSON.
 func encoded(c claims) []byte {
 	data, err := json.Marshal(c)
 	if err != nil {

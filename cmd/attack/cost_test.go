@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// list is a value n times, separated by commas.
+// list returns a value n times, separated by commas.
 func list(n int, value string) string { return strings.TrimSuffix(strings.Repeat(value+",", n), ",") }
 
-// numbered is a value n times, with its number for each %d.
+// numbered returns a value n times, with its number for each %d.
 func numbered(n int, value string) string {
 	var out strings.Builder
 	for i := range n {
@@ -24,13 +24,13 @@ func numbered(n int, value string) string {
 	return out.String()
 }
 
-// A body of many small values is refused before it is decoded: it would take
-// hundreds of times its size.
+// A body of many small values is refused before it is decoded, which would take hundreds of
+// times its size.
 func TestCostlyBodies(t *testing.T) {
 	t.Parallel()
 	i := target
 	i.grant(t, "spender", "a", policyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
-	// Whoever is authenticated may send the reviews.
+	// Every authenticated user may send the reviews.
 	jane, spender := i.client(i.user(t, "jane")), i.client(i.user(t, "spender"))
 	const (
 		reviews    = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -75,8 +75,8 @@ func TestCostlyBodies(t *testing.T) {
 	i.unharmed(t)
 }
 
-// A definition that would make discovery larger than its bounds is refused, and
-// definitions can be created and deleted as before.
+// A definition that would exceed the bounds of discovery is refused; definitions can be
+// created and deleted as before.
 func TestCostlyDefinitions(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -101,8 +101,8 @@ func TestCostlyDefinitions(t *testing.T) {
 	i.unharmed(t)
 }
 
-// A definition in a group of another server takes nothing over, and leaves nothing
-// behind that keeps namespaces from being deleted.
+// A definition in another server's group takes over nothing, and leaves nothing that delays
+// the deletion of namespaces.
 func TestDefinitionsInBuiltInGroups(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -138,8 +138,7 @@ func (i *installation) answers(path string, code int, text string) error {
 	return err
 }
 
-// Requests with made-up groups, resources, methods and names make no series of
-// metrics.
+// Requests with made-up groups, resources, methods and names create no series of metrics.
 func TestMetricsOfMadeUpRequests(t *testing.T) {
 	t.Parallel()
 	i := target

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The places where a token counts, and which of two credentials does.
+// A token is accepted in certain places only, and one of two credentials decides.
 func TestWhereTokensCount(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -51,7 +51,7 @@ func TestWhereTokensCount(t *testing.T) {
 	}
 }
 
-// No log has a credential, wherever a client puts it.
+// No log contains a credential, wherever a client sends it.
 func TestCredentialsInLogs(t *testing.T) {
 	t.Parallel()
 	i := target

@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// floodLasts bounds a flood over one connection, and floodFrames its frames:
-	// more than what fits into the buffers between a client and the gateway.
+	// floodLasts bounds a flood over one connection, and floodFrames its frames: more than
+	// the buffers between a client and the gateway hold.
 	floodLasts  = 5 * time.Second
 	floodFrames = 20_000_000
-	// floodConnections is the number of connections of those that need many.
+	// floodConnections is the number of connections of a flood of connections.
 	floodConnections = 500
-	// handshakeEnds is how long the gateway may keep a connection that does not
-	// come to a request: 10 s, and some for a busy machine.
+	// handshakeEnds bounds the time of a connection without a request: 10 s, and a margin
+	// for a busy machine.
 	handshakeEnds = 25 * time.Second
 )
 
-// calm runs a flood and checks that everything else is served meanwhile, none of
-// it later than two seconds, and that no process takes more than its memory.
+// calm runs a flood and checks that other requests are served meanwhile, each within two
+// seconds, and that no process exceeds its memory.
 func (i *installation) calm(t *testing.T, flood func(t *testing.T)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -73,19 +73,19 @@ func (i *installation) calm(t *testing.T, flood func(t *testing.T)) {
 	}
 }
 
-// frame is one of HTTP/2 as it goes over the connection.
+// frame encodes a frame of HTTP/2.
 func frame(kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
 	out := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), byte(kind), byte(flags)}
 	return append(binary.BigEndian.AppendUint32(out, id), payload...)
 }
 
-// frames are n times the same frame.
+// frames returns a frame n times.
 func frames(n int, kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
 	return bytes.Repeat(frame(kind, flags, id, payload), n)
 }
 
-// A client that sends frames as fast as it can over one connection is cut off, or
-// costs what it sends and nothing else.
+// A client that sends frames as fast as it can over one connection is disconnected, or
+// costs no more than it sends.
 func TestFloodOfFrames(t *testing.T) {
 	get := literals(pseudo("GET", "/version"))
 	post := literals(pseudo("POST", "/version"))
@@ -93,9 +93,9 @@ func TestFloodOfFrames(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		first []byte
-		// next is what follows, for the stream that is next.
+		// next returns further frames; id is the next stream.
 		next func(id *uint32) []byte
-		// cut: the gateway ends the connection before all frames are sent.
+		// cut means that the gateway ends the connection before all frames are sent.
 		cut bool
 	}{
 		{"rapid reset", nil, func(id *uint32) (out []byte) {
@@ -146,7 +146,7 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// Connections that do not come to a request are ended, and cost little until then.
+// Connections without a request are closed, and cost little until then.
 func TestFloodOfConnections(t *testing.T) {
 	plain := func(t *testing.T) net.Conn {
 		conn, err := net.DialTimeout("tcp", target.host, patience)
@@ -182,7 +182,7 @@ func TestFloodOfConnections(t *testing.T) {
 				deadline := time.Now().Add(handshakeEnds)
 				for n, conn := range all {
 					conn.SetReadDeadline(deadline)
-					// What is answered first, a 408 for one, counts for nothing.
+					// A response, such as 408, is ignored.
 					answered, err := io.Copy(io.Discard, conn)
 					if isTimeout(err) {
 						t.Errorf("connection %d is open after %v", n, handshakeEnds)
@@ -196,8 +196,8 @@ func TestFloodOfConnections(t *testing.T) {
 	}
 }
 
-// Streams that are never read cost what their headers take, and that is given
-// back with their connection.
+// Streams that the client does not read cost the size of their headers, which is freed with
+// the connection.
 func TestFloodOfStreamsThatAreNotRead(t *testing.T) {
 	target.calm(t, func(t *testing.T) {
 		header := pseudo("GET", "/version")
@@ -222,8 +222,8 @@ func TestFloodOfStreamsThatAreNotRead(t *testing.T) {
 	})
 }
 
-// Servers whose stream of discovery never ends cost no other request anything, and
-// bounded memory.
+// Servers with an endless stream of discovery delay no other request, and use bounded
+// memory.
 func TestFloodOfDiscoveryStreams(t *testing.T) {
 	target.calm(t, func(t *testing.T) {
 		for n := range 3 {

@@ -6,20 +6,19 @@ import (
 	"testing"
 )
 
-// things are the rights that the users of the tests with headers have.
+// things returns the rights of the users in tests of headers.
 func things(group string) policyRule {
 	return policyRule{APIGroups: []string{group}, Resources: []string{"things"}, Verbs: []string{"get", "list", "create", "update", "patch", "delete"}}
 }
 
-// What most rows of tables expect: that the request reaches the server, or that it
-// is refused as malformed.
+// The usual expectations: the request reaches the server, or is refused as malformed.
 var (
 	passed  = []int{200}
 	refused = []int{400}
 )
 
-// headersOverHTTP1 are header sections as they go over the connection, each after
-// a request line and Host. A row without a body is a GET.
+// headersOverHTTP1 are header sections as sent, each after a request line and Host. A row
+// without a body is a GET.
 var headersOverHTTP1 = []struct {
 	name, header, body string
 	codes              []int
@@ -73,8 +72,8 @@ var headersOverHTTP1 = []struct {
 	{"a user to impersonate with dots", "Impersonate.User: mallory\r\n", "", passed},
 }
 
-// Whatever a client writes into the header over HTTP/1.1, a server sees the user
-// of the certificate and nothing of what was forged.
+// Whatever header a client sends over HTTP/1.1, a server gets the user of the certificate
+// and no forged value.
 func TestIdentityHeadersOverHTTP1(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{http1, http2} {
@@ -103,7 +102,7 @@ func TestIdentityHeadersOverHTTP1(t *testing.T) {
 	}
 }
 
-// judgeHeaders checks what came of a request with a forged header.
+// judgeHeaders checks the result of a request with a forged header.
 func judgeHeaders(t *testing.T, s *server, name string, a answer, codes []int) {
 	t.Helper()
 	if err := a.among(codes...); err != nil {
@@ -118,8 +117,8 @@ func judgeHeaders(t *testing.T, s *server, name string, a answer, codes []int) {
 	}
 }
 
-// controlHeaders shows that the check sees what it is to see: a header that is
-// no secret arrives, and one that names a user does if a front proxy sends it.
+// controlHeaders shows that the check works: an ordinary header arrives, and one with a
+// user does if a front proxy sends it.
 func controlHeaders(t *testing.T, s *server, send func(name, value string) answer) {
 	t.Helper()
 	a := send("X-Colour", mark)

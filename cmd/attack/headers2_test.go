@@ -5,18 +5,17 @@ import (
 	"testing"
 )
 
-// The pseudo-header fields of an ordinary request: method and path are put in
-// where they are empty.
+// pseudo returns the pseudo-header fields of an ordinary request.
 func pseudo(method, path string) []field {
 	return []field{{":method", method}, {":scheme", "https"}, {":authority", "localhost"}, {":path", path}}
 }
 
-// broken is a request that the gateway refuses as HTTP/2 has it: by a status, a
-// reset stream or the end of the connection.
+// broken are the results of a request that the gateway refuses by a status, a reset of the
+// stream or the end of the connection.
 var broken = []int{0, 400}
 
-// headersOverHTTP2 are header blocks. PATH stands for the path of the request.
-// Those without pseudo-header fields follow the ordinary ones.
+// headersOverHTTP2 are header blocks. PATH stands for the path of the request. Those
+// without pseudo-header fields follow the ordinary ones.
 var headersOverHTTP2 = []struct {
 	name   string
 	header []field
@@ -75,8 +74,8 @@ var headersOverHTTP2 = []struct {
 	{"a path that is not escaped well", pseudo("GET", "PATH%mallory"), broken},
 }
 
-// Whatever a client writes into header blocks, a server sees the user of the
-// certificate and nothing of what was forged.
+// Whatever header blocks a client sends, a server gets the user of the certificate and no
+// forged value.
 func TestIdentityHeadersOverHTTP2(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{http1, http2} {
@@ -129,8 +128,8 @@ func TestIdentityHeadersOverHTTP2(t *testing.T) {
 	}
 }
 
-// judgeTrailer checks what came of a forged trailer. The request may be under way
-// to the server already when the gateway sees it, and arrive behind the next one.
+// judgeTrailer checks the result of a forged trailer. The gateway may have sent the request
+// on before it reads the trailer, so that it arrives after the next one.
 func judgeTrailer(t *testing.T, s *server, name string, a answer, codes []int) {
 	t.Helper()
 	if err := a.among(codes...); err != nil {

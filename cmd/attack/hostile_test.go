@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// hostile is a server that answers what it should not. asked counts the requests
-// that matter; a table's row looks at it to know that the gateway has met it.
+// hostile is a server with invalid responses. asked counts the requests for them.
 type hostile struct {
 	group string
 	asked atomic.Int64
@@ -25,8 +24,7 @@ type hostile struct {
 	elsewhere atomic.Int64
 }
 
-// endless sends a piece again and again until the gateway has had enough, or
-// 256 MB have gone out.
+// endless repeats a piece until the gateway closes the connection, or for 256 MB.
 func endless(w http.ResponseWriter, piece []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	for sent := 0; sent < 256<<20; sent += len(piece) {
@@ -36,22 +34,22 @@ func endless(w http.ResponseWriter, piece []byte) {
 	}
 }
 
-// verdict is whether something is so.
+// verdict is an expectation.
 type verdict int
 
 const (
 	no verdict = iota
 	yes
-	// either: it is no matter for the others.
+	// either allows both.
 	either
 )
 
-// hostileKinds are the answers to /apis, to the resources of the group, to the
-// index of OpenAPI and to a document of it; nil is what an honest server answers.
+// hostileKinds are the responses to /apis, to the resources of the group, to the index of
+// OpenAPI and to a document of it; nil is a valid response.
 var hostileKinds = []struct {
 	name                                string
 	groups, resources, index, documents func(h *hostile, w http.ResponseWriter, r *http.Request)
-	// served says whether its group is available all the same.
+	// served is whether the group is available.
 	served verdict
 }{
 	{name: "control: honest", served: yes},
@@ -135,13 +133,13 @@ var hostileKinds = []struct {
 	}},
 }
 
-// oneDocument is the index of OpenAPI with another hash at each time.
+// oneDocument serves an index of OpenAPI with a new hash for each request.
 func oneDocument(h *hostile, w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, `{"paths":{"apis/%[1]s/v1":{"serverRelativeURL":"/openapi/v3/apis/%[1]s/v1?hash=%[2]d"}}}`, h.group, time.Now().UnixNano())
 }
 
-// A server that answers what it should not harms its own group and no other: the
-// others are served at once, and the gateway's memory stays bounded.
+// A server with invalid responses affects its own group only: other requests are served
+// within the time limit, and the gateway's memory is bounded.
 func TestHostileServers(t *testing.T) {
 	t.Parallel()
 	for n, kind := range hostileKinds {
@@ -201,8 +199,7 @@ func TestHostileServers(t *testing.T) {
 	}
 }
 
-// suffers waits until the gateway has judged a hostile server that it has met, and
-// asks for its documents.
+// suffers waits until the gateway has checked a hostile server, and requests its documents.
 func (i *installation) suffers(t *testing.T, h *hostile, served verdict, documents bool) {
 	t.Helper()
 	thing := "/apis/" + h.group + "/v1/namespaces/a/things/x"
@@ -227,11 +224,11 @@ func (i *installation) suffers(t *testing.T, h *hostile, served verdict, documen
 	}
 }
 
-// maxMemory is what a process of the installation may take at most, in bytes.
+// maxMemory is the maximum memory of a process of the installation, in bytes.
 const maxMemory = 700 << 20
 
-// unharmed checks that everything else is served, soon, and that no process has
-// taken more than its memory.
+// unharmed checks that other requests are served in time and that no process exceeds its
+// memory.
 func (i *installation) unharmed(t *testing.T) {
 	t.Helper()
 	for path, want := range map[string]string{
@@ -254,8 +251,7 @@ func (i *installation) unharmed(t *testing.T) {
 	}
 }
 
-// peaks returns the most memory that each process of the installation has had, in
-// bytes.
+// peaks returns the peak memory of each process of the installation, in bytes.
 func (i *installation) peaks(t *testing.T) map[string]int {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", i.Cmd.Process.Pid))
@@ -283,7 +279,7 @@ func (i *installation) peaks(t *testing.T) map[string]int {
 	return peaks
 }
 
-// A server that says it has 4,096 groups costs the others nothing.
+// A server that lists 4,096 groups affects no other request.
 func TestServerWithManyGroups(t *testing.T) {
 	t.Parallel()
 	var groups []string
@@ -308,7 +304,7 @@ func TestServerWithManyGroups(t *testing.T) {
 			http.NotFound(w, r)
 		}
 	})
-	// One of them is registered: each other one would be a registration as well.
+	// One group is registered: each of the others would be a registration as well.
 	target.backend(t, "many.example.com", fmt.Sprintf(`{"endpoints":[{"url":"https://%s"}],"tls":{"caBundle":%q},"autoRegister":{"groups":["g7.many.example.com"]}}`,
 		listener.Addr(), base64Of(target.stranger.pem())))
 	eventually(t, "the group that is registered is served", func() error {

@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// mark is in each value by which an attack names another user, and nowhere else.
+// mark is in each value by which an attack names another user, and in no other value.
 const mark = "mallory"
 
-// only returns an error unless what reached a server is one request at most, which
-// names the user, with no other group or extra than an ordinary user of a
-// certificate has, and shows no trace of what was forged.
+// only returns an error unless a server got at most one request, with that user, the groups
+// and extras of an ordinary certificate, and no forged value.
 func only(user string, seen []*request) error {
 	if len(seen) > 1 {
 		return fmt.Errorf("%d requests reached the server: %v", len(seen), seen)
@@ -28,13 +27,13 @@ func only(user string, seen []*request) error {
 	return nil
 }
 
-// identityHeaders are those by which the gateway names a user, with the number
-// of values of each for a user of a certificate without groups.
+// identityHeaders are the headers of the user in requests of the gateway, with the number
+// of values for a user of a certificate without groups.
 var identityHeaders = map[string]int{
 	"x-remote-user": 1, "x-remote-group": 1, "x-remote-extra-authentication.kubernetes.io%2fcredential-id": 1,
 }
 
-// names returns an error unless the request names that user and nobody else.
+// names returns an error unless the request has that user and no other.
 func names(user string, r *request) error {
 	got := map[string]int{}
 	for name, values := range r.header {

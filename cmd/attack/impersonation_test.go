@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Each part of an impersonated user needs a right of its own.
+// Each attribute of an impersonated user needs a right of its own.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	i := target

@@ -22,17 +22,17 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// patience bounds each wait: far above what any takes, so that a busy machine
-// does not fail a test.
+// patience bounds each wait. It is far above what any takes, so that tests do not fail on a
+// busy machine.
 const patience = 60 * time.Second
 
-// installation is what all tests attack, with what they need to do so.
+// installation is the attacked installation.
 type installation struct {
 	*testtools.Installation
 	host string // host:port of the gateway
-	// The three authorities of the installation and one that it does not know.
+	// The authorities of the installation and one that it does not trust.
 	clients, frontProxies, servers, stranger *authority
-	// trust are those that sign the gateway's certificate.
+	// trust has the authority of the gateway's certificate.
 	trust *x509.CertPool
 	admin *http.Client
 }
@@ -49,14 +49,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The files of the gateway's access log and audit log, in the data folder.
+// Files of the gateway's access log and audit log, in the data folder.
 const (
 	accessLog = "access.log"
 	auditLog  = "audit.log"
 )
 
-// attackOne runs the tests with an installation that exists only for them; with -short it
-// runs none.
+// attackOne runs the tests with an installation of their own; with -short it runs none.
 func attackOne(m *testing.M) (code int, err error) {
 	flag.Parse()
 	if testing.Short() {
@@ -112,10 +111,10 @@ func newInstallation(up *testtools.Installation) (*installation, error) {
 	return i, nil
 }
 
-// file is a file of the folder of certificates and keys.
+// file returns a file of the folder of certificates and keys.
 func (i *installation) file(name string) string { return filepath.Join(i.Dir, "pki", name) }
 
-// client returns a client that shows a certificate; nil is none.
+// client returns a client with a certificate, or without one.
 func (i *installation) client(certificate *tls.Certificate) *http.Client {
 	return &http.Client{
 		Timeout: patience,
@@ -126,20 +125,19 @@ func (i *installation) client(certificate *tls.Certificate) *http.Client {
 	}
 }
 
-// tls is the configuration of a client of the gateway that shows a certificate;
-// nil is none.
+// tls returns the configuration of a client of the gateway with a certificate, or without
+// one.
 func (i *installation) tls(certificate *tls.Certificate) *tls.Config {
 	config := &tls.Config{RootCAs: i.trust, ServerName: "localhost", MinVersion: tls.VersionTLS12}
 	if certificate != nil {
-		// Also where the server says that it does not know the authority.
+		// Sent also if the server does not accept the authority.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	}
 	return config
 }
 
-// ask sends a request and returns the status and the body of the answer. Header
-// lines are "Name: value"; Content-Type is JSON unless they say otherwise. The
-// path is sent as it stands.
+// ask sends a request and returns the status and the body of the response. Header lines are
+// "Name: value"; the default Content-Type is JSON. The path is not changed.
 func (i *installation) ask(client *http.Client, method, path, body string, header ...string) (code int, answer string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -164,8 +162,8 @@ func (i *installation) ask(client *http.Client, method, path, body string, heade
 	return res.StatusCode, string(data), err
 }
 
-// setHeader adds lines "Name: value" to a header, with names as they stand. A
-// Content-Type replaces the one there is.
+// setHeader adds lines "Name: value" to a header without canonical names. A Content-Type
+// replaces the default.
 func setHeader(h http.Header, lines []string) {
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ": ")
@@ -176,7 +174,7 @@ func setHeader(h http.Header, lines []string) {
 	}
 }
 
-// do sends a request and returns the status and the body of the answer.
+// do sends a request and returns the status and the body of the response.
 func do(t *testing.T, client *http.Client, r *http.Request) (code int, body string) {
 	t.Helper()
 	res, err := client.Do(r)
@@ -191,8 +189,7 @@ func do(t *testing.T, client *http.Client, r *http.Request) (code int, body stri
 	return res.StatusCode, string(data)
 }
 
-// must sends a request of the administrator that has to succeed and returns the
-// answer.
+// must sends a request of the administrator that must succeed and returns the response.
 func (i *installation) must(t *testing.T, method, path, body string, header ...string) string {
 	t.Helper()
 	code, answer, err := i.ask(i.admin, method, path, body, header...)
@@ -202,7 +199,7 @@ func (i *installation) must(t *testing.T, method, path, body string, header ...s
 	return answer
 }
 
-// user returns a certificate of a user.
+// user issues the certificate of a user.
 func (i *installation) user(t *testing.T, name string, groups ...string) *tls.Certificate {
 	t.Helper()
 	return i.clients.issue(t, subject{name: name, groups: groups})
@@ -217,8 +214,8 @@ type policyRule struct {
 	Verbs           []string `json:"verbs"`
 }
 
-// grant gives a user rules in a namespace, everywhere for "", and returns when
-// the gateway goes by them.
+// grant gives a user rules in a namespace, or everywhere for "", and returns when they
+// apply.
 func (i *installation) grant(t *testing.T, user, namespace string, rules ...policyRule) {
 	t.Helper()
 	encoded, err := json.Marshal(rules)
@@ -242,7 +239,7 @@ func (i *installation) grant(t *testing.T, user, namespace string, rules ...poli
 	}
 }
 
-// allowed waits until a user is allowed what a rule says first.
+// allowed waits until a user is allowed the first verb of a rule.
 func (i *installation) allowed(t *testing.T, user, namespace string, rule policyRule) {
 	t.Helper()
 	attributes := map[string]any{"verb": rule.Verbs[0]}
@@ -286,10 +283,10 @@ func eventually(t *testing.T, what string, ok func() error) {
 	}
 }
 
-// base64Of is a file's content as JSON has it.
+// base64Of returns a file's content as in JSON.
 func base64Of(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
 
-// compact is JSON without spaces.
+// compact returns JSON without white space.
 func compact(text string) string {
 	var out bytes.Buffer
 	if err := json.Compact(&out, []byte(text)); err != nil {

@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// readings are the paths and queries that servers may take a request target for:
-// as it stands, unescaped, with dots and empty segments resolved, with
-// backslashes as slashes, and without the parameters of segments.
+// readings returns the paths and queries that servers may derive from a request target:
+// unchanged, unescaped, with dots and empty segments resolved, with backslashes as slashes,
+// and without the parameters of segments.
 func readings(uri string) []string {
 	escaped, query, _ := strings.Cut(uri, "?")
 	text, err := url.PathUnescape(escaped)
 	if err != nil {
 		text = escaped
 	}
-	// The query begins where the path ends before it is unescaped.
+	// The query begins at the first question mark that is not escaped.
 	text = strings.ReplaceAll(text, "?", "%3F")
 	all := []string{escaped, text}
 	slashes := strings.ReplaceAll(text, `\`, "/")
@@ -38,9 +38,9 @@ func readings(uri string) []string {
 	return all
 }
 
-// within returns an error if a server could read a request as another than one
-// for root or an object directly below it. Methods are those of an object, then
-// of the list.
+// within returns an error if a server could read a request as one for another path than
+// root or an object directly below it. The methods are those of an object, then of the
+// list.
 func within(r *request, root string, object, list []string) error {
 	for _, reading := range readings(r.uri) {
 		where, query, _ := strings.Cut(reading, "?")
@@ -63,8 +63,8 @@ func within(r *request, root string, object, list []string) error {
 	return nil
 }
 
-// misleading are request targets, ROOT being /apis/GROUP/VERSION, THINGS what the
-// user may get, list, create, update, patch and delete, and nothing else.
+// misleading are request targets. ROOT is /apis/GROUP/VERSION, THINGS the collection in
+// which the user may get, list, create, update, patch and delete.
 var misleading = []struct {
 	name, method, target string
 	codes                []int
@@ -129,8 +129,8 @@ var misleading = []struct {
 	{"escaped letters of the prefix", "GET", "/%61pis/GROUP/v1/namespaces/b/things/x", []int{403, 404}},
 }
 
-// The path, the method and the query that a server reads are those that were
-// authorized, by whichever of the usual readings.
+// A server reads the path, the method and the query that were authorized, by each of the
+// readings.
 func TestPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	s := register(t, "paths.example.com", http1)
@@ -155,8 +155,8 @@ func TestPathsAndMethods(t *testing.T) {
 	}
 }
 
-// escapedSeparators are targets with what some servers take for a separator, or
-// for the end, of a path once it is unescaped.
+// escapedSeparators are targets with bytes that some servers treat as separators, or as the
+// end, of an unescaped path.
 var escapedSeparators = []struct {
 	name, method, target string
 	codes                []int
@@ -174,7 +174,7 @@ var escapedSeparators = []struct {
 	{"a NUL at the end", "GET", "THINGS/x%00y", refused},
 }
 
-// The reading itself, by example: what passes everything would not be noticed.
+// The check of readings accepts and rejects examples.
 func TestReadings(t *testing.T) {
 	t.Parallel()
 	const root = "/apis/g/v1/namespaces/a/things"

@@ -19,15 +19,15 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 )
 
-// answer is how the gateway answered a raw request.
+// answer is the response of the gateway to a raw request.
 type answer struct {
-	// code is the status; 0: the stream or connection ended without an answer.
+	// code is the status; 0 if the stream or connection ended without a response.
 	code   int
 	header nethttp.Header
 	body   []byte
-	// more are answers behind the first one on an HTTP/1.1 connection.
+	// more is the number of further responses on an HTTP/1.1 connection.
 	more int
-	// ended says how it ended, if not with an answer.
+	// ended is the error without a response.
 	ended string
 }
 
@@ -35,7 +35,7 @@ func (a answer) String() string { return fmt.Sprintf("%d %s %.300s", a.code, a.e
 
 func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// dial opens a connection to the gateway; nil is no certificate.
+// dial opens a connection to the gateway, with a certificate or without one.
 func (i *installation) dial(t *testing.T, certificate *tls.Certificate, protocol string) net.Conn {
 	t.Helper()
 	config := i.tls(certificate)
@@ -50,13 +50,13 @@ func (i *installation) dial(t *testing.T, certificate *tls.Certificate, protocol
 	return conn
 }
 
-// send sends bytes over a new HTTP/1.1 connection and reads what is answered
-// until the connection ends, or is quiet for a moment after an answer.
+// send sends bytes over a new HTTP/1.1 connection and reads responses until the connection
+// ends, or for 100 ms after a response.
 func (i *installation) send(t *testing.T, certificate *tls.Certificate, method, text string) answer {
 	t.Helper()
 	conn := i.dial(t, certificate, http1)
 	defer conn.Close()
-	// The gateway may refuse before it has read everything.
+	// The gateway may respond before it has read everything.
 	_, _ = io.WriteString(conn, text)
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	reader := bufio.NewReader(conn)
@@ -80,7 +80,7 @@ func (i *installation) send(t *testing.T, certificate *tls.Certificate, method, 
 			first.more++
 		}
 		if res.Close || res.StatusCode == nethttp.StatusSwitchingProtocols {
-			// What follows is read until the end all the same.
+			// Read what follows, too.
 			conn.SetReadDeadline(time.Now().Add(time.Second))
 			continue
 		}
@@ -88,18 +88,18 @@ func (i *installation) send(t *testing.T, certificate *tls.Certificate, method, 
 	}
 }
 
-// field is a field of a header block, as it stands.
+// field is a field of a header block.
 type field struct{ name, value string }
 
-// stream is a request over HTTP/2. Without a body the header ends it.
+// stream is a request over HTTP/2.
 type stream struct {
 	header  []field
 	body    []byte
 	trailer []field
 }
 
-// sendStream sends a stream over a new connection, without any check, and reads
-// until it has ended.
+// sendStream sends a stream over a new connection without checking it, and reads until the
+// stream has ended.
 func (i *installation) sendStream(t *testing.T, certificate *tls.Certificate, s stream) answer {
 	t.Helper()
 	conn := i.dial(t, certificate, http2)
@@ -124,14 +124,14 @@ func (i *installation) sendStream(t *testing.T, certificate *tls.Certificate, s 
 		framer.WriteData(1, s.trailer == nil, s.body)
 	}
 	if s.trailer != nil {
-		// A block of its own would need the first one's table: none of this is indexed twice.
+		// A second block refers to the first one's table: no field is indexed twice.
 		framer.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: literals(s.trailer), EndHeaders: true, EndStream: true})
 	}
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	return readStream(framer)
 }
 
-// literals encodes fields without the table of the connection.
+// literals encodes fields without the dynamic table.
 func literals(fields []field) []byte {
 	var out []byte
 	for _, f := range fields {
@@ -144,7 +144,7 @@ func literals(fields []field) []byte {
 	return out
 }
 
-// readStream reads the answer of stream 1.
+// readStream reads the response of stream 1.
 func readStream(framer *xhttp2.Framer) answer {
 	var a answer
 	for {
@@ -189,7 +189,7 @@ func readStream(framer *xhttp2.Framer) answer {
 	}
 }
 
-// among reports whether the status is one of those; 0 is that there is none.
+// among returns an error unless the status is one of codes.
 func (a answer) among(codes ...int) error {
 	for _, code := range codes {
 		if a.code == code {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The first 401 on an HTTP/2 connection comes without a GOAWAY, before which a client that
-// still sends its body would lose the answer; the second one ends the connection.
+// The first 401 on an HTTP/2 connection comes without a GOAWAY, because a client that is
+// still sending its body would lose the response. The second one ends the connection.
 func TestConnectionEndsWithTheSecondRefusal(t *testing.T) {
 	t.Parallel()
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: target.trust}}

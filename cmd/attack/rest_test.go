@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// restCase is a request for a REST server. ROOT is /apis/GROUP/VERSION. A body
-// makes it one of the content type in the header, JSON unless said.
+// restCase is a request for a REST server. ROOT is /apis/GROUP/VERSION. A body has the
+// Content-Type of the header, JSON by default.
 type restCase struct {
 	name, method, target, header, body string
 	codes                              []int
 }
 
-// restRequests are of a user that may get, list and create todos, and nothing else.
+// restRequests are requests of a user that may get, list and create todos only.
 var restRequests = []restCase{
 	{"control: the list", "GET", "ROOT/todos", "", "", passed},
 	{"control: an item", "GET", "ROOT/todos/1", "", "", passed},
@@ -76,8 +76,8 @@ var restRequests = []restCase{
 	{"a form by two content types", "POST", "ROOT/todos", "Content-Type: application/json\r\nContent-Type: application/x-www-form-urlencoded", "_method=DELETE", []int{400, 415}},
 }
 
-// What a REST server reads is what was authorized: its method and path, and no
-// header or parameter by which it might take it for something else.
+// A REST server gets the authorized method and path, and no header or parameter that
+// overrides them.
 func TestRESTServer(t *testing.T) {
 	t.Parallel()
 	s := registerREST(t, "todo.example.com")
@@ -118,8 +118,8 @@ func TestRESTServer(t *testing.T) {
 	}
 }
 
-// A right to some names lists nothing of a REST server, which knows nothing of the
-// selector that it came with.
+// A right to some names does not allow listing a REST server, which ignores field
+// selectors.
 func TestSelectorsOfRESTServers(t *testing.T) {
 	t.Parallel()
 	s := registerREST(t, "selected.example.com")

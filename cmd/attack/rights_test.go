@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A namespace's administrator reaches nothing that is in no namespace by a path
-// below the namespace.
+// A namespace's administrator cannot reach cluster-scoped resources by a path below the
+// namespace.
 func TestClusterKindsBelowANamespace(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -67,11 +67,10 @@ func TestClusterKindsBelowANamespace(t *testing.T) {
 
 const rbac = "/apis/rbac.authorization.k8s.io/v1"
 
-// rightsCase is a write of RBAC. SELF is the attacker, SUFFIX makes names the
-// row's own.
+// rightsCase is a write of RBAC. SELF is the attacker, SUFFIX makes names unique.
 type rightsCase struct {
 	name, method, path, contentType, body string
-	// invalid: it is refused whoever asks.
+	// invalid means that it is refused for every user.
 	invalid bool
 }
 
@@ -88,8 +87,8 @@ func rbacObject(kind, name, more string) string {
 	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":%q,"metadata":{"name":%q},%s}`, kind, name, more)
 }
 
-// escalations are writes by which a user that may write roles and bindings, and
-// has no other right, would get more.
+// escalations are writes by which a user that may only write roles and bindings would gain
+// rights.
 var escalations = []rightsCase{
 	{"a cluster role with everything", "POST", "/clusterroles", "", rbacObject("ClusterRole", "SUFFIX", everything), false},
 	{"a cluster role with URLs", "POST", "/clusterroles", "", rbacObject("ClusterRole", "SUFFIX", `"rules":[{"nonResourceURLs":["*"],"verbs":["*"]}]`), false},
@@ -126,7 +125,7 @@ var escalations = []rightsCase{
 	{"a label of the role for secrets", "PATCH", "/clusterroles/system:aggregate-to-edit", merge, `{"metadata":{"labels":{"rbac.authorization.k8s.io/aggregate-to-view":"true"}}}`, false},
 }
 
-// A right to write roles and bindings is no right to what they grant.
+// A right to write roles and bindings does not include the rights that they grant.
 func TestEscalation(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -147,7 +146,7 @@ func TestEscalation(t *testing.T) {
 			return err
 		})
 	}
-	// A role whose labels are the user's own to choose grants nothing new.
+	// A role that labels of the user select grants nothing new.
 	if code, body, err := i.ask(granter, "PATCH", rbac+"/clusterroles/mine", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type: "+merge); err != nil || code != http.StatusOK {
 		t.Errorf("control: a label of a role that the user holds: %d %s %v", code, body, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// requestTargets are methods and queries that HTTP/2 carries, and that would be
-// something else in the request line of HTTP/1.1. THING is the path.
+// requestTargets are methods and queries of HTTP/2 that would be malformed in a request
+// line of HTTP/1.1. THING is the path.
 var requestTargets = []struct{ name, method, path string }{
 	{"a space in the query", "GET", "THING?a=b c"},
 	{"a version in the query", "GET", "THING?x HTTP/1.0"},
@@ -34,8 +34,8 @@ var requestTargets = []struct{ name, method, path string }{
 	{"a method in lower case", "get", "THING"},
 }
 
-// The request line that a server of HTTP/1.1 gets has a method, a target and a
-// version, whatever came over HTTP/2: also from a user of all verbs.
+// A server of HTTP/1.1 gets a request line with a method, a target and a version, whatever
+// a user of all verbs sends over HTTP/2.
 func TestRequestLines(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*server{register(t, "lines.example.com", http1), registerREST(t, "lines-rest.example.com")} {
@@ -65,7 +65,7 @@ func TestRequestLines(t *testing.T) {
 	}
 }
 
-// A registration that leads back to the gateway is answered by it at once, and a
+// The gateway responds at once to requests for a registration that leads back to it, and a
 // watch of it ends.
 func TestLoops(t *testing.T) {
 	t.Parallel()

@@ -19,18 +19,18 @@ import (
 	"time"
 )
 
-// request is what reached a server.
+// request is a request that has reached a server.
 type request struct {
 	method, uri     string
 	header, trailer http.Header
 	body            []byte
-	// wire is what came over the connection, as it stands; nil over HTTP/2.
+	// wire has the bytes of the connection; nil over HTTP/2.
 	wire []byte
-	// whole is closed when all of it has arrived, or what there will be.
+	// whole is closed when the request has been read, or has failed.
 	whole chan struct{}
 }
 
-// String is all of it.
+// String returns all of the request.
 func (r *request) String() string {
 	if r.wire != nil {
 		return string(r.wire)
@@ -38,24 +38,23 @@ func (r *request) String() string {
 	return fmt.Sprintf("%s %s\n%v\n%s\n%v", r.method, r.uri, r.header, r.body, r.trailer)
 }
 
-// server is a server behind the gateway that records what reaches it.
+// server is a server behind the gateway that records its requests.
 type server struct {
 	group string
 	mu    sync.Mutex
 	seen  []*request
 }
 
-// fences numbers the requests by which tests know that all before has arrived.
+// fences numbers the requests by which take detects that all earlier ones have arrived.
 var fences atomic.Int64
 
 const fencePrefix = "fence-"
 
-// root is where the things of the server are, in namespace a.
+// root returns the path of the server's things in namespace a.
 func (s *server) root() string { return "/apis/" + s.group + "/v1/namespaces/a/things" }
 
-// take returns what has reached the server since the last call. It sends a
-// request of its own first, behind anything that is left on a connection between
-// the gateway and the server.
+// take returns the requests since the last call. It sends a request first, which follows
+// all bytes that are left on a connection between the gateway and the server.
 func (s *server) take(t *testing.T) []*request {
 	t.Helper()
 	name := fmt.Sprint(fencePrefix, fences.Add(1))
@@ -81,7 +80,7 @@ func (s *server) take(t *testing.T) []*request {
 	return slices.DeleteFunc(all, isFence)
 }
 
-// record takes a request down and answers it.
+// record records a request and responds to it.
 func (s *server) record(w http.ResponseWriter, r *http.Request) {
 	seen := &request{method: r.Method, uri: r.RequestURI, header: r.Header, whole: make(chan struct{})}
 	s.mu.Lock()
@@ -89,7 +88,7 @@ func (s *server) record(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	body, err := io.ReadAll(io.LimitReader(r.Body, 16<<20))
 	if err != nil {
-		// What was sent until then counts as well.
+		// The part that was sent is recorded.
 		body = fmt.Appendf(body, "\n%v", err)
 	}
 	seen.body, seen.trailer = body, r.Trailer
@@ -116,7 +115,7 @@ func resourceList(group string) string {
 		resource("things/status", `["get","update","patch"]`), resource("things/exec", `["get","create"]`))
 }
 
-// serveKubernetes answers the gateway's questions and records everything else.
+// serveKubernetes serves discovery and records every other request.
 func (s *server) serveKubernetes(w http.ResponseWriter, r *http.Request) {
 	document := ""
 	switch {
@@ -125,7 +124,7 @@ func (s *server) serveKubernetes(w http.ResponseWriter, r *http.Request) {
 	case r.RequestURI == "/apis/"+s.group+"/v1":
 		document = resourceList(s.group)
 	case strings.HasPrefix(r.RequestURI, "/apis/"+s.group+"/v1/namespaces/"+drained):
-		// The core server asks what is in a namespace that is deleted.
+		// The core server lists the objects of a deleted namespace.
 		document = fmt.Sprintf(`{"kind":"ThingList","apiVersion":"%s/v1","metadata":{},"items":[]}`, s.group)
 	case slices.Contains([]string{"/api", "/openapi/v2", "/openapi/v3", "/apis?watch=true", "/api?watch=true"}, r.RequestURI):
 		forget(r)
@@ -140,11 +139,10 @@ func (s *server) serveKubernetes(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, document)
 }
 
-// drained is how the names of namespaces begin that tests delete, and nothing else
-// that they ask for.
+// drained is the prefix of the names of namespaces that tests delete.
 const drained = "ending"
 
-// forget drops what came over the connection of a request that is not recorded.
+// forget drops the bytes of a request that is not recorded.
 func forget(r *http.Request) {
 	if conn, ok := r.Context().Value(wireKey{}).(*wire); ok {
 		conn.take()
@@ -171,7 +169,7 @@ func (s *server) serveREST(w http.ResponseWriter, r *http.Request) {
 	s.record(w, r)
 }
 
-// listen opens a free port of this machine's.
+// listen opens a free port of 127.0.0.1.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -181,7 +179,7 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// serving is the TLS configuration of a server that lets in the gateway only.
+// serving returns the TLS configuration of a server that accepts the gateway only.
 func serving(t *testing.T, protocol string) *tls.Config {
 	t.Helper()
 	gateways := x509.NewCertPool()
@@ -199,8 +197,7 @@ const (
 	http2 = "h2"
 )
 
-// register starts a server of the Kubernetes kind behind the gateway, which
-// reaches it over a protocol.
+// register starts a Kubernetes API server behind the gateway, with a protocol.
 func register(t *testing.T, group, protocol string) *server {
 	t.Helper()
 	s := &server{group: group}
@@ -212,7 +209,7 @@ func register(t *testing.T, group, protocol string) *server {
 	return s
 }
 
-// registerREST starts a server that knows nothing of Kubernetes.
+// registerREST starts a REST server behind the gateway.
 func registerREST(t *testing.T, group string) *server {
 	t.Helper()
 	s := &server{group: group}
@@ -223,7 +220,7 @@ func registerREST(t *testing.T, group string) *server {
 	return s
 }
 
-// backend creates a Backend, which goes with the test.
+// backend creates a Backend and deletes it at the end of the test.
 func (i *installation) backend(t *testing.T, group, spec string) {
 	t.Helper()
 	const path = "/apis/gateway.portico.dev/v1alpha1/backends"
@@ -245,7 +242,7 @@ func (s *server) reached(t *testing.T, path string) {
 	s.take(t)
 }
 
-// runServer serves until the test ends: in plain text without a configuration.
+// runServer serves until the test ends, in plain text without a configuration.
 func runServer(t *testing.T, listener net.Listener, config *tls.Config, handle http.HandlerFunc) {
 	t.Helper()
 	server := &http.Server{Handler: handle, ErrorLog: silent(), ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
@@ -266,7 +263,7 @@ func runServer(t *testing.T, listener net.Listener, config *tls.Config, handle h
 	t.Cleanup(func() { server.Close() })
 }
 
-// wireListener records what comes over its connections.
+// wireListener records the bytes of its connections.
 type wireListener struct{ net.Listener }
 
 func (l wireListener) Accept() (net.Conn, error) {
@@ -277,7 +274,7 @@ func (l wireListener) Accept() (net.Conn, error) {
 	return &wire{Conn: conn}, nil
 }
 
-// wire is a connection that remembers what was read of it.
+// wire is a connection that records the bytes read.
 type wire struct {
 	net.Conn
 	mu   sync.Mutex
@@ -294,7 +291,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take returns what was read since the last call.
+// take returns the bytes since the last call.
 func (w *wire) take() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -303,8 +300,8 @@ func (w *wire) take() []byte {
 	return data
 }
 
-// review asks who a client is for the gateway: the answer's status, the user and
-// the groups.
+// review returns the user and the groups that the gateway derives from a client's
+// credentials, and the status.
 func (i *installation) review(client *http.Client, header ...string) (code int, user string, groups []string, err error) {
 	code, answer, err := i.ask(client, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, header...)
@@ -321,7 +318,7 @@ func (i *installation) review(client *http.Client, header ...string) (code int, 
 		}
 	}
 	if json.Unmarshal([]byte(answer), &review) == nil {
-		// A refusal has a string here.
+		// Of a refusal it is a string.
 		_ = json.Unmarshal(review.Status, &status)
 	}
 	return code, status.UserInfo.Username, status.UserInfo.Groups, nil

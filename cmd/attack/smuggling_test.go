@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// inner is a request that an attack wants to hide behind another one.
+// inner is a request that an attack hides behind another one.
 const inner = "DELETE /apis/%[1]s/v1/namespaces/a/things/mallory HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: mallory\r\nContent-Length: 0\r\n\r\n"
 
-// smuggled are header sections and bodies of a POST, of which servers and proxies
-// differ in where it ends. INNER stands for the hidden request.
+// smuggled are header sections and bodies of a POST whose end servers and proxies may
+// determine differently. INNER stands for the hidden request.
 var smuggled = []struct {
 	name, header, body string
 	codes              []int
-	// saw is the body that the server may see; "-": none reaches it.
+	// saw is the body that the server may get; "-" if the request must not reach it.
 	saw string
 }{
 	{"control: a length", "Content-Length: 2\r\n", "{}", passed, "{}"},
@@ -48,14 +48,14 @@ var smuggled = []struct {
 	{"HTTP/1.0 with chunks", "Transfer-Encoding: chunked\r\nX-Version: 1.0\r\n", "2\r\n{}\r\n0\r\n\r\nINNER", []int{200, 400, 501}, ""},
 }
 
-// Servers see one request for each that the gateway has authorized, whatever a
-// client says of where it ends.
+// A server gets one request for each authorized one, whatever the client sends as the
+// length of a body.
 func TestSmuggling(t *testing.T) {
 	t.Parallel()
 	s := register(t, "smuggling.example.com", http1)
 	user := "jane-" + s.group
 	jane := target.user(t, user)
-	// Not delete: what is hidden is refused if it is seen as a request of its own.
+	// Without delete, so that the hidden request is refused if the gateway reads it as one.
 	target.grant(t, user, "a", policyRule{APIGroups: []string{s.group}, Resources: []string{"things"}, Verbs: []string{"get", "create"}})
 	hidden := fmt.Sprintf(inner, s.group)
 	for n, tc := range smuggled {
@@ -89,9 +89,9 @@ func TestSmuggling(t *testing.T) {
 	})
 }
 
-// ofRow returns the requests of one row, and those of none. A request that the
-// gateway gave up while it was sent may reach the server after the next row's fence:
-// it is checked here, and left out.
+// ofRow returns the requests of a row, and those without one. A request that the gateway
+// has given up may reach the server after the next row's fence: it is checked here and left
+// out.
 func ofRow(t *testing.T, row int, user string, seen []*request) []*request {
 	t.Helper()
 	return slices.DeleteFunc(seen, func(r *request) bool {
@@ -106,7 +106,7 @@ func ofRow(t *testing.T, row int, user string, seen []*request) []*request {
 	})
 }
 
-// A body over HTTP/2 is as long as its frames say, and nothing else.
+// The length of a body over HTTP/2 is that of its frames.
 func TestSmugglingOverHTTP2(t *testing.T) {
 	t.Parallel()
 	s := register(t, "smuggling2.example.com", http1)
@@ -117,7 +117,7 @@ func TestSmugglingOverHTTP2(t *testing.T) {
 		name string
 		more []field
 		body string
-		// codes that may be; saw as for HTTP/1.1.
+		// codes and saw are as for HTTP/1.1.
 		codes []int
 		saw   string
 	}{

@@ -21,12 +21,11 @@ import (
 	"time"
 )
 
-// claims are a part of a token: its header, its payload, or an object in it.
+// claims are the header or the payload of a token, or an object in it.
 type claims map[string]any
 
-// with returns a copy with one claim replaced, or removed for nil. The name may
-// be a path: "kubernetes.io/serviceaccount/uid" with a tab for each slash that
-// separates.
+// with returns a copy with a claim replaced, or removed for nil. The name may be a path
+// with a tab as the separator.
 func (c claims) with(name string, value any) claims {
 	first, rest, nested := strings.Cut(name, "\t")
 	out := maps.Clone(c)
@@ -42,8 +41,7 @@ func (c claims) with(name string, value any) claims {
 	return out
 }
 
-// forge has what a forger of tokens starts from: a good token and, for the
-// attacks that need it, the key.
+// forge has a valid token and the key of the installation.
 type forge struct {
 	good            string
 	header, payload claims
@@ -53,7 +51,7 @@ type forge struct {
 
 func b64(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
 
-// newForge creates a service account and takes a token of it.
+// newForge creates a service account and requests a token of it.
 func newForge(t *testing.T, namespace, name string) *forge {
 	t.Helper()
 	i := target
@@ -88,7 +86,7 @@ func newForge(t *testing.T, namespace, name string) *forge {
 	return f
 }
 
-// requestToken asks for a token of a service account.
+// requestToken requests a token of a service account.
 func requestToken(t *testing.T, account, spec string) string {
 	t.Helper()
 	var answer struct{ Status struct{ Token string } }
@@ -99,14 +97,14 @@ func requestToken(t *testing.T, account, spec string) string {
 	return answer.Status.Token
 }
 
-// encode is what of a token is signed.
+// encode returns the signed part of a token.
 func encode(header, payload claims) string {
 	h, _ := json.Marshal(header)
 	p, _ := json.Marshal(payload)
 	return b64(h) + "." + b64(p)
 }
 
-// sign signs what is encoded as ES256 does.
+// sign signs the encoded part by ES256.
 func sign(encoded string, key *ecdsa.PrivateKey) string {
 	digest := sha256.Sum256([]byte(encoded))
 	r, s, err := ecdsa.Sign(rand.Reader, key, digest[:])
@@ -116,15 +114,15 @@ func sign(encoded string, key *ecdsa.PrivateKey) string {
 	return encoded + "." + b64(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
 }
 
-// signed is a token with the installation's own key.
+// signed returns a token with the installation's key.
 func (f *forge) signed(header, payload claims) string { return sign(encode(header, payload), f.key) }
 
-// claim is a token with the installation's own key that differs in one claim.
+// claim returns a token with the installation's key that differs in one claim.
 func (f *forge) claim(name string, value any) string {
 	return f.signed(f.header, f.payload.with(name, value))
 }
 
-// mac signs with a shared secret, HS256.
+// mac signs with a shared secret by HS256.
 func (f *forge) mac(header claims, secret []byte) string {
 	encoded := encode(header.with("alg", "HS256"), f.payload)
 	sum := hmac.New(sha256.New, secret)
@@ -132,10 +130,10 @@ func (f *forge) mac(header claims, secret []byte) string {
 	return encoded + "." + b64(sum.Sum(nil))
 }
 
-// tokenCase is a token, and as who it may pass: "" is nobody, which is 401.
+// tokenCase is a token and the user of its requests; "" is a 401.
 type tokenCase struct{ name, token, user string }
 
-// forgeries are tokens that somebody without the key can make.
+// forgeries returns tokens that can be made without the key.
 func (f *forge) forgeries(t *testing.T) []tokenCase {
 	t.Helper()
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -152,7 +150,7 @@ func (f *forge) forgeries(t *testing.T) []tokenCase {
 	signature, _ := base64.RawURLEncoding.DecodeString(parts[2])
 	flipped := slices.Clone(signature)
 	flipped[10] ^= 1
-	// The other root of the curve's order: malleable, and the same claims.
+	// The other root of the curve's order: a valid signature of the same claims.
 	s := new(big.Int).SetBytes(signature[32:])
 	negated := new(big.Int).Sub(elliptic.P256().Params().N, s).FillBytes(make([]byte, 32))
 	altered := encode(f.header, f.payload.with("sub", "system:serviceaccount:kube-system:default"))
@@ -195,8 +193,8 @@ func (f *forge) forgeries(t *testing.T) []tokenCase {
 
 const botUser = "system:serviceaccount:a:bot"
 
-// signedWrong are tokens that the key has signed and that must not pass, or not
-// as somebody else.
+// signedWrong returns tokens signed with the key that must be refused, or must not be of
+// another user.
 func (f *forge) signedWrong() []tokenCase {
 	now := time.Now().Unix()
 	account := "kubernetes.io\tserviceaccount\t"
@@ -233,8 +231,8 @@ func (f *forge) signedWrong() []tokenCase {
 	}
 }
 
-// A token passes for the service account that it was made for, and nothing that
-// resembles one passes at all.
+// A token is accepted for the service account that it was issued for; forgeries are
+// refused.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	f := newForge(t, "a", "bot")
@@ -256,9 +254,9 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// A token among the protocols of a WebSocket counts there only, never beside
-// nothing else, and is not passed on. The server does not switch protocols, which
-// is a 503.
+// A token among the protocols of a WebSocket is accepted there only, and only beside
+// another protocol, and is not passed on. The server does not switch protocols, which is a
+// 503.
 func TestWebSocketTokens(t *testing.T) {
 	t.Parallel()
 	f := newForge(t, "a", "browser")
@@ -305,8 +303,8 @@ func TestWebSocketTokens(t *testing.T) {
 	}
 }
 
-// A refusal of a token arrives whole over HTTP/2, although the connection ends, also
-// if the request had a body.
+// The response that refuses a token is complete over HTTP/2, although the connection ends,
+// also for a request with a body.
 func TestRefusedTokensOverHTTP2(t *testing.T) {
 	t.Parallel()
 	header := append(pseudo("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
@@ -319,7 +317,7 @@ func TestRefusedTokensOverHTTP2(t *testing.T) {
 	}
 }
 
-// A token lasts a year at most, whatever is asked for.
+// A token is valid for a year at most.
 func TestLastingTokens(t *testing.T) {
 	t.Parallel()
 	f := newForge(t, "a", "lasting")
