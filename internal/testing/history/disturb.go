@@ -38,8 +38,8 @@ func (p *play) disturb(ctx context.Context, rnd *rand.Rand) {
 	}
 }
 
-// settled waits until every door answers again, as new as storage is, and
-// returns the revision that all have come to.
+// settled waits until every door responds with the newest state of the storage, and returns
+// its revision.
 func (p *play) settled(ctx context.Context) (rev int64) {
 	for i := range p.sys.Doors {
 		d := &p.sys.Doors[i]

@@ -1,30 +1,25 @@
-// Package history plays random histories on a storage and everything that
-// is stacked on it, and proves afterwards that nobody was told anything wrong.
+// Package history plays random histories on a storage and the layers above it, and checks
+// afterwards that every response was right.
 //
-// Its duty is what the conformance suite (resource/storetest) cannot do: to
-// find what goes wrong between things that are right one by one. Writers,
-// readers and watchers work through all [Door]s of a [System] at once, while
-// parts of it are restarted and history is compacted. What they do comes from a
-// seed; how it interleaves does not, which is the point.
+// It finds errors between parts that each pass the conformance suite
+// (internal/testing/storetest). Writers, readers and watchers use all [Door]s of a [System]
+// at the same time, while parts of it are restarted and history is compacted. Their
+// operations come from a seed; their order in time does not.
 //
-// Decisions that shaped it:
+// Decisions:
 //
-//   - Nothing is judged while the history runs. Everybody notes what was asked
-//     and what was answered; judgement comes when it is known what happened, so
-//     that the test adds no order of its own to what it tests.
-//   - What happened is a sequence of commits, one for each revision: told by a
-//     [System.Journal] where a write may end without its writer knowing how,
-//     else put together from the acknowledgements. In the first case the journal
-//     is judged too: every commit was asked for, every acknowledgement kept.
+//   - Clients record their calls and the responses, which are judged at the end, so that the
+//     test adds no order to the calls.
+//   - The truth is a sequence of commits, one for each revision. It comes from
+//     [System.Journal] if writes may end with an unknown result, and is made from the
+//     acknowledgements otherwise. A journal is judged too: every commit was requested, and
+//     every acknowledged write is in it.
 //   - Every state has a token of its own, so that no two writes look alike.
-//   - Selections are judged by functions of this package, not by the selectors
-//     that they test.
-//   - A read has to show what had been seen by anybody, in any way, before it
-//     began, and nothing that was asked for only after it ended.
-//   - Watchers that a compaction has cut off may be told the difference between
-//     two states in the place of what led from one to the other. Then what is
-//     judged is that it is the difference, that they know the right state after
-//     it, and that whoever leaves in its midst is told the rest elsewhere.
+//   - Selections are judged by functions of this package, not by the selectors under test.
+//   - A read must include everything that any client had seen before it began, and nothing
+//     that was requested after it ended.
+//   - Watchers whose revision was compacted may get the difference between two states instead
+//     of the events between them. Then the difference and the state after it are judged.
 //
 // Runs in: tests.
 package history

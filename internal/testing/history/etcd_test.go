@@ -22,7 +22,7 @@ import (
 	"portico/resource/etcd"
 )
 
-// etcdServer is a real etcd on unix sockets, and everything that it was told.
+// etcdServer is a real etcd on unix sockets, with a journal of its events.
 type etcdServer struct {
 	dir    string
 	prefix string
@@ -59,7 +59,7 @@ func newEtcd(t *testing.T) *etcdServer {
 
 func (s *etcdServer) socket() string { return filepath.Join(s.dir, "e") }
 
-// endpoint returns a way to it that can be cut off.
+// endpoint returns a URL of the server through a relay, which can cut its connections.
 func (s *etcdServer) endpoint(t *testing.T) (string, *relay) {
 	socket := filepath.Join(s.dir, strconv.Itoa(len(s.relays)))
 	r, err := newRelay(socket, s.socket())
@@ -70,7 +70,7 @@ func (s *etcdServer) endpoint(t *testing.T) (string, *relay) {
 	return "unix://" + socket, r
 }
 
-// cut cuts everybody off, or lets them in again.
+// cut cuts the connections of all clients, or accepts them again.
 func (s *etcdServer) cut(off bool) {
 	for _, r := range s.relays {
 		r.set(off)
@@ -101,13 +101,13 @@ func (s *etcdServer) start(ctx context.Context) error {
 	}
 }
 
-// stop ends it in the midst of what it does.
+// stop closes the server while requests are in flight.
 func (s *etcdServer) stop() {
 	s.cut(true)
 	s.etcd.Close()
 }
 
-// partition cuts everybody off for a moment.
+// partition cuts the connections of all clients for 50 ms.
 func (s *etcdServer) partition(context.Context) error {
 	s.cut(true)
 	defer s.cut(false)
@@ -115,8 +115,8 @@ func (s *etcdServer) partition(context.Context) error {
 	return nil
 }
 
-// isolate cuts one client off until others have written, and history is gone
-// that it lacks.
+// isolate cuts the connections of one client until others have written, and compacts the
+// history that it lacks.
 func (s *etcdServer) isolate(r *relay) func(context.Context) error {
 	return func(ctx context.Context) error {
 		r.set(true)
@@ -133,8 +133,7 @@ func (s *etcdServer) restart(ctx context.Context) error {
 	return s.start(ctx)
 }
 
-// restartAndCompact has those who come back late find that the history which
-// they lack is gone.
+// restartAndCompact compacts the history that clients lack when they reconnect late.
 func (s *etcdServer) restartAndCompact(ctx context.Context) error {
 	if err := s.restart(ctx); err != nil {
 		return err
@@ -148,7 +147,7 @@ func (s *etcdServer) restartAndCompact(ctx context.Context) error {
 	return nil
 }
 
-// compact never goes beyond what the journal has.
+// compact compacts up to a revision that the journal has.
 func (s *etcdServer) compact(ctx context.Context, rev int64) error {
 	_, err := s.client.Compact(ctx, min(rev, s.position()))
 	if err != nil && !strings.Contains(err.Error(), "compacted") {
@@ -157,8 +156,8 @@ func (s *etcdServer) compact(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// follow writes the journal, by a watch of its own from the beginning on, which
-// etcd's client keeps up over restarts.
+// follow writes the journal by a watch from the first revision, which etcd's client resumes
+// after restarts.
 func (s *etcdServer) follow(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	prefix := s.prefix + history.Info().RangePath("")
@@ -195,7 +194,7 @@ func (s *etcdServer) follow(t *testing.T) {
 // log is history.System.Journal.
 func (s *etcdServer) log(ctx context.Context, upTo int64) ([]history.Commit, error) {
 	for s.position() < upTo && ctx.Err() == nil {
-		// What is no record moves the revision on, too.
+		// Writes of other keys increase the revision, too.
 		if err := s.client.RequestProgress(ctx); err != nil {
 			return nil, err
 		}
@@ -209,7 +208,7 @@ func (s *etcdServer) log(ctx context.Context, upTo int64) ([]history.Commit, err
 	return s.read(ctx, upTo)
 }
 
-// open makes a client as one process has it, on a way of its own.
+// open returns a client with a relay of its own.
 func (s *etcdServer) open(t *testing.T) (*etcd.Client, *relay) {
 	endpoint, r := s.endpoint(t)
 	c, err := etcd.Open(etcd.Config{Endpoints: []string{endpoint}, Prefix: s.prefix, Logger: quiet()})
@@ -234,14 +233,14 @@ func (d direct) Watch(ctx context.Context, opts resource.WatchOptions) (resource
 	return d.cache.Watch(ctx, opts)
 }
 
-// door is etcd itself; it is watched through a cache.
+// door is the store of etcd, watched through a cache.
 func (s *etcdServer) door(t *testing.T, watches *cached) history.Door {
 	client, _ := s.open(t)
 	store := client.Store(history.Info())
 	return history.Door{Name: "etcd", Store: func() resource.Store { return direct{store, *watches.store.Load()} }}
 }
 
-// system is a System of which the doors and restarts of caches are missing.
+// system returns a System without doors and without restarts of caches.
 func (s *etcdServer) system() history.System {
 	return history.System{
 		Compact:  s.compact,

@@ -10,7 +10,7 @@ import (
 	"portico/resource"
 )
 
-// facts is all that is compared of an object's state but its revision.
+// facts are the compared part of an object's state, without its revision.
 type facts struct {
 	key              resource.Key
 	uid, token       string
@@ -38,7 +38,7 @@ type record struct {
 	} `json:"data"`
 }
 
-// factsOf reads an object, whose header and bytes must agree.
+// factsOf returns the facts of an object, whose header and bytes must agree.
 func factsOf(o *resource.Object) (facts, error) {
 	var r record
 	if err := json.Unmarshal(o.Data, &r); err != nil {
@@ -59,18 +59,18 @@ func factsOf(o *resource.Object) (facts, error) {
 	}, nil
 }
 
-// traits are what a write decides about a state.
+// traits are the random part of a state.
 type traits struct {
 	color, tier string
 	pad         int
-	// finalizer holds the object's deletion up; it is left as it is on an
-	// object that is being deleted.
+	// finalizer delays the object's deletion; it is not changed on an object that is being
+	// deleted.
 	finalizer bool
 }
 
 const finalizer = "historytest.portico.dev/hold"
 
-// randomTraits moves objects in and out of all selections.
+// randomTraits returns traits by which objects enter and leave all selections.
 func randomTraits(rnd *rand.Rand) traits {
 	t := traits{
 		color:     []string{"", "red", "blue"}[rnd.IntN(3)],
@@ -88,7 +88,7 @@ func randomTraits(rnd *rand.Rand) traits {
 	return t
 }
 
-// next makes the state that follows cur, nil for a new object.
+// next returns the state after cur, which is nil for a new object.
 func next(key resource.Key, cur *resource.Object, token string, t traits) (*resource.Object, error) {
 	return edit(key, cur, token, func(object, meta map[string]any) {
 		labels := map[string]any{"app": "history"}
@@ -110,7 +110,7 @@ func next(key resource.Key, cur *resource.Object, token string, t traits) (*reso
 	})
 }
 
-// released is cur without its finalizers.
+// released returns cur without finalizers.
 func released(cur *resource.Object, token string) (*resource.Object, error) {
 	return edit(cur.Key(), cur, token, func(object, meta map[string]any) {
 		delete(meta, "finalizers")
@@ -118,7 +118,7 @@ func released(cur *resource.Object, token string) (*resource.Object, error) {
 	})
 }
 
-// doomed is cur, whose deletion has begun.
+// doomed returns cur with a deletionTimestamp.
 func doomed(cur *resource.Object, token string) (*resource.Object, error) {
 	return edit(cur.Key(), cur, token, func(object, meta map[string]any) {
 		meta["deletionTimestamp"] = time.Unix(1_000_000_000, 0).UTC().Format(time.RFC3339)

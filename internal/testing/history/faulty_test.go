@@ -14,23 +14,22 @@ import (
 	"portico/resource"
 )
 
-// faulty is a store that is wrong in one way.
+// faulty is a store with one fault.
 type faulty struct {
 	resource.Store
-	// list, get and events change what is answered; nil: nothing is changed.
+	// list, get and events change responses; nil changes none.
 	list   func(resource.ListOptions, *resource.List)
 	get    func(resource.Key, *resource.Object) *resource.Object
 	events func([]resource.Event) []resource.Event
-	// created is told of every object that was made.
+	// created is called with every created object.
 	created func(*resource.Object)
-	// watched is closed when as many watches as there are watchers were opened.
-	// Nothing is made before: watches that begin late, as on a busy machine, are
-	// told of objects only and of no change that could be told wrongly.
+	// watched is closed when all watchers have opened a watch. No object is created before:
+	// watches that begin late get objects only, and no change that could be wrong.
 	watched chan struct{}
 	watches atomic.Int64
 }
 
-// watchers is how many watch a faulty store.
+// watchers is the number of watchers of a faulty store.
 const watchers = 8
 
 func (f *faulty) Create(ctx context.Context, key resource.Key, obj *resource.Object, ttl time.Duration) (*resource.Object, error) {
@@ -90,8 +89,7 @@ func (w faultyWatcher) Next(ctx context.Context) ([]resource.Event, error) {
 	}
 }
 
-// every has f change something every nth time that it can. f reports whether it
-// did.
+// every calls f, which reports whether it has changed events, and uses every nth change.
 func every(n int64, f func([]resource.Event) ([]resource.Event, bool)) func([]resource.Event) []resource.Event {
 	var can atomic.Int64
 	return func(events []resource.Event) []resource.Event {
@@ -113,8 +111,8 @@ func find(events []resource.Event, of resource.EventType) int {
 	return -1
 }
 
-// pair returns the first of two events of objects; -1 if there are none. Initial
-// events come together, so there are some.
+// pair returns the index of the first of two events of objects; -1 if there are none.
+// Initial events come together, so there are some.
 func pair(events []resource.Event) int {
 	for i := 1; i < len(events); i++ {
 		if events[i-1].Object != nil && events[i].Object != nil {
@@ -124,7 +122,7 @@ func pair(events []resource.Event) int {
 	return -1
 }
 
-// drop loses one event of a type.
+// drop removes one event of a type.
 func drop(of resource.EventType) func([]resource.Event) ([]resource.Event, bool) {
 	return func(events []resource.Event) ([]resource.Event, bool) {
 		i := find(events, of)
@@ -135,7 +133,7 @@ func drop(of resource.EventType) func([]resource.Event) ([]resource.Event, bool)
 	}
 }
 
-// fault is a way to be wrong, and an expression for what it is found out by.
+// fault is a fault of a store, and an expression for the error that reports it.
 type fault struct {
 	name  string
 	store *faulty
@@ -147,16 +145,16 @@ func watchFaults() []fault {
 		return &faulty{events: every(n, f)}
 	}
 	return []fault{
-		{"an added object is not told", w(3, drop(resource.Added)), "in the place of|comes after"},
-		{"a change is not told", w(3, drop(resource.Modified)), "in the place of|comes after"},
-		{"a removal is not told", w(3, drop(resource.Deleted)), "in the place of|comes after"},
-		{"an event is told twice", w(3, func(events []resource.Event) ([]resource.Event, bool) {
+		{"an ADDED is missing", w(3, drop(resource.Added)), "in the place of|comes after"},
+		{"a MODIFIED is missing", w(3, drop(resource.Modified)), "in the place of|comes after"},
+		{"a DELETED is missing", w(3, drop(resource.Deleted)), "in the place of|comes after"},
+		{"an event is repeated", w(3, func(events []resource.Event) ([]resource.Event, bool) {
 			if find(events, resource.Modified) < 0 {
 				return events, false
 			}
 			return append(events, events[len(events)-1]), true
 		}), "comes (after|in the place of)"},
-		{"events are told out of order", w(3, func(events []resource.Event) ([]resource.Event, bool) {
+		{"events are out of order", w(3, func(events []resource.Event) ([]resource.Event, bool) {
 			i := pair(events)
 			if i < 0 {
 				return events, false
@@ -164,7 +162,7 @@ func watchFaults() []fault {
 			events[i], events[i+1] = events[i+1], events[i]
 			return events, true
 		}), "in the place of|comes after"},
-		{"who leaves a selection is told to have changed", w(3, func(events []resource.Event) ([]resource.Event, bool) {
+		{"an object that leaves a selection is MODIFIED", w(3, func(events []resource.Event) ([]resource.Event, bool) {
 			i := find(events, resource.Deleted)
 			if i >= 0 {
 				events[i].Type = resource.Modified
@@ -182,8 +180,8 @@ func watchFaults() []fault {
 	}
 }
 
-// readFaults shows states that were there before anybody could read: whoever
-// reads late, even after the last write, is shown them, too.
+// readFaults are states from before the first read, so that every read shows them, also the
+// last one.
 func readFaults() []fault {
 	var firstObjects sync.Map
 	return []fault{
@@ -209,8 +207,7 @@ func readFaults() []fault {
 	}
 }
 
-// What finds nothing in a store that is wrong would find nothing in the engine
-// either.
+// The checks report every fault of a faulty store.
 func TestFaultsAreFound(t *testing.T) {
 	for _, fault := range append(watchFaults(), readFaults()...) {
 		t.Run(fault.name, func(t *testing.T) {

@@ -6,18 +6,18 @@ import (
 	"portico/internal/testing/history"
 )
 
-// stacks are all that histories are played on.
+// stacks are the systems that histories are played on.
 func stacks() []func(*testing.T) history.System {
 	return []func(*testing.T) history.System{
 		overMemory, cacheOverMemory, forgetfulCache, cacheOverEtcd, twoCaches, laggingCaches, overHTTP,
 	}
 }
 
-// maxSteps bounds what a fuzzer may ask for.
+// maxSteps bounds the steps of a fuzzer.
 const maxSteps = 4000
 
-// FuzzHistory is the long form of the tests beside it: any seed, on any stack,
-// with a disturbance for every hundred writes.
+// FuzzHistory plays a history of any seed on any stack, with a disturbance for every
+// hundred writes.
 func FuzzHistory(f *testing.F) {
 	for i := range stacks() {
 		f.Add(uint64(i), uint16(0), uint8(i))

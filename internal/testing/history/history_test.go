@@ -34,9 +34,9 @@ func TestOverHTTP(t *testing.T) {
 	history.Run(t, overHTTP(t), history.Config{Seed: 1, Steps: 300, Disturbances: 4})
 }
 
-// What was acknowledged through one server is in every read through the other
-// that begins later, though both hear of it late. Without the wait for the
-// revision, or the read from the store when it takes too long, hundreds are wrong.
+// A write acknowledged by one server is in every later read through the other one, although
+// both get events late. Without the wait for the revision, or without the read from the
+// store after a time-out, hundreds of reads are wrong.
 func TestLaggingCaches(t *testing.T) {
 	history.Run(t, laggingCaches(t), history.Config{Seed: 1, Steps: 400})
 }

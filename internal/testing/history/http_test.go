@@ -37,12 +37,12 @@ func records() *rest.Kind {
 type served struct {
 	process
 	server *httptest.Server
-	// address is where the server listens now.
+	// address is where the server listens.
 	address atomic.Pointer[string]
 }
 
-// watchLife is the shortest life of a watch here; the last bookmark, two
-// seconds before its end, comes in all that live a little longer.
+// watchLife is the shortest duration of a watch; the last bookmark, two seconds before its
+// end, comes in longer ones.
 const watchLife = 1500 * time.Millisecond
 
 func newServed(t *testing.T, s *etcdServer) *served {
@@ -72,7 +72,7 @@ func (p *served) hangUp() {
 	p.server.Close()
 }
 
-// restart ends the process's part and begins it anew, somewhere else.
+// restart stops the server and the cache and starts new ones at another address.
 func (p *served) restart(ctx context.Context) error {
 	p.hangUp()
 	if err := p.process.restart(ctx); err != nil {
@@ -82,7 +82,7 @@ func (p *served) restart(ctx context.Context) error {
 	return nil
 }
 
-// door is a client's. change, if not nil, changes its requests.
+// door returns a client of the server. change, if not nil, changes its requests.
 func (p *served) door(t *testing.T, name string, change func(*http.Request)) history.Door {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, *p.address.Load())
@@ -111,8 +111,8 @@ func (c changing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// asBefore makes of a watch-list the watch that clients made before there were
-// any: with resourceVersion unset or 0.
+// asBefore changes a watch-list to a watch with resourceVersion unset or 0, as of older
+// clients.
 func asBefore(r *http.Request) {
 	q := r.URL.Query()
 	if q.Get("sendInitialEvents") != "true" || q.Get("resourceVersion") != "" && q.Get("resourceVersion") != "0" {
@@ -123,8 +123,7 @@ func asBefore(r *http.Request) {
 	r.URL.RawQuery = q.Encode()
 }
 
-// overHTTP is a process that serves over HTTP, and one beside it on the same
-// etcd that is reached in both ways.
+// overHTTP has two servers on one etcd, one of which is used by both kinds of watch.
 func overHTTP(t *testing.T) history.System {
 	s := newEtcd(t)
 	a, b := newServed(t, s), newServed(t, s)

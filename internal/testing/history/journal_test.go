@@ -10,7 +10,7 @@ import (
 	"portico/resource"
 )
 
-// journal keeps everything that a source tells, in order.
+// journal records commits in order.
 type journal struct {
 	mu      sync.Mutex
 	commits []history.Commit
@@ -20,7 +20,7 @@ type journal struct {
 
 func newJournal() *journal { return &journal{moved: make(chan struct{})} }
 
-// add takes commits in, the last known ones up to rev.
+// add appends commits, which are complete up to rev.
 func (j *journal) add(rev int64, commits ...history.Commit) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -30,7 +30,7 @@ func (j *journal) add(rev int64, commits ...history.Commit) {
 	j.moved = make(chan struct{})
 }
 
-// position returns the revision up to which everything is known.
+// position returns the revision up to which the journal is complete.
 func (j *journal) position() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -54,13 +54,13 @@ func (j *journal) read(ctx context.Context, upTo int64) ([]history.Commit, error
 	}
 }
 
-// keyOf reads a storage path of history.Info.
+// keyOf parses a storage path of history.Info.
 func keyOf(path string) resource.Key {
 	namespace, name, _ := strings.Cut(strings.TrimPrefix(path, history.Info().RangePath("")), "/")
 	return resource.Key{Namespace: namespace, Name: name}
 }
 
-// journalOf keeps what a feed of an empty storage tells.
+// journalOf records the changes of a feed of an empty storage.
 func journalOf(t *testing.T, feed resource.Feed) *journal {
 	j := newJournal()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -9,7 +9,7 @@ import (
 	"portico/resource"
 )
 
-// judge compares what everybody was told with what happened.
+// judge compares all responses with what happened.
 func (p *play) judge(t *truth) {
 	for _, w := range p.writes {
 		p.judgeWrite(t, w)
@@ -25,8 +25,7 @@ func (p *play) judge(t *truth) {
 	}
 }
 
-// judgeWrite checks that an acknowledged write is there, and that a refusal was
-// right.
+// judgeWrite checks that an acknowledged write is stored, and that a refusal was right.
 func (p *play) judgeWrite(t *truth, w *write) {
 	switch {
 	case w.outcome == refused && apierrors.IsNotFound(w.err):
@@ -51,8 +50,8 @@ func (p *play) judgeWrite(t *truth, w *write) {
 	}
 }
 
-// judgeCurrent checks that a state at rev can have been the newest one for a
-// call that had to see what was there at floor.
+// judgeCurrent checks that a state at rev can have been the newest one for a call that had
+// to include the state at floor.
 func (p *play) judgeCurrent(t *truth, s *span, what string, key resource.Key, rev, floor int64) {
 	if next := t.following(key, rev); next <= floor {
 		p.fault(key, rev, "%s, through %s: %s of %s shows %d, but had to see %d, and it has been changed at %d", s.who, s.door, what, key, rev, floor, next)
@@ -62,8 +61,8 @@ func (p *play) judgeCurrent(t *truth, s *span, what string, key resource.Key, re
 	}
 }
 
-// judgeAbsent checks that an object can have been away for a call that had to
-// see what was there at floor.
+// judgeAbsent checks that an object can have been absent for a call that had to include the
+// state at floor.
 func (p *play) judgeAbsent(t *truth, s *span, what string, key resource.Key, floor int64) {
 	ceiling := t.ceiling(s.end)
 	for c := t.last(key, floor); c != nil && c.cur != nil; {
@@ -76,7 +75,7 @@ func (p *play) judgeAbsent(t *truth, s *span, what string, key resource.Key, flo
 	}
 }
 
-// judgePresent checks that there can have been an object that was in the way.
+// judgePresent checks that the object that prevented a creation can have existed.
 func (p *play) judgePresent(t *truth, w *write) {
 	ceiling := t.ceiling(w.end)
 	for c := t.last(w.key, w.floor); c == nil || c.cur == nil; {
@@ -93,7 +92,7 @@ func (p *play) judgePresent(t *truth, w *write) {
 	}
 }
 
-// oldest is the revision that a read has to show at least.
+// oldest returns the oldest revision that a read may show.
 func (s *span) oldest(at resource.At) int64 {
 	switch at.Freshness {
 	case resource.Latest:
@@ -144,7 +143,7 @@ func (p *play) judgeList(t *truth, l *listing) {
 	p.judgeState(l.rev, l.items, want, "%s, through %s: list of %s", l.who, l.door, l.sel.text)
 }
 
-// judgeState compares a state with what it should be.
+// judgeState compares a state with the expected one.
 func (p *play) judgeState(rev int64, got, want []shown, format string, args ...any) {
 	for i := range max(len(got), len(want)) {
 		switch {

@@ -6,24 +6,24 @@ import (
 	"portico/resource"
 )
 
-// view is what one watcher knows: the objects of its selection as it was told.
+// view is the state of one watcher: the objects of its selection by its events.
 type view struct {
 	play *play
 	t    *truth
 	sel  *selection
 	s    *session
-	// known is false while it cannot know its selection's state.
+	// known is false while the watcher cannot know its selection's state.
 	known bool
 	state map[resource.Key]shown
-	// pos is the revision it has come to. next is the number of the first
-	// commit after it; -1 while a watch from now on has not told where it is.
+	// pos is the revision of the last event. next is the index of the first commit after
+	// it; -1 before the first event of a watch that starts now.
 	pos  int64
 	next int
-	// jumps are how often it was told a difference.
+	// jumps counts differences.
 	jumps int
 }
 
-// judgeChain replays what one watcher was told.
+// judgeChain replays the events of one watcher.
 func (p *play) judgeChain(t *truth, c *chain) {
 	v := &view{play: p, t: t, sel: c.sel}
 	for _, s := range c.sessions {
@@ -52,7 +52,7 @@ func (v *view) shown() []shown {
 	return out
 }
 
-// replay replays one session; false when it went wrong.
+// replay replays one session and reports whether it was right.
 func (v *view) replay() bool {
 	notices := v.s.notices
 	switch {
@@ -73,7 +73,7 @@ func (v *view) replay() bool {
 	return v.live(notices)
 }
 
-// reset takes over the state at a revision.
+// reset sets the state to that at a revision.
 func (v *view) reset(rev int64) {
 	v.known, v.pos, v.next, v.state = true, rev, v.t.after(rev), map[resource.Key]shown{}
 	for _, s := range v.t.state(v.sel, rev) {
@@ -81,8 +81,8 @@ func (v *view) reset(rev int64) {
 	}
 }
 
-// initial judges the events that make up the state, and returns how many they
-// are with the one that ends them; all if that is missing.
+// initial checks the initial events, and returns their number with the one that ends them;
+// all if that is missing.
 func (v *view) initial(notices []notice) (int, bool) {
 	end := slices.IndexFunc(notices, func(n notice) bool { return n.kind == resource.Synced })
 	got := make([]shown, 0, len(notices))
@@ -108,7 +108,7 @@ func (v *view) initial(notices []notice) (int, bool) {
 	return end + 1, len(v.play.faults) == before
 }
 
-// live judges the events after the state.
+// live checks the events after the initial ones.
 func (v *view) live(notices []notice) bool {
 	for i := 0; i < len(notices); i++ {
 		n := notices[i]
@@ -137,8 +137,8 @@ func (v *view) live(notices []notice) bool {
 	return true
 }
 
-// expect returns what has to be told next, up to a revision; nothing if nothing
-// has to. to is the number of the commit after it.
+// expect returns the next expected event up to a revision, or the zero value, and the index
+// of the commit after it.
 func (v *view) expect(rev int64) (want notice, to int) {
 	for to = v.next; to < len(v.t.commits) && v.t.commits[to].rev <= rev; to++ {
 		if n, ok := v.t.expected(v.sel, v.t.commits[to]); ok {
@@ -148,10 +148,9 @@ func (v *view) expect(rev int64) (want notice, to int) {
 	return notice{}, to
 }
 
-// join finds where a watch from now on has begun: at some time during the call,
-// so that it had to miss nothing that was begun after it. A bookmark tells where
-// that is, and so does the departure that a difference begins with: it is told
-// as of the state that the watch began with.
+// join finds the revision at which a watch that starts now has begun: during the call, so
+// that it includes every write that began after it. A bookmark shows the revision, and so
+// does a DELETED at the beginning of a difference, which has the state from before.
 func (v *view) join(notices []notice) {
 	n := notices[0]
 	newest := n.rev - 1
@@ -172,7 +171,7 @@ func (v *view) join(notices []notice) {
 	v.reset(newest)
 }
 
-// apply has the watcher know what it was told.
+// apply applies an event to the state.
 func (v *view) apply(n notice) {
 	switch {
 	case n.kind == resource.Bookmark || !v.known:
@@ -183,10 +182,10 @@ func (v *view) apply(n notice) {
 	}
 }
 
-// wrong notes what is wrong with an event. It returns false.
+// wrong records a wrong event and returns false.
 func (v *view) wrong(n notice, format string, args ...any) bool {
 	args = append([]any{v.s.who, v.s.door, v.sel.text, n}, args...)
 	key := n.state.key
-	v.play.fault(key, n.rev, "%s, through %s, watching %s: %s "+format+v.play.told(v.s, n), args...)
+	v.play.fault(key, n.rev, "%s, through %s, watching %s: %s "+format+v.play.eventsAround(v.s, n), args...)
 	return false
 }

@@ -8,8 +8,8 @@ import (
 	"portico/resource"
 )
 
-// A watch from now on begins at 6, or before, and is told what happened, or the
-// difference to a later state in its place:
+// A watch that starts now begins at 6 or before, and gets the events, or the difference to
+// a later state instead:
 //
 //	5: a is made; 6: b changes; 7: a is removed; 8: b is removed; 10: a is made again;
 //	11: a is removed; 12: a is made again
@@ -25,15 +25,15 @@ func TestJoinAtADifference(t *testing.T) {
 		notices []notice
 		wrong   string
 	}{
-		{"what happened", []notice{gone(a, "a1", 7), gone(b, "b2", 8), again}, ""},
-		{"what happened, from before", []notice{{resource.Modified, state(b, "b2"), 6}, gone(a, "a1", 7)}, ""},
+		{"the events", []notice{gone(a, "a1", 7), gone(b, "b2", 8), again}, ""},
+		{"the events, from before", []notice{{resource.Modified, state(b, "b2"), 6}, gone(a, "a1", 7)}, ""},
 		{"the difference", []notice{gone(a, "a1", 6), gone(b, "b2", 6), again}, ""},
 		{"the difference, one of two", []notice{gone(a, "a1", 6)}, ""},
 		{"the difference after an event", []notice{{resource.Modified, state(b, "b2"), 6}, gone(a, "a1", 6), gone(b, "b2", 6), again}, ""},
-		{"nothing but what came and went", []notice{gone(a, "a1", 7), gone(b, "b2", 8), {resource.Added, state(a, "a3"), 12}}, ""},
+		{"objects that came and went", []notice{gone(a, "a1", 7), gone(b, "b2", 8), {resource.Added, state(a, "a3"), 12}}, ""},
 		{"a departure is missing", []notice{gone(a, "a1", 6), again, {kind: resource.Bookmark, rev: 10}}, "DELETED ns/a"},
 		{"the state is not the last one", []notice{gone(b, "b1", 6), gone(a, "a1", 6), again}, "DELETED ns/b"},
-		{"nobody left at that time", []notice{gone(a, "a1", 8)}, "DELETED ns/a"},
+		{"no object was removed at that time", []notice{gone(a, "a1", 8)}, "DELETED ns/a"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &play{sys: System{

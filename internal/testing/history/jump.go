@@ -6,13 +6,12 @@ import (
 	"portico/resource"
 )
 
-// maxJumps bounds how often one watcher can have been told a difference.
+// maxJumps bounds the differences of one watcher.
 const maxJumps = 100
 
-// jump judges events that are the difference between two states in the place of
-// what led from one to the other. It returns how many they are: none where all
-// that led there came and went. Where a session ends in their midst, the chain's
-// next sessions show whether that was right.
+// jump checks events that are the difference between two states, in the place of the events
+// between them. It returns their number: 0 if the objects between them came and went. If a
+// session ends within a difference, later sessions show whether it was right.
 func (v *view) jump(notices []notice) (int, bool) {
 	if len(v.play.sys.Restarts) == 0 || v.play.sys.Compact == nil || !v.known || v.jumps >= maxJumps {
 		return 0, false
@@ -46,9 +45,8 @@ func (v *view) jump(notices []notice) (int, bool) {
 	return 0, false
 }
 
-// differs reports whether an event leads from the state that is known to one
-// that was. A departure is told as of the old state, in which the object was
-// still there.
+// differs reports whether an event leads from the known state to a later one. A DELETED has
+// the known state of the object.
 func (v *view) differs(n notice) bool {
 	had, known := v.state[n.state.key]
 	if n.kind == resource.Deleted {
@@ -59,7 +57,7 @@ func (v *view) differs(n notice) bool {
 	return known == (n.kind == resource.Modified) && c != nil && *c.cur == n.state && v.sel.has(c.cur)
 }
 
-// knows reports whether the state at a revision is the one that is known.
+// knows reports whether the state at a revision is the known one.
 func (v *view) knows(rev int64) bool {
 	state := v.t.state(v.sel, rev)
 	for _, s := range state {
@@ -70,8 +68,8 @@ func (v *view) knows(rev int64) bool {
 	return len(state) == len(v.state)
 }
 
-// landed finds the revision, rev or newer, whose state is known now and after
-// which the rest, which is not empty, is what has to be told.
+// landed returns the revision, rev or later, whose state is the known one and after which
+// the rest, which is not empty, is expected.
 func (v *view) landed(rev int64, rest []notice) (to int64, ok bool) {
 	n := rest[0]
 	for at := v.t.after(rev - 1); ; at++ {

@@ -11,17 +11,17 @@ import (
 	"portico/resource/watchcache"
 )
 
-// lag is how late what laggingFeed delivers may be, and longLag how late it is
-// now and then; between them is how long a cache waits before it asks the store.
+// lag is the maximum usual delay of laggingFeed, longLag the occasional one; the time until
+// a cache reads from the store is between them.
 const (
 	lag          = 4 * time.Millisecond
 	freshTimeout = 20 * time.Millisecond
 	longLag      = 3 * freshTimeout
 )
 
-// laggingFeed delivers late: whoever is told that a write was acknowledged is
-// told before the cache has seen it, nearly always. On an idle machine a cache
-// is so close behind that a read which forgets to wait is right by luck.
+// laggingFeed delivers late, so that clients see acknowledgements before the cache has the
+// write. On an idle machine a cache is so current that a read that does not wait would be
+// right by chance.
 type laggingFeed struct{ resource.Feed }
 
 func (f laggingFeed) Run(ctx context.Context, sink resource.FeedSink) error {
@@ -59,7 +59,7 @@ func (s laggingSink) Progress(rev int64) {
 	s.to.Progress(rev)
 }
 
-// laggingCaches are two processes that serve the same etcd and are always late.
+// laggingCaches are two servers on one etcd whose caches are always late.
 func laggingCaches(t *testing.T) history.System {
 	s := newEtcd(t)
 	open := func(name string) history.Door {

@@ -17,11 +17,11 @@ import (
 	"portico/resource"
 )
 
-// aftermath is how long after a disturbance calls may still fail because of it:
-// connections that it broke are found out one by one.
+// aftermath is how long after a disturbance calls may fail because of it: broken
+// connections are noticed one by one.
 const aftermath = 5 * time.Second
 
-// Run plays a history and fails the test with what went wrong.
+// Run plays a history and fails the test with the faults found.
 func Run(t *testing.T, sys System, cfg Config) {
 	t.Helper()
 	report, err := Play(t.Context(), sys, cfg)
@@ -31,22 +31,22 @@ func Run(t *testing.T, sys System, cfg Config) {
 	t.Logf("seed %d: %s", cfg.Seed, report)
 }
 
-// play is one history as it is played.
+// play is one history in progress.
 type play struct {
 	sys System
 	cfg Config
 	// moments orders the beginnings and ends of calls.
 	moments atomic.Int64
-	// seen is the newest revision that anybody has seen.
+	// seen is the newest revision in any response.
 	seen atomic.Int64
-	// compacted is the newest revision that history was forgotten up to.
+	// compacted is the newest revision up to which history was compacted.
 	compacted atomic.Int64
-	// upset is the newest revision that watches may have lost their place at.
+	// upset is the newest revision at which watches may have expired.
 	upset atomic.Int64
-	// written counts the writes begun.
+	// written counts started writes.
 	written atomic.Int64
-	// closing ends when the last write of each selection is known; then
-	// watchers end once they have seen theirs.
+	// closing ends when the last write of each selection is known; then watchers end when
+	// they have its event.
 	closing context.Context
 
 	mu        sync.Mutex
@@ -57,28 +57,27 @@ type play struct {
 	gettings  []*getting
 	chains    []*chain
 	faults    []fault
-	jumps     int // differences that were told in the place of events
+	jumps     int // differences in the place of events
 }
 
-// fault is something that went wrong, at a revision if that is known.
+// fault is an error that was found, at a revision if that is known.
 type fault struct {
 	rev  int64
 	key  resource.Key
 	text string
 }
 
-// span is when a call was made.
+// span is the time of a call.
 type span struct {
 	who, door string
 	begin     int64
 	end       int64
 	at        time.Time
-	// floor is the newest revision that anybody had seen before it began.
+	// floor is the newest revision in any response before the call.
 	floor int64
 }
 
-// Play plays a history. The error tells what went wrong, with an excerpt of the
-// history.
+// Play plays a history. The error describes the faults, with an excerpt of the history.
 func Play(ctx context.Context, sys System, cfg Config) (report string, err error) {
 	cfg = cfg.withDefaults()
 	p := &play{sys: sys, cfg: cfg}
@@ -95,12 +94,12 @@ func Play(ctx context.Context, sys System, cfg Config) (report string, err error
 	}
 	p.judge(t)
 	if len(p.faults) > 0 {
-		return "", errors.New(p.tell(t))
+		return "", errors.New(p.report(t))
 	}
 	return p.summary(t), nil
 }
 
-// run has everybody do their work and returns when all have ended.
+// run starts the clients and returns when all have ended.
 func (p *play) run(ctx context.Context, closeDown func()) {
 	var working, watching sync.WaitGroup
 	watchers := make([]*watcher, p.cfg.Watchers)
@@ -129,24 +128,23 @@ func (p *play) run(ctx context.Context, closeDown func()) {
 	r.readAll(ctx)
 }
 
-// random is a source of decisions for one of a role.
+// random returns a client's source of random decisions.
 func (p *play) random(role, n int) *rand.Rand {
 	return rand.New(rand.NewPCG(p.cfg.Seed, uint64(role)<<32|uint64(n)))
 }
 
-// pause lets others go first, now and then: what is in memory would otherwise
-// be written by one after the other.
+// pause sleeps at random, so that calls overlap.
 func pause(rnd *rand.Rand) {
 	if rnd.IntN(2) == 0 {
 		time.Sleep(time.Duration(rnd.IntN(300)) * time.Microsecond)
 	}
 }
 
-// door picks one.
+// door returns a random door.
 func (p *play) door(rnd *rand.Rand) *Door { return &p.sys.Doors[rnd.IntN(len(p.sys.Doors))] }
 
-// favourite picks one, mostly the same for one of a role: while one door is
-// shut, not everybody stands in front of it.
+// favourite returns a door, mostly the same for one client: while one door fails, other
+// clients use others.
 func (p *play) favourite(rnd *rand.Rand, n int) *Door {
 	if rnd.IntN(4) == 0 {
 		return p.door(rnd)
@@ -154,13 +152,13 @@ func (p *play) favourite(rnd *rand.Rand, n int) *Door {
 	return &p.sys.Doors[n%len(p.sys.Doors)]
 }
 
-// start notes that a call begins.
+// start records the beginning of a call.
 func (p *play) start(who string, d *Door) span {
 	floor := p.seen.Load()
 	return span{who: who, door: d.Name, begin: p.moments.Add(1), at: time.Now(), floor: floor}
 }
 
-// finish notes that a call has ended; revs were seen by it.
+// finish records the end of a call, and the revisions that it has shown.
 func (p *play) finish(s *span, revs ...int64) {
 	s.end = p.moments.Add(1)
 	p.see(revs...)
@@ -176,15 +174,15 @@ func raise(v *atomic.Int64, revs ...int64) {
 	}
 }
 
-// fault notes what went wrong. mu is not held.
+// fault records a fault. The caller does not hold mu.
 func (p *play) fault(key resource.Key, rev int64, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = append(p.faults, fault{rev, key, fmt.Sprintf(format, args...)})
 }
 
-// failed judges an error that nothing but a disturbance explains. It waits a
-// little, so that nobody is busy with failing.
+// failed records an error unless a disturbance explains it. It waits a little, so that
+// clients do not fail in a busy loop.
 func (p *play) failed(ctx context.Context, s *span, what string, err error) {
 	p.mu.Lock()
 	excused := p.disturbed > 0 || s.at.Before(p.calm.Add(aftermath))
@@ -201,7 +199,7 @@ func (p *play) failed(ctx context.Context, s *span, what string, err error) {
 	}
 }
 
-// begin and end enclose a disturbance.
+// beginDisturbance and endDisturbance enclose a disturbance.
 func (p *play) beginDisturbance() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,10 +215,10 @@ func (p *play) endDisturbance(rev int64) {
 	p.upset.Store(rev)
 }
 
-// mayExpire judges a 410 for a watch that had come to rev.
+// mayExpire reports whether a watch at rev may get a 410.
 func (p *play) mayExpire(rev int64) bool { return p.sys.Forgetful || rev <= p.upset.Load() }
 
-// definite reports whether an error says that nothing was written.
+// definite reports whether an error means that nothing was written.
 func definite(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) ||
 		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)

@@ -15,8 +15,8 @@ type getting struct {
 	span
 	key resource.Key
 	at  resource.At
-	// found says that there was the object, in this state at rev; else there
-	// was none. An error of any other kind is not noted.
+	// found means that the object existed, in this state at rev. Other errors are not
+	// recorded.
 	found bool
 	state facts
 	rev   int64
@@ -28,24 +28,23 @@ type shown struct {
 	rev   int64
 }
 
-// listing is one list, of one or several pages.
+// listing is one list of one or more pages.
 type listing struct {
 	span
 	sel *selection
 	at  resource.At
-	// after is the path that it goes on after, the rest of a list that was no
-	// longer kept.
+	// after is the path where a list continues whose revision was no longer kept.
 	after string
 	limit int64
 	rev   int64
 	items []shown
-	// whole says that the last page was read.
+	// whole means that the last page was read.
 	whole bool
-	// remaining are what pages said of the items behind them.
+	// remaining are the remainingItemCounts of pages.
 	remaining []remainder
 }
 
-// remainder is how many items, as a page said, follow the first few.
+// remainder is the remainingItemCount after the first items.
 type remainder struct {
 	sent int
 	rest int64
@@ -56,7 +55,7 @@ type reader struct {
 	*play
 	name string
 	rnd  *rand.Rand
-	// own is the newest revision that it has seen itself, and lists those of
+	// own is the newest revision that the reader has seen, and lists are the revisions of
 	// its lists.
 	own   int64
 	lists []int64
@@ -77,7 +76,7 @@ func (r *reader) run(ctx context.Context, steps int) {
 	}
 }
 
-// at picks a freshness.
+// at returns a random freshness.
 func (r *reader) at(list bool) resource.At {
 	switch n := r.rnd.IntN(10); {
 	case n < 5:
@@ -100,7 +99,7 @@ func (r *reader) get(ctx context.Context, d *Door, key resource.Key, at resource
 	r.own = max(r.own, r.got(ctx, g, "get", o, err))
 }
 
-// got notes the answer to a read of one object, and returns its revision.
+// got records the response to a read of one object, and returns its revision.
 func (p *play) got(ctx context.Context, g *getting, what string, o *resource.Object, err error) int64 {
 	switch {
 	case err == nil:
@@ -122,8 +121,8 @@ func (p *play) got(ctx context.Context, g *getting, what string, o *resource.Obj
 	return g.rev
 }
 
-// list reads a list to its end, every page through any door. What is no longer
-// kept is read on as the server offers.
+// list reads a list to its end, each page through a random door. A list whose revision is
+// no longer kept continues with the token that the server offers.
 func (r *reader) list(ctx context.Context, d *Door, sel *selection, at resource.At, limit int64) {
 	l := r.newListing(d, sel, at, limit)
 	token := ""
@@ -163,7 +162,7 @@ func (r *reader) newListing(d *Door, sel *selection, at resource.At, limit int64
 	return l
 }
 
-// refusedPage judges a list that failed, and returns the token to go on with.
+// refusedPage checks the error of a page, and returns the token to continue with.
 func (r *reader) refusedPage(ctx context.Context, l *listing, token string, err error) string {
 	rev := l.rev
 	if rev == 0 && l.at.Freshness == resource.Exact {
@@ -180,7 +179,7 @@ func (r *reader) refusedPage(ctx context.Context, l *listing, token string, err 
 	return ""
 }
 
-// add takes a page in; false if there is no sense in another.
+// add records a page and reports whether to read another.
 func (r *reader) add(l *listing, page *resource.List, token string) bool {
 	r.finish(&l.span, page.Revision)
 	r.own = max(r.own, page.Revision)
@@ -212,7 +211,7 @@ func (r *reader) add(l *listing, page *resource.List, token string) bool {
 	return true
 }
 
-// readAll reads everything through every door once nothing happens any more.
+// readAll reads everything through every door after all writes have ended.
 func (r *reader) readAll(ctx context.Context) {
 	all := &selection{text: "all", has: func(*facts) bool { return true }}
 	for i := range r.sys.Doors {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// relay passes connections on from one unix socket to another, and can cut them
-// all: what is on its way then arrives or does not.
+// relay forwards connections from one unix socket to another, and can cut all of them;
+// bytes in flight may arrive.
 type relay struct {
 	listener net.Listener
 	target   string
@@ -56,7 +56,7 @@ func (r *relay) pass(from, to net.Conn) {
 	delete(r.open, from)
 }
 
-// add is false when connections are cut.
+// add records connections; false if they are cut.
 func (r *relay) add(conns ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *relay) add(conns ...net.Conn) bool {
 	return true
 }
 
-// set cuts all connections, now and until it is set back.
+// set cuts all connections until it is reset.
 func (r *relay) set(cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *relay) set(cut bool) {
 	}
 }
 
-// Close ends it.
+// Close closes the relay.
 func (r *relay) Close() {
 	r.set(true)
 	r.listener.Close()

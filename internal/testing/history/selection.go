@@ -9,7 +9,7 @@ import (
 	"portico/resource"
 )
 
-// namespaces begin with each other, and sort differently as names and as paths.
+// namespaces are prefixes of each other that sort differently as names and as paths.
 func namespaces() []string { return []string{"a", "a-b", "ab"} }
 
 func names() []string { return []string{"n", "n-1", "n1", "n2", "n3", "n4", "n5"} }
@@ -18,14 +18,14 @@ func randomKey(rnd *rand.Rand) resource.Key {
 	return resource.Key{Namespace: namespaces()[rnd.IntN(3)], Name: names()[rnd.IntN(7)]}
 }
 
-// selection is what a reader or watcher wants to see.
+// selection is the selection of a reader or a watcher.
 type selection struct {
 	text      string
 	namespace string
 	selector  resource.Selector
-	// has judges it.
+	// has reports whether it selects an object.
 	has func(f *facts) bool
-	// sample is an object that it holds.
+	// sample returns an object that it selects.
 	sample resource.Key
 	traits traits
 }
@@ -33,7 +33,7 @@ type selection struct {
 // tierReader identifies Tier as resource.Selector.By.
 type tierReader struct{}
 
-// randomSelection makes one of any kind, sometimes within a namespace.
+// randomSelection returns a random selection, sometimes within a namespace.
 func randomSelection(rnd *rand.Rand) *selection {
 	key := randomKey(rnd)
 	s := &selection{text: "all", sample: key, has: func(*facts) bool { return true }}

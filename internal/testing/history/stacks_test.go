@@ -16,7 +16,7 @@ import (
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// overMemory is nothing but the reference.
+// overMemory is the reference storage alone.
 func overMemory(*testing.T) history.System {
 	m := memstore.New()
 	store := m.Store(history.Info())
@@ -26,14 +26,14 @@ func overMemory(*testing.T) history.System {
 	}
 }
 
-// cached is a watch cache that can be ended and begun anew.
+// cached is a watch cache that can be restarted.
 type cached struct {
 	config func() watchcache.Config
 	store  atomic.Pointer[resource.Store]
 	stop   func()
 }
 
-// patient is longer than any test may take.
+// patient is longer than any test.
 const patient = 20 * time.Second
 
 func newCached(t *testing.T, config func() watchcache.Config) *cached {
@@ -79,7 +79,7 @@ func (c *cached) door(name string) history.Door {
 	return history.Door{Name: name, Store: func() resource.Store { return *c.store.Load() }}
 }
 
-// cacheOverMemory is a watch cache beside what it is fed by.
+// cacheOverMemory is a watch cache and the storage that feeds it.
 func cacheOverMemory(t *testing.T) history.System {
 	m := memstore.New()
 	c := newCached(t, func() watchcache.Config { return watchcache.Config{Feed: m.Feed(), Store: m.Store} })
@@ -95,8 +95,7 @@ func cacheOverMemory(t *testing.T) history.System {
 	}
 }
 
-// forgetfulCache keeps hardly any history: who is slow, or away for long, has
-// to begin anew.
+// forgetfulCache has a short history: slow clients must list again.
 func forgetfulCache(t *testing.T) history.System {
 	m := memstore.New()
 	c := newCached(t, func() watchcache.Config {
@@ -105,7 +104,7 @@ func forgetfulCache(t *testing.T) history.System {
 	return history.System{Doors: []history.Door{c.door("forgetful cache")}, Forgetful: true}
 }
 
-// process is a cache's part of a process that has a connection to etcd.
+// process is the cache of a process with a connection to etcd.
 type process struct {
 	*cached
 	isolate func(context.Context) error
@@ -118,7 +117,7 @@ func newProcess(t *testing.T, s *etcdServer) process {
 	}), s.isolate(relay)}
 }
 
-// cacheOverEtcd is a process that serves, beside etcd itself.
+// cacheOverEtcd is a cache of a process, and etcd itself.
 func cacheOverEtcd(t *testing.T) history.System {
 	s := newEtcd(t)
 	p := newProcess(t, s)
@@ -128,7 +127,7 @@ func cacheOverEtcd(t *testing.T) history.System {
 	return sys
 }
 
-// twoCaches are two processes that serve the same etcd.
+// twoCaches are the caches of two processes on the same etcd.
 func twoCaches(t *testing.T) history.System {
 	s := newEtcd(t)
 	a, b := newProcess(t, s), newProcess(t, s)

@@ -7,47 +7,46 @@ import (
 	"portico/resource"
 )
 
-// System is what a history is played on.
+// System is a system under test.
 type System struct {
-	// Doors lead to one and the same storage, which is empty. At least one.
+	// Doors are accesses to one storage, which is empty. At least one.
 	Doors []Door
-	// Compact forgets the history before rev, or less of it; nil: it is never
-	// forgotten.
+	// Compact removes the history before rev, or less of it; nil if history is not removed.
 	Compact func(ctx context.Context, rev int64) error
-	// Restarts each end a part of the system and begin it anew on what is
-	// stored. Until one returns, and a moment after, calls may fail.
+	// Restarts each restart a part of the system. Until one returns, and shortly after,
+	// calls may fail.
 	Restarts []func(ctx context.Context) error
-	// Journal returns every commit up to a revision, from a source that is not
-	// under test. Required if there are Restarts.
+	// Journal returns every commit up to a revision, from a source that is not under test.
+	// Required with Restarts.
 	Journal func(ctx context.Context, upTo int64) ([]Commit, error)
-	// Forgetful says that watches may expire at any time.
+	// Forgetful means that watches may expire at any time.
 	Forgetful bool
-	// Late says that a watch, and a read of what is not older than a revision,
-	// may be refused by a door that has not heard of it yet. Other reads may not.
+	// Late means that a door may refuse a watch, or a read not older than a revision, that
+	// it has not reached. Other reads it may not.
 	Late bool
 }
 
-// Door is one way into the storage.
+// Door is one access to the storage.
 type Door struct {
 	Name string
 	// Store returns the store of Info, which a restart may replace.
 	Store func() resource.Store
-	// Holds says that a deletion is held up behind the door while the object
-	// has finalizers; if not, the writers do it.
+	// Holds means that a deletion waits for finalizers behind the door; otherwise the
+	// writers implement it.
 	Holds bool
-	// EndsWatches says that watches end by themselves, without an error.
+	// EndsWatches means that watches end without an error.
 	EndsWatches bool
 }
 
-// Commit is what one revision did to one object.
+// Commit is the change of one object by one revision.
 type Commit struct {
 	Revision int64
 	Key      resource.Key
-	// Object is the new state, nil when the object was removed.
+	// Object is the new state, nil after a deletion.
 	Object *resource.Object
 }
 
-// Info is the resource that histories are about.
+// Info is the resource of histories.
 func Info() *resource.Info {
 	return &resource.Info{
 		Group: "historytest.portico.dev", Versions: []string{"v1"},
@@ -69,16 +68,15 @@ func Tier(o *resource.Object) map[string]string {
 	return map[string]string{TierField: f.tier}
 }
 
-// Config says how a history is played.
+// Config configures a history.
 type Config struct {
-	// Seed decides what is done.
+	// Seed determines the operations.
 	Seed uint64
-	// Steps is how many writes there are in all; reads are as many.
+	// Steps is the number of writes, and that of reads.
 	Steps int
-	// Disturbances is how many compactions and restarts there are, of those
-	// that the System has.
+	// Disturbances is the number of compactions and restarts, of those that the System has.
 	Disturbances int
-	// Writers, Readers and Watchers are how many there are. Default 4, 3, 8.
+	// Writers, Readers and Watchers are the numbers of clients. Default 4, 3, 8.
 	Writers, Readers, Watchers int
 	// Patience bounds the wait for anything that must happen. Default 30 s.
 	Patience time.Duration

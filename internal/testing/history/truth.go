@@ -11,15 +11,15 @@ import (
 	"portico/resource"
 )
 
-// commit is what happened at one revision.
+// commit is the change at one revision.
 type commit struct {
 	rev int64
 	key resource.Key
-	// cur is the state it made, nil if it removed the object; prev the commit
-	// before of the same object, nil if there was none.
+	// cur is the new state, nil after a deletion; prev is the commit before of the same
+	// object, nil without one.
 	cur  *facts
 	prev *commit
-	// by is the write that it was; nil if there is none.
+	// by is the write of the commit; nil if it is unknown.
 	by *write
 }
 
@@ -31,18 +31,18 @@ func (c *commit) was() *facts {
 	return c.prev.cur
 }
 
-// truth is everything that happened.
+// truth has all commits.
 type truth struct {
 	commits []*commit // by revision
 	byKey   map[resource.Key][]*commit
 	keys    []resource.Key // in the order of their paths
-	// begun are the writes that committed, in the order in which they were
-	// begun, and lowest the lowest revision of those from there on.
+	// begun are the writes that committed, in the order of their beginnings; lowest are the
+	// lowest revisions from each on.
 	begun  []*commit
 	lowest []int64
 }
 
-// truth finds out what happened.
+// truth determines the commits.
 func (p *play) truth(ctx context.Context) (*truth, error) {
 	t := &truth{byKey: map[resource.Key][]*commit{}}
 	var err error
@@ -107,7 +107,7 @@ func (t *truth) fromAcknowledgements(p *play) {
 	}
 }
 
-// attribute finds the write that each commit was.
+// attribute finds the write of each commit.
 func (t *truth) attribute(p *play) {
 	byToken, byRevision := map[string]*write{}, map[int64]*write{}
 	unknown := map[resource.Key][]*write{} // removals that may have happened
@@ -134,7 +134,7 @@ func (t *truth) attribute(p *play) {
 			}
 		}
 		if c.by == nil {
-			p.fault(c.key, c.rev, "nobody wrote what %s became at %d: %s", c.key, c.rev, describe(c.cur))
+			p.fault(c.key, c.rev, "no write made %s at %d: %s", c.key, c.rev, describe(c.cur))
 			continue
 		}
 		t.begun = append(t.begun, c)
@@ -147,8 +147,8 @@ func (t *truth) attribute(p *play) {
 	}
 }
 
-// ceiling is the newest revision that can have been seen by a call which ended
-// at a moment: nothing that was begun only after it.
+// ceiling returns the newest revision that a call which ended at a moment can have seen:
+// none of a write that began after it.
 func (t *truth) ceiling(end int64) int64 {
 	i := sort.Search(len(t.begun), func(i int) bool { return t.begun[i].by.begin > end })
 	return t.lowest[i] - 1
@@ -164,8 +164,7 @@ func (t *truth) last(key resource.Key, rev int64) *commit {
 	return of[i-1]
 }
 
-// following returns the revision of the commit after a revision; MaxInt64 for
-// none.
+// following returns the revision of the next commit after a revision; MaxInt64 without one.
 func (t *truth) following(key resource.Key, rev int64) int64 {
 	of := t.byKey[key]
 	if i := sort.Search(len(of), func(i int) bool { return of[i].rev > rev }); i < len(of) {
@@ -174,8 +173,7 @@ func (t *truth) following(key resource.Key, rev int64) int64 {
 	return math.MaxInt64
 }
 
-// at returns the commit that made an object at exactly a revision; nil if there
-// is none.
+// at returns the commit of an object at exactly a revision; nil without one.
 func (t *truth) at(key resource.Key, rev int64) *commit {
 	if c := t.last(key, rev); c != nil && c.rev == rev && c.cur != nil {
 		return c
@@ -183,7 +181,7 @@ func (t *truth) at(key resource.Key, rev int64) *commit {
 	return nil
 }
 
-// state returns what a selection held at a revision, in the order of paths.
+// state returns the state of a selection at a revision, in the order of paths.
 func (t *truth) state(sel *selection, rev int64) []shown {
 	var out []shown
 	for _, key := range t.keys {
@@ -194,7 +192,7 @@ func (t *truth) state(sel *selection, rev int64) []shown {
 	return out
 }
 
-// expected returns what a watcher of a selection has to be told of a commit.
+// expected returns the event of a commit for a watcher of a selection.
 func (t *truth) expected(sel *selection, c *commit) (notice, bool) {
 	was, is := c.was() != nil && sel.has(c.was()), c.cur != nil && sel.has(c.cur)
 	switch {
@@ -208,7 +206,7 @@ func (t *truth) expected(sel *selection, c *commit) (notice, bool) {
 	return notice{}, false
 }
 
-// after returns the number of the first commit after a revision.
+// after returns the index of the first commit after a revision.
 func (t *truth) after(rev int64) int {
 	return sort.Search(len(t.commits), func(i int) bool { return t.commits[i].rev > rev })
 }

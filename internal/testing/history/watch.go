@@ -20,34 +20,33 @@ type notice struct {
 	rev   int64
 }
 
-// session is one watch from its beginning to its end.
+// session is one watch.
 type session struct {
 	span
 	opts    resource.WatchOptions
 	notices []notice
 	// open is when the watch was known to have begun; 0 if it was refused.
 	open int64
-	// why it ended.
+	// why is the reason of its end.
 	why string
 }
 
-// chain is everything that one watcher was told, session after session.
+// chain has the sessions of one watcher.
 type chain struct {
 	sel      *selection
 	sessions []*session
-	// reached says that it came to its goal.
+	// reached means that it has reached its goal.
 	reached bool
 	goal    int64
 }
 
-// watcher follows one selection through all doors.
+// watcher watches one selection through all doors.
 type watcher struct {
 	*play
 	chain
 	name string
 	rnd  *rand.Rand
-	// pos is the revision up to which it has been told everything; 0 if it has
-	// to begin anew.
+	// pos is the revision up to which it has all events; 0 if it must start again.
 	pos int64
 	// late is when it must have reached its goal; zero before that is known.
 	late time.Time
@@ -58,7 +57,7 @@ func newWatcher(p *play, n int) *watcher {
 	return &watcher{play: p, name: fmt.Sprint("watcher ", n), rnd: rnd, chain: chain{sel: randomSelection(rnd)}}
 }
 
-// run watches, again and again, until the goal is reached.
+// run opens watches until the goal is reached.
 func (w *watcher) run(ctx context.Context) {
 	for !w.reached && ctx.Err() == nil && !w.hopeless() {
 		if w.closed() && time.Now().After(w.deadline()) {
@@ -69,7 +68,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// deadline is when the watcher must have reached its goal.
+// deadline returns when the watcher must have reached its goal.
 func (w *watcher) deadline() time.Time {
 	if w.late.IsZero() {
 		w.late = time.Now().Add(w.cfg.Patience)
@@ -77,7 +76,7 @@ func (w *watcher) deadline() time.Time {
 	return w.late
 }
 
-// options picks where to begin.
+// options returns random options of a watch.
 func (w *watcher) options(ctx context.Context, d *Door) resource.WatchOptions {
 	opts := resource.WatchOptions{Namespace: w.sel.namespace, Selector: w.sel.selector, Bookmarks: w.rnd.IntN(3) > 0}
 	n := w.rnd.IntN(100)
@@ -99,8 +98,8 @@ func (w *watcher) options(ctx context.Context, d *Door) resource.WatchOptions {
 	return opts
 }
 
-// listed lists as a client does that knows nothing of initial events, and
-// returns the revision to watch from; 0 if that failed.
+// listed lists as a client without watch-lists does, and returns the revision to watch
+// from; 0 on failure.
 func (w *watcher) listed(ctx context.Context, d *Door) int64 {
 	r := &reader{play: w.play, name: w.name, rnd: w.rnd}
 	r.list(ctx, d, w.sel, resource.At{}, 0)
@@ -146,8 +145,8 @@ func (w *watcher) session(ctx context.Context) {
 	}
 }
 
-// follow reads events until the watch ends (its error), or the watcher leaves
-// it or has reached its goal (nil).
+// follow reads events until the watch ends (its error), or until the watcher closes it or
+// has reached its goal (nil).
 func (w *watcher) follow(ctx context.Context, s *session, watching resource.Watcher) error {
 	leave := 1 + w.rnd.IntN(60) // events after which it goes, maybe between two that came together
 	if w.rnd.IntN(3) == 0 {
@@ -173,9 +172,8 @@ func (w *watcher) follow(ctx context.Context, s *session, watching resource.Watc
 	return nil
 }
 
-// await calls Next. It leaves it, without events, when the goal becomes known,
-// when the watcher is late, and now and then for no reason: nothing may be lost
-// by that.
+// await calls Next. It cancels the call when the goal becomes known, when the watcher is
+// late, and at random; no event may be lost by that.
 func (w *watcher) await(ctx context.Context, watching resource.Watcher) ([]resource.Event, error) {
 	patience := time.Hour
 	if w.rnd.IntN(10) == 0 {
@@ -187,7 +185,7 @@ func (w *watcher) await(ctx context.Context, watching resource.Watcher) ([]resou
 		call, cancel = context.WithDeadline(call, w.deadline())
 		defer cancel()
 	} else {
-		// Who has seen its last event already is not woken by another.
+		// A watcher that has its last event gets no other.
 		defer context.AfterFunc(w.closing, cancel)()
 	}
 	events, err := watching.Next(call)
@@ -197,7 +195,7 @@ func (w *watcher) await(ctx context.Context, watching resource.Watcher) ([]resou
 	return events, err
 }
 
-// note takes one event in.
+// note records an event.
 func (w *watcher) note(s *session, e resource.Event) {
 	n := notice{kind: e.Type, rev: e.Revision}
 	if e.Object != nil {

@@ -11,7 +11,7 @@ import (
 	"portico/resource"
 )
 
-// outcome is how a write ended.
+// outcome is the result of a write.
 type outcome uint8
 
 const (
@@ -20,19 +20,18 @@ const (
 	refused
 )
 
-// write is one write and how it ended.
+// write is one write and its result.
 type write struct {
 	span
 	op    string
 	key   resource.Key
 	token string // of the state that it makes
-	// removes says that it may end in the object's removal, begins that its
-	// deletion may begin.
+	// removes means that it may delete the object, begins that it may begin its deletion.
 	removes, begins bool
 
 	outcome outcome
 	err     error
-	// Of an acknowledged one: gone, or the state made, at rev.
+	// For an acknowledged write: gone, or the new state, at rev.
 	rev   int64
 	gone  bool
 	state facts
@@ -45,7 +44,7 @@ type writer struct {
 	name   string
 	rnd    *rand.Rand
 	tokens int
-	// known are the revisions of the objects as it has seen them last.
+	// known are the revisions of objects in the last responses.
 	known map[resource.Key]int64
 }
 
@@ -87,7 +86,7 @@ func (w *writer) step(ctx context.Context, key resource.Key) {
 // attempt makes one call; it may set rec.gone.
 type attempt func(ctx context.Context, d *Door, rec *write) (*resource.Object, error)
 
-// do makes one write and notes how it ended.
+// do makes one write and records its result.
 func (w *writer) do(ctx context.Context, op string, key resource.Key, try attempt) *write {
 	d := w.favourite(w.rnd, w.n)
 	w.tokens++
@@ -125,8 +124,8 @@ func (w *writer) do(ctx context.Context, op string, key resource.Key, try attemp
 	return rec
 }
 
-// set writes a state over whatever is there; over nothing only if it may
-// create. A revision above 0 must be that of the current state.
+// set writes a state, and creates the object only if create. A revision above 0 must be
+// that of the current state.
 func (w *writer) set(key resource.Key, t traits, create bool, rev int64) attempt {
 	return func(ctx context.Context, d *Door, rec *write) (*resource.Object, error) {
 		return d.Store().Update(ctx, key, func(cur *resource.Object) (resource.Mutation, error) {
@@ -157,7 +156,7 @@ func (w *writer) touch(ctx context.Context, key resource.Key) {
 	w.got(ctx, g, "touch", o, err)
 }
 
-// delete removes an object, or begins to where it has finalizers.
+// delete deletes an object, or begins its deletion if it has finalizers.
 func (w *writer) delete(ctx context.Context, key resource.Key) {
 	known, conditional := w.known[key], w.rnd.IntN(4) == 0
 	check := func(cur *resource.Object) error {
@@ -187,7 +186,7 @@ func (w *writer) delete(ctx context.Context, key resource.Key) {
 	})
 }
 
-// release takes the finalizers away, which ends a deletion that they held up.
+// release removes the finalizers, which ends a deletion that waits for them.
 func (w *writer) release(ctx context.Context, key resource.Key) {
 	w.do(ctx, "release", key, func(ctx context.Context, d *Door, rec *write) (*resource.Object, error) {
 		return d.Store().Update(ctx, key, func(cur *resource.Object) (resource.Mutation, error) {
@@ -201,8 +200,8 @@ func (w *writer) release(ctx context.Context, key resource.Key) {
 	})
 }
 
-// satisfy writes something that the selection holds, until that is
-// acknowledged, and returns its revision.
+// satisfy writes an object of the selection until that is acknowledged, and returns its
+// revision.
 func (w *writer) satisfy(ctx context.Context, sel *selection) int64 {
 	for ctx.Err() == nil {
 		rec := w.do(ctx, "satisfy", sel.sample, w.set(sel.sample, sel.traits, true, 0))
@@ -216,7 +215,7 @@ func (w *writer) satisfy(ctx context.Context, sel *selection) int64 {
 	return 0
 }
 
-// hopeless reports that so much went wrong that there is no point in going on.
+// hopeless reports whether there are so many faults that the history ends.
 func (p *play) hopeless() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

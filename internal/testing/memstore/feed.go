@@ -44,8 +44,8 @@ func (f feed) Run(ctx context.Context, sink resource.FeedSink) error {
 	}
 }
 
-// reset delivers the whole state and returns its revision and the requests
-// for progress that it answers.
+// reset delivers the whole state and returns its revision and the number of requests for
+// progress that it answers.
 func (f feed) reset(sink resource.FeedSink) (pos, asked int64) {
 	f.mu.Lock()
 	snap := f.last()
@@ -71,7 +71,7 @@ func feedChanges(log []change) []resource.Change {
 // Current returns the storage's revision.
 func (f feed) Current(ctx context.Context) (int64, error) { return f.Revision(), nil }
 
-// RequestProgress has every running feed call Progress.
+// RequestProgress makes every running feed call Progress.
 func (f feed) RequestProgress(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

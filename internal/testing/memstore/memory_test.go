@@ -53,7 +53,7 @@ func TestFeedStartsAnewAfterCompaction(t *testing.T) {
 	slow.Compare(ctx, t, store)
 }
 
-// slowSink is held up in its first Reset.
+// slowSink blocks in its first Reset.
 type slowSink struct {
 	*storetest.Replica
 	hold chan struct{}

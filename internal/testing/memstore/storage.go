@@ -1,11 +1,10 @@
-// Package memstore is a storage that lives in this process: Stores and a Feed
-// over one sequence of revisions, with history.
+// Package memstore is a storage in memory: Stores and a Feed over one sequence of
+// revisions, with history.
 //
-// Its duty is to be obviously right. It is the reference that the conformance
-// suite (resource/storetest) holds every other Store against, and the storage
-// beneath tests that need no etcd.
+// It is simple rather than fast: the reference of the conformance suite
+// (internal/testing/storetest), and the storage of tests without etcd.
 //
-// Decisions that shaped it:
+// Decisions:
 //
 //   - Every revision keeps its own copy of an ordered tree. The copies share
 //     what did not change, so an exact read of the past is an ordinary read.
@@ -24,25 +23,23 @@ import (
 	"portico/resource"
 )
 
-// keep is how many revisions of history are kept.
+// keep is the number of revisions that are kept.
 const keep = 10000
 
-// Storage keeps the objects of any number of resources. All methods are safe
-// for concurrent use.
+// Storage stores the objects of any number of resources. It is safe for concurrent use.
 type Storage struct {
 	mu sync.Mutex
-	// history holds the tree of every revision kept, one each, ascending;
-	// the last one is current.
+	// history has the tree of each kept revision, ascending; the last one is current.
 	history []snapshot
 	// log holds the changes that made history[1:].
 	log []change
-	// changed is closed and replaced whenever somebody who waits shall look.
+	// changed is closed and replaced when waiting calls have to look again.
 	changed chan struct{}
 	// asked counts the requests for progress.
 	asked int64
 }
 
-// snapshot is the whole storage as of one revision.
+// snapshot is the storage at one revision.
 type snapshot struct {
 	rev  int64
 	tree *btree.BTreeG[*entry]
@@ -56,8 +53,7 @@ type entry struct {
 	expiry *time.Timer
 }
 
-// change is what one revision did. prev is nil for a creation, cur for a
-// deletion.
+// change is the change at one revision. prev is nil for a creation, cur for a deletion.
 type change struct {
 	rev       int64
 	path      string
@@ -80,9 +76,8 @@ func (s *Storage) Revision() int64 {
 	return s.last().rev
 }
 
-// Compact forgets the history before rev, as etcd does on request: exact reads
-// and watches from before it fail from now on. A rev in the future is the
-// current one.
+// Compact removes the history before rev, as etcd does: exact reads and watches from before
+// it fail. A later revision than the current one means the current one.
 func (s *Storage) Compact(rev int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,13 +85,13 @@ func (s *Storage) Compact(rev int64) {
 	s.wake()
 }
 
-// last is the current state. The caller holds mu, here and below.
+// last returns the current state. The caller holds mu, here and below.
 func (s *Storage) last() snapshot { return s.history[len(s.history)-1] }
 
-// oldest is the first revision that can still be read.
+// oldest returns the first revision that is kept.
 func (s *Storage) oldest() int64 { return s.history[0].rev }
 
-// at returns the state as of a revision that is kept.
+// at returns the state at a kept revision.
 func (s *Storage) at(rev int64) snapshot { return s.history[rev-s.oldest()] }
 
 // since returns the changes after rev, which must be kept.
@@ -123,8 +118,8 @@ func (s *Storage) find(path string) *entry {
 	return e
 }
 
-// put commits the next state of a path, nil for its deletion, and returns the
-// object carrying the new revision.
+// put commits the next state of a path, nil for its deletion, and returns the object with
+// the new revision.
 func (s *Storage) put(path string, obj *resource.Object, ttl time.Duration) *resource.Object {
 	old := s.find(path)
 	c := change{rev: s.last().rev + 1, path: path}
@@ -152,7 +147,7 @@ func (s *Storage) put(path string, obj *resource.Object, ttl time.Duration) *res
 	return c.cur
 }
 
-// expire removes an entry whose time is over, unless it was replaced.
+// expire deletes an entry whose TTL has ended, unless it was replaced.
 func (s *Storage) expire(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

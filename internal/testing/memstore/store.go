@@ -17,16 +17,15 @@ type store struct {
 	info *resource.Info
 }
 
-// Store returns the store of one resource. It honours hints
-// (resource.Hinted).
+// Store returns the store of one resource. It uses hints (resource.Hinted).
 func (s *Storage) Store(info *resource.Info) resource.Store { return &store{Storage: s, info: info} }
 
 var _ resource.Hinted = (*store)(nil)
 
-// Info returns what the store keeps.
+// Info returns the resource of the store.
 func (s *store) Info() *resource.Info { return s.info }
 
-// Get returns one object of the current state, whatever freshness is asked.
+// Get returns one object of the current state, whatever the freshness.
 func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*resource.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +49,7 @@ func (s *store) Create(ctx context.Context, key resource.Key, obj *resource.Obje
 	return s.put(path, obj, ttl), nil
 }
 
-// Update replaces an object by what mutate makes of it.
+// Update replaces an object by the result of mutate.
 func (s *store) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
 	return s.UpdateFrom(ctx, key, nil, mutate)
 }
@@ -90,8 +89,8 @@ func (s *store) DeleteFrom(ctx context.Context, key resource.Key, hint *resource
 	})
 }
 
-// attempts yields the hint, if there is one, then the current state again and
-// again until ctx ends.
+// attempts yields the hint, if there is one, then the current state repeatedly until ctx
+// ends.
 func (s *store) attempts(ctx context.Context, key resource.Key, hint *resource.Object) func(yield func(*resource.Object) bool) {
 	return func(yield func(*resource.Object) bool) {
 		if hint != nil && !yield(hint) {
@@ -114,8 +113,8 @@ func (s *store) current(key resource.Key) *resource.Object {
 	return nil
 }
 
-// tryUpdate carries out what was decided about cur, if cur is still the
-// current state; if not, nothing is done, not even with an error.
+// tryUpdate applies a mutation of cur if cur is the current state; otherwise it does
+// nothing.
 func (s *store) tryUpdate(key resource.Key, cur *resource.Object, m resource.Mutation, err error) (bool, *resource.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +141,7 @@ func (s *store) tryUpdate(key resource.Key, cur *resource.Object, m resource.Mut
 	return true, s.put(path, m.Object, m.TTL)
 }
 
-// nothing is the error for a mutation that names no next state.
+// nothing returns the error for a mutation without a next state.
 func (s *store) nothing(key resource.Key, m resource.Mutation) error {
 	if m.Delete {
 		return s.notFound(key)

@@ -10,18 +10,18 @@ import (
 	"portico/resource"
 )
 
-// bookmarkEvery is how often a watcher that asked for bookmarks gets one.
+// bookmarkEvery is the interval of bookmarks.
 const bookmarkEvery = time.Minute
 
 // watcher reads the storage's log from a position on.
 type watcher struct {
 	store *store
 	opts  resource.WatchOptions
-	// path is the range watched.
+	// path is the watched range.
 	path string
 	// pos is the revision up to which everything was delivered.
 	pos int64
-	// initial waits to be delivered first.
+	// initial are events to deliver first.
 	initial []resource.Event
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -100,8 +100,8 @@ func (w *watcher) Next(ctx context.Context) ([]resource.Event, error) {
 	return nil, w.err
 }
 
-// collect takes what happened since the last call. The channel is closed when
-// there is more.
+// collect returns the events since the last call. The channel is closed when there are
+// more.
 func (w *watcher) collect() ([]resource.Event, <-chan struct{}, error) {
 	s := w.store
 	s.mu.Lock()

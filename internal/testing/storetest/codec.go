@@ -10,8 +10,7 @@ import (
 	"portico/resource"
 )
 
-// Codec is a rest.Codec for objects of any shape, so that the suite can be run
-// against a store that is reached over HTTP.
+// Codec is a rest.Codec for objects of any kind, for stores behind HTTP.
 type Codec struct{}
 
 // Decode reads a body.
@@ -48,5 +47,5 @@ func (Codec) Encode(obj runtime.Object, _ schema.GroupVersionKind, _ string) ([]
 	return json.Marshal(obj.(*unstructured.Unstructured).Object)
 }
 
-// StrategicMerge says that there is none.
+// StrategicMerge returns nil: no kind has one.
 func (Codec) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }

@@ -12,13 +12,13 @@ import (
 	"portico/resource"
 )
 
-// Replica is a FeedSink that keeps what a feed says, and whether the feed
-// keeps its word. It is safe for concurrent use.
+// Replica is a FeedSink that records the state of a feed and its violations of the
+// contract. It is safe for concurrent use.
 type Replica struct {
 	mu      sync.Mutex
 	changed chan struct{}
 	objects map[string]*resource.Object
-	// unreadable are the paths that hold what cannot be read.
+	// unreadable are the paths of unreadable objects.
 	unreadable map[string]bool
 	rev        int64
 	resets     int
@@ -81,7 +81,7 @@ func (r *Replica) Apply(changes []resource.Change) {
 	})
 }
 
-// set notes what a path holds.
+// set records the object of a path.
 func (r *Replica) set(c resource.Change) {
 	delete(r.objects, c.Path)
 	delete(r.unreadable, c.Path)
@@ -93,7 +93,7 @@ func (r *Replica) set(c resource.Change) {
 	}
 }
 
-// Unreadable returns the paths that hold what cannot be read, in order.
+// Unreadable returns the paths of unreadable objects, in order.
 func (r *Replica) Unreadable() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +110,7 @@ func (r *Replica) Progress(rev int64) {
 	})
 }
 
-// Wait waits until ok returns true of the replica.
+// Wait waits until ok returns true for the replica.
 func (r *Replica) Wait(ctx context.Context, ok func(r *Replica) bool) error {
 	for {
 		r.mu.Lock()
@@ -135,7 +135,7 @@ func At(rev int64) func(*Replica) bool {
 // Resets is a condition for Wait: Reset was called n times.
 func Resets(n int) func(*Replica) bool { return func(r *Replica) bool { return r.resets >= n } }
 
-// Broken returns how the feed broke its word.
+// Broken returns the violations of the contract.
 func (r *Replica) Broken() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,16 +8,14 @@ import (
 	"portico/resource"
 )
 
-// RunHistory checks what happens when a store no longer keeps the history that
-// is asked for. open is as for Run, and its compact makes the store forget
-// what was before a revision.
+// RunHistory checks a store that no longer has the history that is requested. open is as
+// for Run; its compact removes the history before a revision.
 func RunHistory(t *testing.T, open func(t *testing.T, info *resource.Info) (store resource.Store, compact func(t *testing.T, rev int64))) {
 	runHistory(t, false, open)
 }
 
-// RunLongHistory is RunHistory for a store that may remember more than the one
-// beneath it, whose history compact ends: what it does not refuse as Expired
-// must be right.
+// RunLongHistory is RunHistory for a store that may have more history than the one beneath
+// it, which compact applies to: a response that is not Expired must be right.
 func RunLongHistory(t *testing.T, open func(t *testing.T, info *resource.Info) (store resource.Store, compact func(t *testing.T, rev int64))) {
 	runHistory(t, true, open)
 }
@@ -35,15 +33,15 @@ func runHistory(t *testing.T, long bool, open func(t *testing.T, info *resource.
 	}
 }
 
-// past is a subject that forgets.
+// past is a subject whose history is compacted.
 type past struct {
 	*subject
 	compact func(t *testing.T, rev int64)
 	long    bool
 }
 
-// gone reports whether an answer was refused as Expired, as it must be unless
-// the store may remember.
+// gone reports whether an error is Expired, as it must be unless the store may have the
+// history.
 func (h *past) gone(what string, err error) bool {
 	h.Helper()
 	if err == nil && h.long {
@@ -117,8 +115,7 @@ var historyTests = []struct {
 	}},
 }
 
-// RunHinted checks writes that start from a state the caller has at hand. The
-// stores that open makes must be resource.Hinted.
+// RunHinted checks writes with hints. The stores of open must be resource.Hinted.
 func RunHinted(t *testing.T, open func(t *testing.T, info *resource.Info) resource.Store) {
 	run(t, hintedTests, open)
 }

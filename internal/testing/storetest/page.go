@@ -7,7 +7,7 @@ import (
 	"portico/resource"
 )
 
-// pages reads a whole list page by page, checking what holds of every page.
+// pages reads a whole list page by page and checks each page.
 func (s *subject) pages(opts resource.ListOptions) []*resource.Object {
 	s.Helper()
 	var out []*resource.Object

@@ -1,9 +1,9 @@
 // Package storetest is the conformance suite that every resource.Store passes.
 //
-// Its duty is to say in tests what resource/store.go says in prose, so that
-// etcd, memory, watch cache and client cannot drift apart.
+// It expresses resource/store.go in tests, so that the stores of etcd, memory, watch cache
+// and client behave alike.
 //
-// Decisions that shaped it:
+// Decisions:
 //
 //   - It looks at what a client would: names, data, labels, revisions; never
 //     at a store's inside. Objects are compared by their data, for a store

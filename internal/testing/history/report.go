@@ -8,11 +8,11 @@ import (
 	"portico/resource"
 )
 
-// Bounds of what a failure tells.
+// Bounds of the description of a fault.
 const (
-	toldFaults  = 5
-	toldCommits = 8 // of an object, around a revision
-	toldNotices = 6
+	reportedFaults  = 5
+	reportedCommits = 8 // of an object, around a revision
+	reportedEvents  = 6
 )
 
 func describe(f *facts) string {
@@ -47,10 +47,10 @@ func (n notice) String() string {
 	return "nothing"
 }
 
-// told is what a watch was told before and after an event.
-func (p *play) told(s *session, n notice) string {
+// eventsAround describes the events of a watch before and after an event.
+func (p *play) eventsAround(s *session, n notice) string {
 	i := max(slices.Index(s.notices, n), 0)
-	from, to := max(0, i-toldNotices), min(len(s.notices), i+3)
+	from, to := max(0, i-reportedEvents), min(len(s.notices), i+3)
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n\twatch %+v since %d, from moment %d to %d, floor %d, %s, events %d-%d of %d:", s.opts.At, s.opts.Since,
 		s.begin, s.end, s.floor, s.why, from, to, len(s.notices))
@@ -60,14 +60,14 @@ func (p *play) told(s *session, n notice) string {
 	return strings.ReplaceAll(b.String(), "%", "%%")
 }
 
-// tell says what went wrong, with what happened to the objects concerned.
-func (p *play) tell(t *truth) string {
+// report describes the faults, with the commits of their objects.
+func (p *play) report(t *truth) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d faults in %d commits", len(p.faults), len(t.commits))
-	for _, f := range p.faults[:min(len(p.faults), toldFaults)] {
+	for _, f := range p.faults[:min(len(p.faults), reportedFaults)] {
 		fmt.Fprintf(&b, "\n- %s", f.text)
 		for _, c := range t.around(f.key, f.rev) {
-			by := "nobody"
+			by := "unknown"
 			if c.by != nil {
 				by = fmt.Sprintf("%s by %s, through %s, moments %d to %d", c.by.op, c.by.who, c.by.door, c.by.begin, c.by.end)
 			}
@@ -87,10 +87,10 @@ func (t *truth) around(key resource.Key, rev int64) []*commit {
 		return nil
 	}
 	i, _ := slices.BinarySearchFunc(of, rev, func(c *commit, rev int64) int { return int(c.rev - rev) })
-	return of[max(0, i-toldCommits/2):min(len(of), i+toldCommits/2)]
+	return of[max(0, i-reportedCommits/2):min(len(of), i+reportedCommits/2)]
 }
 
-// summary says how much was done.
+// summary returns the numbers of operations.
 func (p *play) summary(t *truth) string {
 	outcomes := map[outcome]int{}
 	for _, w := range p.writes {
