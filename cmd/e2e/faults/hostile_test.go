@@ -48,10 +48,7 @@ func TestHostileDefinitionsAndRegistrations(t *testing.T) {
 	for seed := range hostileSeeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			dir, began := t.TempDir(), time.Now()
-			up, err := e2e.Launch(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			up := e2e.Install(t, dir)
 			h := &hostile{rnd: rand.New(rand.NewPCG(uint64(seed), 2)), paths: map[string]bool{}}
 			h.up = up
 			before := h.preferred(t)
