@@ -5,19 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ProtobufMagic opens every protobuf envelope (docs/wire.md 3.1).
+// ProtobufMagic is the prefix of a protobuf envelope (docs/wire.md 3.1).
 const ProtobufMagic = "k8s\x00"
-
-// Tags of length-delimited protobuf fields: number<<3 | 2.
-const (
-	TagField1 = 1<<3 | 2
-	TagField2 = 2<<3 | 2
-	TagField3 = 3<<3 | 2
-	TagField4 = 4<<3 | 2
-)
 
 var errEnvelope = errors.New("malformed protobuf envelope")
 
@@ -32,15 +25,17 @@ func Envelope(gvk schema.GroupVersionKind, raw []byte) []byte {
 func AppendEnvelopeStart(dst []byte, gvk schema.GroupVersionKind, size int) []byte {
 	apiVersion := gvk.GroupVersion().String()
 	dst = append(dst, ProtobufMagic...)
-	dst = AppendFieldStart(dst, TagField1, fieldSize(len(apiVersion))+fieldSize(len(gvk.Kind)))
-	dst = AppendField(dst, TagField1, apiVersion)
-	dst = AppendField(dst, TagField2, gvk.Kind)
-	return AppendFieldStart(dst, TagField2, size)
+	dst = AppendFieldStart(dst, 1, fieldSize(len(apiVersion))+fieldSize(len(gvk.Kind)))
+	dst = append(AppendFieldStart(dst, 1, len(apiVersion)), apiVersion...)
+	dst = append(AppendFieldStart(dst, 2, len(gvk.Kind)), gvk.Kind...)
+	return AppendFieldStart(dst, 2, size)
 }
 
-// AppendEnvelopeEnd appends what follows a message: contentEncoding and contentType,
-// which upstream writes even if they are empty.
-func AppendEnvelopeEnd(dst []byte) []byte { return append(dst, TagField3, 0, TagField4, 0) }
+// AppendEnvelopeEnd appends what follows a message: contentEncoding and contentType, which
+// upstream writes also if they are empty.
+func AppendEnvelopeEnd(dst []byte) []byte {
+	return AppendFieldStart(AppendFieldStart(dst, 3, 0), 4, 0)
+}
 
 // OpenEnvelope returns the message in an envelope, without copying it.
 func OpenEnvelope(data []byte) ([]byte, error) {
@@ -50,38 +45,29 @@ func OpenEnvelope(data []byte) ([]byte, error) {
 	}
 	var raw []byte
 	for len(rest) > 0 {
-		tag := rest[0]
-		n, used := binary.Uvarint(rest[1:])
-		if used <= 0 || tag&7 != 2 || tag&0x80 != 0 || n > uint64(len(rest)-1-used) {
+		number, wire, n := protowire.ConsumeTag(rest)
+		if n < 0 || wire != protowire.BytesType {
 			return nil, errEnvelope
 		}
-		value := rest[1+used : 1+used+int(n)]
-		rest = rest[1+used+int(n):]
-		if tag == TagField2 {
+		value, m := protowire.ConsumeBytes(rest[n:])
+		if m < 0 {
+			return nil, errEnvelope
+		}
+		rest = rest[n+m:]
+		if number == 2 {
 			raw = value
 		}
 	}
 	return raw, nil
 }
 
-// AppendFieldStart appends the tag and the size of a length-delimited field.
-func AppendFieldStart(dst []byte, tag byte, size int) []byte {
-	return binary.AppendUvarint(append(dst, tag), uint64(size))
+// AppendFieldStart appends the tag and the size of a length-delimited protobuf field.
+func AppendFieldStart(dst []byte, number protowire.Number, size int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(dst, number, protowire.BytesType), uint64(size))
 }
 
-// AppendField appends a length-delimited field.
-func AppendField[T string | []byte](dst []byte, tag byte, value T) []byte {
-	return append(AppendFieldStart(dst, tag, len(value)), value...)
-}
-
-// fieldSize is the size of a field with a value of n bytes.
-func fieldSize(n int) int {
-	size := 2 + n
-	for v := uint64(n); v >= 0x80; v >>= 7 {
-		size++
-	}
-	return size
-}
+// fieldSize returns the size of a field with a tag of one byte and a value of n bytes.
+func fieldSize(n int) int { return 1 + protowire.SizeBytes(n) }
 
 // AppendFrame appends one watch event (docs/wire.md 5.4), in protobuf or JSON. framed is set
 // if frames share one stream, so that protobuf needs a length prefix.
@@ -91,9 +77,9 @@ func AppendFrame(dst []byte, protobuf bool, eventType string, object []byte, fra
 		if framed {
 			dst = binary.BigEndian.AppendUint32(dst, uint32(fieldSize(len(eventType))+fieldSize(objectSize)))
 		}
-		dst = AppendField(dst, TagField1, eventType)
-		dst = AppendFieldStart(dst, TagField2, objectSize)
-		return AppendField(dst, TagField1, object)
+		dst = append(AppendFieldStart(dst, 1, len(eventType)), eventType...)
+		dst = AppendFieldStart(dst, 2, objectSize)
+		return append(AppendFieldStart(dst, 1, len(object)), object...)
 	}
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, eventType...)

@@ -24,7 +24,7 @@ func newProtobufList(gvk schema.GroupVersionKind, head metav1.ListMeta, encode f
 	if err != nil {
 		return nil, fmt.Errorf("encode list: %w", err)
 	}
-	return &protobufList{gvk: gvk, head: render.AppendField(nil, render.TagField1, data), encode: encode}, nil
+	return &protobufList{gvk: gvk, head: append(render.AppendFieldStart(nil, 1, len(data)), data...), encode: encode}, nil
 }
 
 // measure returns true: the envelope has the length of the list.
@@ -44,7 +44,7 @@ func (e *protobufList) item(out output, o *resource.Object, _ bool) error {
 	if err != nil {
 		return err
 	}
-	e.scratch = render.AppendFieldStart(e.scratch[:0], render.TagField2, len(raw))
+	e.scratch = render.AppendFieldStart(e.scratch[:0], 2, len(raw))
 	if err := out.write(e.scratch); err != nil {
 		return err
 	}
