@@ -3,8 +3,8 @@
 //
 // Upstream's field manager (k8s.io/apimachinery/pkg/util/managedfields) does so. Its input is
 // bounded (bounds.go) because it is quadratic in some of it. The fast path is the creation of
-// an object without Go types, which one walk along the type records (recordCreate) in a tenth
-// of the time; BenchmarkCreate measures both, and FuzzRecordCreate compares them.
+// an object, which one walk along the type records (recordCreate) in a fraction of the time;
+// BenchmarkCreate measures both, and FuzzRecordCreate compares them.
 //
 // Runs in: gateway, core, crd.
 package managedfields

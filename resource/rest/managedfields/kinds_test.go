@@ -2,12 +2,15 @@ package managedfields
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstream "k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
 )
 
 // testKind is a kind with its codec and types.
@@ -43,6 +46,46 @@ func (c untyped) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.
 		out = out.DeepCopy()
 		out.SetGroupVersionKind(to)
 	}
+	return out, nil
+}
+
+// coreTypes is the scheme of core/v1 and the types of its kinds.
+var coreTypes = sync.OnceValues(func() (*runtime.Scheme, upstream.TypeConverter) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		panic(err)
+	}
+	return scheme, applyconfigurations.NewTypeConverter(scheme)
+})
+
+// core is a kind of core/v1.
+func core(kind string) testKind {
+	scheme, types := coreTypes()
+	gvk := corev1.SchemeGroupVersion.WithKind(kind)
+	return testKind{gvk, &typed{scheme, gvk}, func() (upstream.TypeConverter, error) { return types, nil }}
+}
+
+// typed is the Codec of a Go type with one version.
+type typed struct {
+	scheme *runtime.Scheme
+	gvk    schema.GroupVersionKind
+}
+
+func (c *typed) Hub() schema.GroupVersion { return c.gvk.GroupVersion() }
+
+func (c *typed) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error) {
+	if gv != c.gvk.GroupVersion() {
+		return nil, runtime.NewNotRegisteredErrForKind(c.scheme.Name(), gv.WithKind(c.gvk.Kind))
+	}
+	if u, ok := obj.(runtime.Unstructured); ok {
+		out, err := c.scheme.New(c.gvk)
+		if err != nil {
+			return nil, err
+		}
+		return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), out)
+	}
+	out := obj.DeepCopyObject()
+	out.GetObjectKind().SetGroupVersionKind(c.gvk)
 	return out, nil
 }
 

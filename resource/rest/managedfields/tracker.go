@@ -83,7 +83,9 @@ func ManagerName(fieldManager, userAgent string) string {
 func (t *Tracker) Update(obj, old Object) error {
 	if old == nil {
 		if done, err := t.recordCreate(obj); done || err != nil {
-			t.recorded = RecordOf(obj)
+			if _, ok := obj.(*unstructured.Unstructured); ok {
+				t.recorded = RecordOf(obj)
+			}
 			return err
 		}
 	}
