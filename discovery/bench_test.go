@@ -44,7 +44,7 @@ func BenchmarkBuild(b *testing.B) {
 }
 
 // BenchmarkChange is a group that comes or goes beside n others, until the
-// documents are there and followers can be told of it.
+// documents are there and followers can be sent it.
 func BenchmarkChange(b *testing.B) {
 	for _, n := range []int{10, 1000} {
 		gvs := manyGroups(n + 1)

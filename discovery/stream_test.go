@@ -222,8 +222,7 @@ func TestStreamHeartbeat(t *testing.T) {
 	})
 }
 
-// Who does not read keeps nobody from publishing, and gets what was missed as
-// one change.
+// A slow reader does not delay others and gets the changes that it missed as one.
 func TestStreamSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current := &Current{}

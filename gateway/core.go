@@ -95,12 +95,12 @@ func (c *coreClient) run(ctx context.Context) error {
 	return loop.Together(ctx,
 		func(ctx context.Context) error {
 			return loop.Follow(ctx, c.store("", "services", "Service"), c.options(), func(s loop.Snapshot) {
-				latest.tell(func() { latest.svc = &s }, c.follow)
+				latest.update(func() { latest.svc = &s }, c.follow)
 			})
 		},
 		func(ctx context.Context) error {
 			return loop.Follow(ctx, c.store("discovery.k8s.io", "endpointslices", "EndpointSlice"), c.options(), func(s loop.Snapshot) {
-				latest.tell(func() { latest.eps = &s }, c.follow)
+				latest.update(func() { latest.eps = &s }, c.follow)
 			})
 		},
 		func(ctx context.Context) error {
@@ -117,9 +117,9 @@ type pair struct {
 	svc, eps *loop.Snapshot
 }
 
-// tell changes one of them and passes on both once there are both. It holds the lock
+// update changes one of them and passes on both once there are both. It holds the lock
 // meanwhile, so that an older pair is not passed on after a newer one.
-func (p *pair) tell(change func(), follow func(svc, eps loop.Snapshot)) {
+func (p *pair) update(change func(), follow func(svc, eps loop.Snapshot)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()

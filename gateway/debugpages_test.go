@@ -14,7 +14,7 @@ import (
 )
 
 // The pages for operators answer as kube-apiserver's do: as text, and the first two as
-// objects to who asks for these; the level and the logs only if that is switched on.
+// objects on request; the log level and the logs only if they are enabled.
 func TestDebugPages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -30,7 +30,7 @@ type explaining struct {
 	routes        map[schema.GroupVersion]*proxy.Route
 	list          []*apireg.APIService
 	snapshot      *discovery.Snapshot
-	refused, good string // the endpoints; the turn of the first is first
+	refused, good string // the endpoints, in the order of picks
 }
 
 func startExplaining(t *testing.T) *explaining {
@@ -177,7 +177,7 @@ func TestExplainWhatIsMissing(t *testing.T) {
 	}
 }
 
-// An endpoint whose weight is 0 is said to drain, and what that means for its watches.
+// An endpoint with weight 0 drains, and the explanation covers its watches.
 func TestExplainDrain(t *testing.T) {
 	const things = "/apis/g.example.com/v1/things"
 	x := startExplaining(t)
@@ -205,8 +205,7 @@ func TestExplainDrain(t *testing.T) {
 	}
 }
 
-// What a request would meet is told where the server of a Backend is not known,
-// and where a REST server is not asked what it would not understand.
+// A request to a Backend without server, and one that a REST server does not support, are explained.
 func TestExplainRefusals(t *testing.T) {
 	x := startExplaining(t)
 	up := x.table().Lookup("g.example.com", "v1").Upstream

@@ -17,7 +17,7 @@ import (
 	"portico/resource/rest"
 )
 
-// registers stores a Backend whose server is at a socket.
+// registers stores a Backend with a server on a socket.
 func (b *behind) registers(t *testing.T, name string, c *changing, group string) {
 	t.Helper()
 	_, err := rest.CreateObject(t.Context(), b.backends, &backend.Backend{
@@ -33,7 +33,7 @@ func (b *behind) registers(t *testing.T, name string, c *changing, group string)
 // holder returns the Backend that the group's v1 is registered with; "" is none.
 func (b *behind) holder(t *testing.T, group string) string {
 	t.Helper()
-	o, err := b.store.Get(t.Context(), resource.Key{Name: apiservice.Name(group, "v1")}, resource.At{})
+	o, err := b.apiservices.Store.Get(t.Context(), resource.Key{Name: apiservice.Name(group, "v1")}, resource.At{})
 	if err != nil {
 		return ""
 	}
@@ -44,9 +44,9 @@ func (b *behind) holder(t *testing.T, group string) string {
 	return obj.(*apireg.APIService).Annotations[apiservice.BackendAnnotation]
 }
 
-// When the Backend goes that has a group, another one gets it whose server has it as
-// well, and no request fails meanwhile.
-func TestGroupChangesHands(t *testing.T) {
+// When the Backend of a group is deleted, another one with the group takes over, and no request
+// fails.
+func TestGroupMovesToAnotherBackend(t *testing.T) {
 	const group = "shared.example.com"
 	configured := newChanging(t)
 	configured.shows(t)

@@ -55,8 +55,7 @@ func TestBoundSecrets(t *testing.T) {
 	}
 }
 
-// Accounts that are known from before are good while the core server cannot be
-// asked; of others nobody knows.
+// Stored service accounts are valid while the core server is unavailable; others are unknown.
 func TestRestoredAccounts(t *testing.T) {
 	l := newLastGood(t)
 	l.Restore(map[string][]byte{

@@ -13,7 +13,7 @@ import (
 	"portico/resource/rest"
 )
 
-// stores has the Backend "b" be stored with that spec.
+// stores stores the Backend "b" with a spec.
 func (b *behind) stores(t *testing.T, spec backend.Spec) {
 	t.Helper()
 	key := resource.Key{Name: "b"}
@@ -49,13 +49,12 @@ func weightless(e []backend.Endpoint, i int) []backend.Endpoint {
 	return e
 }
 
-// What a server tells shows although nobody asks it: with a check every ten
-// minutes, by the stream alone. Otherwise it would show at the next check.
+// Changes show by the stream alone: the interval of checks is ten minutes.
 func TestPushNeedsNoCheck(t *testing.T) {
 	c := newChanging(t)
 	c.shows(t, "a.example.com")
 	c.start(t)
-	b := startBehind(t, newChanging(t)) // nothing is there
+	b := startBehind(t, newChanging(t)) // it does not listen
 	b.stores(t, backend.Spec{
 		Endpoints: at(c), AutoRegister: &backend.AutoRegister{Groups: []string{"*"}}, HealthCheck: every(10 * time.Minute),
 	})
@@ -75,8 +74,7 @@ func TestPushNeedsNoCheck(t *testing.T) {
 	}
 }
 
-// The stream follows the requests: when its endpoint goes, what the others serve
-// shows at once, though the old one goes on telling.
+// The stream moves with the requests to another endpoint; events of the old one are ignored.
 func TestStreamMovesWithItsEndpoint(t *testing.T) {
 	for what, leave := range map[string]func(t *testing.T, b *behind, spec backend.Spec, old, new *changing){
 		"replaced": func(t *testing.T, b *behind, spec backend.Spec, _, new *changing) {
@@ -112,7 +110,7 @@ func TestStreamMovesWithItsEndpoint(t *testing.T) {
 			new.shows(t, "new.example.com", "newer.example.com")
 			b.settles(t, "new.example.com", "newer.example.com")
 			if slices.Contains(b.listed(), "older.example.com") {
-				t.Error("the old one is still heard")
+				t.Error("the stream of the old endpoint is still read")
 			}
 		})
 	}

@@ -199,8 +199,8 @@ func TestKindWithoutSchema(t *testing.T) {
 	}
 }
 
-// One kind whose schema cannot be built must not take the others of its group
-// with it, and what is said meanwhile must not stay with clients.
+// A kind without schema does not affect the others of its group, and clients must not cache the
+// document.
 func TestBrokenSchema(t *testing.T) {
 	broken := true
 	d := FromKinds([]*rest.Kind{

@@ -166,7 +166,7 @@ func TestDocumentsAreConsistent(t *testing.T) {
 	}
 }
 
-// APIService, whose types do not describe themselves, is described all the same.
+// APIService, which has no SwaggerDoc, has descriptions.
 func TestSchemaOfAPIService(t *testing.T) {
 	all := &schemas{byName: map[string]*schemaType{}}
 	all.add(reflect.TypeFor[apireg.APIService]())

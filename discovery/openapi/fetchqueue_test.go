@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// A server that does not answer holds up nobody who wants documents of others, and
-// who wants its own is told so in time.
-func TestHungServerHoldsUpNobody(t *testing.T) {
+// A server that does not answer does not delay requests for documents of others, and requests for its
+// own end in time.
+func TestHungServerDelaysOnlyItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 50
 		m := NewRemote(Config{})

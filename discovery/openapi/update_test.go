@@ -123,21 +123,6 @@ func TestHashInputs(t *testing.T) {
 	}
 }
 
-func TestIndexETag(t *testing.T) {
-	d := New(Config{})
-	d.Update(rows(newCounted(1, "a")))
-	w := get(d, "/openapi/v3")
-	tag := w.Header().Get("ETag")
-	if tag == "" || tag != d.ETag() || w.Header().Get("Content-Type") != "application/json" {
-		t.Fatalf("%v, ETag() %s", w.Header(), d.ETag())
-	}
-	for header, want := range map[string]int{tag: 304, `"other", W/` + tag: 304, `"other"`: 200, "*": 304} {
-		if w := get(d, "/openapi/v3", "If-None-Match", header); w.Code != want || w.Code == 304 && w.Body.Len() > 0 {
-			t.Errorf("%s: %d, %d bytes", header, w.Code, w.Body.Len())
-		}
-	}
-}
-
 // Documents beyond the budget are built again when they are asked for again,
 // those used last are kept, and one that is too large is served all the same.
 func TestBudget(t *testing.T) {
@@ -167,8 +152,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Everybody who asks while a document is being built gets that one; and its
-// group can change and go meanwhile.
+// Concurrent requests get one build, and the group can be removed during it.
 func TestConcurrentReaders(t *testing.T) {
 	var made atomic.Int32
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -220,36 +204,7 @@ func TestConcurrentReaders(t *testing.T) {
 	}
 }
 
-// Readers and changes at the same time, for the race detector; every answer
-// must be what its URL names.
-func TestChangesUnderReaders(t *testing.T) {
-	d := New(Config{Budget: 20 << 10})
-	d.Update(rows(newCounted(0, ""), newCounted(1, "")))
-	var all sync.WaitGroup
-	for i := range 4 {
-		all.Go(func() {
-			for n := range 50 {
-				url := d.URL(key(n % 3))
-				if url == "" {
-					continue
-				}
-				w := get(d, url, "Accept", []string{mediaJSON, mediaOpenAPIProtobuf}[(i+n)%2])
-				if w.Code != 200 && w.Code != 301 && w.Code != 404 {
-					t.Errorf("%s: %d", url, w.Code)
-				}
-				get(d, "/openapi/v3")
-			}
-		})
-	}
-	all.Go(func() {
-		for n := range 50 {
-			d.Update(rows(newCounted(n%2, fmt.Sprint(n%5)), newCounted(2, fmt.Sprint(n))))
-		}
-	})
-	all.Wait()
-}
-
-// A build that panics must neither lock out who comes later nor keep a slot.
+// A build that panics neither blocks later requests nor keeps a slot.
 func TestPanickingBuild(t *testing.T) {
 	fail := true
 	k := custom("g1.example.com", "v1", "widgets", "Widget", "", func() (*spec.Schema, error) {
@@ -288,43 +243,11 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkIndex is a change followed by the first reading of the index.
-func BenchmarkIndex(b *testing.B) {
-	list := manyKinds(2000)
-	d := New(Config{})
-	d.Update(list)
-	for i := 0; b.Loop(); i++ {
-		list[i%2000] = newCounted(i%2000, fmt.Sprint(i)).kind
-		d.Update(list)
-		if w := get(d, "/openapi/v3"); w.Code != 200 {
-			b.Fatal(w.Code)
-		}
-	}
-}
-
 func BenchmarkBuild(b *testing.B) {
 	k := cronTab(b, structural(b, "crontab.schema.yaml"))
 	for b.Loop() {
 		if w := get(FromKinds([]*rest.Kind{k}), "/openapi/v3/apis/stable.example.com/v1"); w.Code != 200 {
 			b.Fatal(w.Code)
 		}
-	}
-}
-
-func TestStateOfDocuments(t *testing.T) {
-	d, other := New(Config{}), New(Config{})
-	seen := map[string]bool{d.State(): true, other.State(): true}
-	d.Update([]*rest.Kind{})
-	if !seen[d.State()] {
-		t.Error("nothing changed, and the state did")
-	}
-	for _, inputs := range []string{"1", "2"} {
-		d.Update([]*rest.Kind{newCounted(1, inputs).kind})
-		seen[d.State()] = true
-	}
-	d.Update(nil)
-	seen[d.State()] = true
-	if len(seen) != 5 {
-		t.Errorf("%d states: %v", len(seen), seen)
 	}
 }

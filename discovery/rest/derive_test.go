@@ -238,7 +238,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Kinds tell resources apart, whatever they are called.
+// Each resource has its own kind, whatever its name is.
 func TestKindsDiffer(t *testing.T) {
 	api := derive(t, Config{}, `{"openapi":"3.0.0","paths":{"/pets":{"get":{}},"/pet":{"get":{}},"/1":{"get":{}},"/2":{"get":{}},"/pet2":{"get":{}},"/a/{id}/1":{"get":{}}}}`)
 	want := []string{`1 Resource "resource" list`, `2 Resource2 "resource2" list`, `a/1 Resource "" get`, `pet Pet "pet" list`, `pet2 Pet2 "pet2" list`, `pets Pets "pets" list`}

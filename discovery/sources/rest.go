@@ -183,7 +183,7 @@ func (s *RESTSource) GroupVersion() schema.GroupVersion {
 }
 
 // PathPrefix returns what replaces /apis/GROUP/VERSION in requests to the server; ok is false
-// while only the document can tell and there was none.
+// before the first document, which decides it.
 func (s *RESTSource) PathPrefix() (prefix string, ok bool) {
 	if api := s.api.Load().api; api != nil {
 		return api.PathPrefix, true

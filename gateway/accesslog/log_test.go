@@ -108,8 +108,8 @@ func TestBounds(t *testing.T) {
 }
 
 // A reader of a pipe that hangs costs lines, not requests: Add returns, what
-// does not fit is counted, and what fits is written once somebody reads.
-func TestNobodyReads(t *testing.T) {
+// does not fit is counted, and what fits is written once the pipe is read.
+func TestPipeIsNotRead(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	read, write := io.Pipe()
 	l := open(t, Config{Path: Standard, Output: write, Registry: registry})
@@ -215,8 +215,7 @@ func waitFor(t *testing.T, path, text string) {
 	}
 }
 
-// A named pipe that nobody reads is an error of the configuration, not a start
-// that hangs.
+// A named pipe without reader is a configuration error and does not block the start.
 func TestPipeWithoutReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

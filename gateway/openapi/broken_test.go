@@ -14,7 +14,7 @@ import (
 	"portico/resource"
 )
 
-// answers has the server answer a path in a way of its own.
+// answers makes the server answer a path with a status and a body.
 func (d *describing) answers(path string, code int, body string) {
 	rest := d.Handler
 	d.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,8 +27,7 @@ func (d *describing) answers(path string, code int, body string) {
 	})
 }
 
-// A broken document is answered with why, named for its server and in a metric;
-// those of the same server and of others are served.
+// A broken document is a 502 with the reason and in a metric; others are served.
 func TestBrokenOpenAPIIsNamed(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com", "c.example.com")
 	crd.answers("/openapi/v3/apis/a.example.com/v1", 200, "<html>")
@@ -67,7 +66,7 @@ func TestBrokenOpenAPIIsNamed(t *testing.T) {
 	}
 }
 
-// What a server has only in v2 is in the v3 index, and its document is made.
+// The document of a server with OpenAPI v2 is converted and in the v3 index.
 func TestOpenAPIV3OfV2(t *testing.T) {
 	old := startDescribing(t, "old", "a.example.com")
 	old.answers("/openapi/v3", 404, "404 page not found")
@@ -92,8 +91,8 @@ func TestOpenAPIV3OfV2(t *testing.T) {
 	}
 }
 
-// Whoever follows the gateway's own discovery is told of a new OpenAPI index.
-func TestStreamTellsOfOpenAPI(t *testing.T) {
+// The discovery stream of the gateway reports changes of the OpenAPI index.
+func TestStreamReportsOpenAPI(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com")
 	g := startIndexing(t, crd)
 	g.check(t)

@@ -70,8 +70,7 @@ func startDescribing(t *testing.T, name string, groups ...string) *describing {
 	return d
 }
 
-// serves has the server serve a kind in each group, with a schema that the
-// text stands for.
+// serves makes the server serve a kind in each group, with the text in its schema.
 func (d *describing) serves(t *testing.T, text string, groups ...string) {
 	t.Helper()
 	var kinds []*rest.Kind
@@ -224,8 +223,7 @@ func TestOpenAPIOfBackends(t *testing.T) {
 	}
 }
 
-// A schema that changes while discovery says the same is in the index after the
-// next check, which costs the backend one conditional request for it.
+// A change of a schema without a change of discovery is in the index after the next check.
 func TestOpenAPIFollowsSchema(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com")
 	g := startIndexing(t, crd)
@@ -256,8 +254,7 @@ func TestOpenAPIFollowsSchema(t *testing.T) {
 	}
 }
 
-// A schema that changes while discovery says the same is told by the stream: it
-// is in the index long before the next check would find it.
+// A change of a schema is in the index at once, by the stream.
 func TestOpenAPISchemaShowsAtOnce(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com")
 	g := startIndexing(t, crd)
@@ -275,9 +272,7 @@ func TestOpenAPISchemaShowsAtOnce(t *testing.T) {
 	}
 }
 
-// The index is answered from memory: nothing is asked of a backend for it, and
-// a backend that is gone or talks nonsense keeps its entries and disturbs no
-// others.
+// The index is served from memory, also while a backend is unavailable or answers nonsense.
 func TestOpenAPIIndexNeedsNoBackend(t *testing.T) {
 	crd, other := startDescribing(t, "crd", "a.example.com"), startDescribing(t, "other", "b.example.com")
 	g := startIndexing(t, crd, other)
@@ -305,8 +300,8 @@ func TestOpenAPIIndexNeedsNoBackend(t *testing.T) {
 	}
 }
 
-// A document is fetched once and kept by its hash: it is served, in every form,
-// while its server is away.
+// A document is fetched once and cached by its hash: it is served in every form while its server is
+// unavailable.
 func TestOpenAPIDocumentsAreKept(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com", "b.example.com")
 	g := startIndexing(t, crd)

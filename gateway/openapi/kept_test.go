@@ -37,8 +37,8 @@ type over struct {
 	keeper *lastgood.Keeper
 }
 
-// A gateway that starts while a server is away lists the OpenAPI documents that the one
-// before it knew, and answers 503 for those of them that it is asked for.
+// A gateway that starts while a server is unavailable lists the stored OpenAPI documents, and answers
+// requests for them with 503.
 func TestOpenAPIOfAnEarlierGateway(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com", "b.example.com")
 	first := startOver(t, crd)
@@ -77,7 +77,7 @@ func TestOpenAPIOfAnEarlierGateway(t *testing.T) {
 	}
 }
 
-// The index that is kept leaves with its Backend.
+// The stored index is deleted with its Backend.
 func TestOpenAPIKeptLeaves(t *testing.T) {
 	crd := startDescribing(t, "crd", "a.example.com")
 	g := startOver(t)

@@ -22,7 +22,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// fleet has the OpenAPI v3 documents that v2 is made of: one for each group, v1.
+// fleet has the OpenAPI v3 documents of v2: one per group, v1.
 type fleet struct {
 	mu     sync.Mutex
 	list   []v2Source
@@ -39,7 +39,7 @@ func newFleet() *fleet {
 	return &fleet{says: map[string][]byte{}, fails: map[string]error{}, asked: map[string]int{}, hangs: map[string]bool{}, hashes: map[string]int{}}
 }
 
-// say has the document of a group say that, under another hash than before.
+// say sets the document of a group, under a new hash.
 func (f *fleet) say(group string, document []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,8 +142,8 @@ func definitions(t *testing.T, w *httptest.ResponseRecorder) []string {
 	return slices.Sorted(maps.Keys(out.Definitions))
 }
 
-// The document has what all documents say of their own group/versions, in JSON and in
-// protobuf, and equal definitions once. Nothing is fetched before it is asked for.
+// The document merges all documents, in JSON and in protobuf, with equal definitions once. Nothing is
+// fetched before the first request.
 func TestV2OfDocuments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -191,8 +191,8 @@ func TestV2OfDocuments(t *testing.T) {
 	})
 }
 
-// A document that changes is fetched again, and no other; one that fails stays as it was,
-// is named, and is fetched again after a while.
+// Only a changed document is fetched again. After a failure the old part remains, the error is
+// reported, and the document is fetched again later.
 func TestV2FollowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -242,8 +242,8 @@ func TestV2FollowsChanges(t *testing.T) {
 	})
 }
 
-// While the document is made a request is answered 503 after a moment. A server that hangs
-// holds the others up once, and for one of its documents.
+// A request is a 503 after v2Wait while the document is made. A server that hangs delays the others
+// once.
 func TestV2IsMadeInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -264,7 +264,7 @@ func TestV2IsMadeInTheBackground(t *testing.T) {
 	})
 }
 
-// What nobody asks for is dropped, and made again for the next request.
+// A document without requests is dropped, and made again for the next request.
 func TestV2IsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -282,8 +282,7 @@ func TestV2IsDropped(t *testing.T) {
 	})
 }
 
-// A part that is too much is left out, also if it hides its size behind the names of
-// definitions that others have; the rest is as it would be without it.
+// A part beyond the limit is omitted, also if its size is in definitions with names of others.
 func TestV2IsBounded(t *testing.T) {
 	part := func(group, meta string) *v2Part {
 		p, err := newV2Part(&v2Source{apiService: "v1." + group, key: "apis/" + group + "/v1"}, document(group, "Thing", meta))
@@ -312,7 +311,7 @@ func TestV2IsBounded(t *testing.T) {
 	}
 }
 
-// A part that cannot be encoded as protobuf is not in that form, and all others are.
+// A part that cannot be encoded as protobuf is omitted from that form.
 func TestProtobufOfV2WithoutWhatIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -330,7 +329,7 @@ func TestProtobufOfV2WithoutWhatIsBroken(t *testing.T) {
 	})
 }
 
-// Whatever a server says, its document is converted or an error.
+// Any document is converted or an error.
 func FuzzPartOfV2(f *testing.F) {
 	f.Add(document("a.example.com", "Apple", "one"))
 	f.Add([]byte(`{"openapi":"3.0.0","paths":{"/apis/a.example.com/v1/x":null},"components":{"schemas":{"X":null,"Y":{"items":[{}],"allOf":[{"$ref":"#/components/schemas/Y"}]}}}}`))

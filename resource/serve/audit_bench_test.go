@@ -57,7 +57,7 @@ func (benchUser) Authenticate(*http.Request) (*resource.User, bool, error) {
 	}, true, nil
 }
 
-// nobody takes a response.
+// nobody discards a response.
 type nobody struct{ header http.Header }
 
 func (n *nobody) Header() http.Header         { return n.header }

@@ -112,8 +112,7 @@ func TestAuditOfStreams(t *testing.T) {
 	}
 }
 
-// Which token was issued is told at every level, and the token itself only where
-// answers are.
+// The id of an issued token is in events of every level, and the token only with response bodies.
 func TestAuditOfIssuedTokens(t *testing.T) {
 	const id = "0f9e"
 	token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"jti":"`+id+`"}`)) + ".c2ln"

@@ -72,7 +72,7 @@ func readEvents(t testing.TB, path string) (events []auditv1.Event) {
 	}
 }
 
-// told is what tests look at of events, a line for each.
+// told returns the compared parts of events, one line each.
 func told(events []auditv1.Event) string {
 	var lines []string
 	for _, e := range events {
@@ -165,7 +165,7 @@ func TestAuditStages(t *testing.T) {
 	}
 }
 
-func TestAuditOfWhoIsNotKnown(t *testing.T) {
+func TestAuditOfUnauthenticated(t *testing.T) {
 	for shown, header := range map[string][]string{
 		"Authentication failed, no credentials provided":  nil,
 		"Authentication failed, attempted: bearer":        {"Authorization", "Bearer x"},
@@ -181,8 +181,7 @@ func TestAuditOfWhoIsNotKnown(t *testing.T) {
 	}
 }
 
-// Both users are told, also where the impersonation itself is refused; the
-// policy goes by who sends the request.
+// Events have both users, also where the impersonation is forbidden; the policy applies to the sender.
 func TestAuditOfImpersonation(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, users: [jane]}\n")
 	s := newTestServer(t, ok, change, func(c *testConfig) {
@@ -220,7 +219,7 @@ func TestAuditOfTooMany(t *testing.T) {
 	}
 }
 
-// The client's answer is what is told of, also where it is the deadline's.
+// Events have the response that the client got, also that of the deadline.
 func TestAuditOfDeadline(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
 	synctest.Test(t, func(t *testing.T) {
@@ -284,7 +283,7 @@ func TestAuditOfSlowAuthentication(t *testing.T) {
 	}
 }
 
-// slowJane takes everybody for Jane, after a while.
+// slowJane authenticates every request as jane, after a delay.
 type slowJane struct{ asJane }
 
 func (j slowJane) Authenticate(r *http.Request) (*resource.User, bool, error) {
@@ -292,8 +291,7 @@ func (j slowJane) Authenticate(r *http.Request) (*resource.User, bool, error) {
 	return j.asJane.Authenticate(r)
 }
 
-// Who is refused after the deadline has answered is told of once, with that
-// answer.
+// A request that is refused after its deadline has one event, with the 504.
 func TestAuditOfLateRefusal(t *testing.T) {
 	change, events := auditing(t, metadata)
 	synctest.Test(t, func(t *testing.T) {
@@ -305,7 +303,7 @@ func TestAuditOfLateRefusal(t *testing.T) {
 	}
 }
 
-// slowlyFailing knows nobody, after a while.
+// slowlyFailing finds no user, after a delay.
 type slowlyFailing struct{}
 
 func (slowlyFailing) Authenticate(*http.Request) (*resource.User, bool, error) {
@@ -313,8 +311,8 @@ func (slowlyFailing) Authenticate(*http.Request) (*resource.User, bool, error) {
 	return nil, false, errors.New("nobody")
 }
 
-// A watch that ends with the server, and one whose client goes away, end; and
-// what they told last is in the log before Run returns, in batch mode too.
+// The last events of a watch that ends with the server, and of one that the client ends, are written
+// before Run returns, also in batch mode.
 func TestAuditOfWatches(t *testing.T) {
 	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -361,7 +359,7 @@ func TestAuditOfWatches(t *testing.T) {
 	}
 }
 
-// A request whose arrival cannot be recorded is refused in the strict mode.
+// In strict mode a request that cannot be recorded is refused.
 func TestAuditStrict(t *testing.T) {
 	full := func(mode string) func(*audit.Options) {
 		return func(o *audit.Options) { o.Log.Path, o.Log.MaxSize, o.Log.Delivery.Mode = "/dev/full", 0, mode }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
@@ -157,7 +156,7 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// Impersonation sees the real user and decides for whom authorization is asked.
+// Impersonation gets the real user and sets the user of authorization.
 func TestImpersonationIsBetween(t *testing.T) {
 	s := newTestServer(t, ok, func(c *testConfig) {
 		c.Impersonation = func(next http.Handler) http.Handler {
@@ -263,18 +262,5 @@ func TestInformationalResponse(t *testing.T) {
 		if response.StatusCode != 201 || len(hints) != 1 || hints[0] != "103</early>" || response.Header.Get("Link") != "" || response.Header.Get("Audit-Id") == "" {
 			t.Errorf("%q: got %d %v, before that %q", query, response.StatusCode, response.Header, hints)
 		}
-	}
-}
-
-func BenchmarkChain(b *testing.B) {
-	s := newTestServer(b, ok, func(c *testConfig) {
-		c.Authorizer = authz.Func(func(context.Context, *resource.Action) (authz.Decision, string, error) { return authz.Allow, "", nil })
-		c.Authenticator = asJane{groups: []string{resource.GroupMasters}}
-	})
-	r := httptest.NewRequest("GET", pathPods+"/x", nil)
-	r.Header.Set("Audit-Id", "x")
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Handler().ServeHTTP(httptest.NewRecorder(), r)
 	}
 }

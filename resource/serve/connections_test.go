@@ -39,7 +39,7 @@ func connecting(t *testing.T, strangers, users, idle int, h http.HandlerFunc) (*
 	}
 }
 
-// namedInGroup authenticates as the headers User and Group say, and nobody without.
+// namedInGroup authenticates the user and group in the headers User and Group; none without them.
 type namedInGroup struct{}
 
 func (namedInGroup) Authenticate(r *http.Request) (*resource.User, bool, error) {
@@ -74,7 +74,7 @@ func isOpen(t *testing.T, conn net.Conn) bool {
 }
 
 // Connections that say nothing make room for others, and those of users stay.
-func TestConnectionsOfStrangersAreBounded(t *testing.T) {
+func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, dial := connecting(t, 8, 100, 100, ok)
 	jane := dial()

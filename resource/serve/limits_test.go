@@ -56,8 +56,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// Who passes a request on gives its place back, once, whatever becomes of it.
-func TestLimitOfWhatIsPassedOn(t *testing.T) {
+// A proxied request releases its slot once, whatever its result is.
+func TestProxiedRequestsReleaseTheirSlot(t *testing.T) {
 	passed, answer := make(chan struct{}), make(chan struct{})
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Pass") != "" {
@@ -82,7 +82,7 @@ func TestLimitOfWhatIsPassedOn(t *testing.T) {
 		}
 	}
 	wantInFlight(t, s, 0)
-	filter.ReleaseInFlight(t.Context()) // of nobody
+	filter.ReleaseInFlight(t.Context()) // outside of a chain
 }
 
 // wantInFlight checks what apiserver_current_inflight_requests says of reads.
@@ -101,7 +101,7 @@ func wantInFlight(t *testing.T, s *testServer, want float64) {
 	}
 }
 
-// named authenticates everybody as the header User says.
+// named authenticates the user in the header User.
 type named struct{}
 
 func (named) Authenticate(r *http.Request) (*resource.User, bool, error) {
@@ -119,7 +119,7 @@ func TestLimitOfOneUser(t *testing.T) {
 		c.Authenticator = named{}
 	})
 	codes := make(chan int, 200)
-	// as asks until there is no place for the user, and returns how many there were.
+	// as sends requests until there is no slot for the user, and returns how many there were.
 	as := func(user string) (places int) {
 		for {
 			go func() { codes <- do(s, "GET", pathPods, "User", user).Code }()

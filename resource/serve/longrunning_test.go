@@ -41,9 +41,8 @@ func TestLongRequestsEnd(t *testing.T) {
 	}
 }
 
-// A client that does not read informational responses holds nobody beyond the
-// deadline.
-func TestInformationNobodyReads(t *testing.T) {
+// A client that does not read informational responses does not delay the deadline.
+func TestUnreadInformationalResponses(t *testing.T) {
 	returned := make(chan struct{})
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		defer close(returned)

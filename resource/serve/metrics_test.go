@@ -53,8 +53,8 @@ func TestLongRunningIsCounted(t *testing.T) {
 	}
 }
 
-// answerForMetrics is unknown below /apis/made.up, somebody else's below
-// /apis/remote, and creates what is posted.
+// answerForMetrics answers 404 below /apis/made.up, counts for another component below /apis/remote,
+// and 201 to POST.
 func answerForMetrics(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/apis/made.up"):
@@ -148,7 +148,7 @@ func TestWaitingIsLeftOut(t *testing.T) {
 	}
 }
 
-// asNobody fails to authenticate, or finds nobody.
+// asNobody fails to authenticate, or finds no user.
 type asNobody struct{ err error }
 
 func (n asNobody) Authenticate(*http.Request) (*resource.User, bool, error) { return nil, false, n.err }
@@ -272,7 +272,7 @@ func TestTerminations(t *testing.T) {
 	}
 }
 
-// A request for somebody else's API that runs into its deadline has one end.
+// A proxied request that exceeds its deadline is counted as one termination.
 func TestTerminationOfProxied(t *testing.T) {
 	m := metrics.New()
 	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {

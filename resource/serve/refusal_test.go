@@ -85,7 +85,7 @@ func postSlowly(t *testing.T, address string, size int) (frames, answer string) 
 		time.Sleep(20 * time.Millisecond) // the server would have answered by now
 		for left := size; left > 0; left -= 10_000 {
 			n := min(left, 10_000)
-			_ = framer.WriteData(1, left == n, make([]byte, n)) // the answer tells how it went
+			_ = framer.WriteData(1, left == n, make([]byte, n)) // the response shows the result
 		}
 	}()
 	var kinds []string

@@ -21,14 +21,14 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// asJane authenticates everybody.
+// asJane authenticates every request as jane.
 type asJane struct{ groups []string }
 
 func (j asJane) Authenticate(*http.Request) (*resource.User, bool, error) {
 	return &resource.User{Name: "jane", Groups: j.groups}, true, nil
 }
 
-// quiet is a log that nobody reads.
+// quiet discards logs.
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // testConfig configures a chain and the server around it.
@@ -186,7 +186,7 @@ func TestListenOnNetwork(t *testing.T) {
 }
 
 // A certificate of an unknown authority completes the handshake and is a 401.
-func TestStrangersCertificate(t *testing.T) {
+func TestCertificateOfUnknownAuthority(t *testing.T) {
 	p, other := newPKI(t), newPKI(t)
 	address := p.listen()
 	address.ClientCAs = nil
@@ -204,7 +204,7 @@ func TestStrangersCertificate(t *testing.T) {
 }
 
 // Strangers may not go on and on over one HTTP/2 connection; others may.
-func TestStrangersConnectionEnds(t *testing.T) {
+func TestConnectionOfUnknownClientEnds(t *testing.T) {
 	p := newPKI(t)
 	remote := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RemoteAddr) }
 	s := newTestServer(t, remote, func(c *testConfig) {
@@ -253,7 +253,7 @@ func TestListenOnSocket(t *testing.T) {
 	}
 }
 
-func TestNewComplains(t *testing.T) {
+func TestNewChecksTheConfiguration(t *testing.T) {
 	chain := newTestServer(t, whoami).chain
 	for want, change := range map[string]func(*Config){
 		"no chain":             func(c *Config) { c.Chain = nil },

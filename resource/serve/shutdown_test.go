@@ -102,9 +102,8 @@ func (l slowLog) Enabled(ctx context.Context, level slog.Level) bool {
 	return l.Handler.Enabled(ctx, level)
 }
 
-// What is told of a request that is given up, and ends with its connection, is in
-// the logs before Run returns.
-func TestShutdownTellsOfWhatItGivesUp(t *testing.T) {
+// A request that shutdown gives up and that ends with its connection is logged before Run returns.
+func TestAbandonedRequestsAreLogged(t *testing.T) {
 	for name, tc := range map[string]struct {
 		query string
 		ends  func()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// How much of the time a server was well is told by its own checks.
+// /metrics/slis has the results of the health checks.
 func TestSLIs(t *testing.T) {
 	h, failing := NewHealth(), true
 	h.AddReady("storage", func(*http.Request) error {

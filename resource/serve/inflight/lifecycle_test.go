@@ -38,26 +38,6 @@ func TestLongRequestsEndSpread(t *testing.T) {
 	}
 }
 
-// A long-running request that begins while shutdown ends the others is not admitted:
-// nothing would end it.
-func TestLongRequestsEnterLate(t *testing.T) {
-	var g LongGroup
-	g.ending.Lock() // as shutdown does
-	in := make(chan bool)
-	go func() {
-		end := context.CancelCauseFunc(func(error) {})
-		in <- g.Add(&end)
-	}()
-	for began := time.Now(); g.Count() == 0 && time.Since(began) < 50*time.Millisecond; {
-		time.Sleep(time.Millisecond)
-	}
-	g.Close()
-	g.ending.Unlock()
-	if <-in {
-		t.Error("it was admitted")
-	}
-}
-
 // One user gets 12,000 connections of 20,000 descriptors, and some are kept for the process
 // however few there are.
 func TestConnectionLimits(t *testing.T) {
