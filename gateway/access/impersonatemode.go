@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"portico/resource"
+	"portico/resource/authn"
 	"portico/resource/authz"
 )
 
@@ -172,7 +173,7 @@ func (m *mode) complete(wanted *resource.User) *resource.User {
 		u.Groups = []string{groupNodes}
 	}
 	if u.Name != resource.Anonymous {
-		return authenticated(&u)
+		return authn.WithAuthenticated(&u)
 	}
 	if !slices.Contains(u.Groups, resource.GroupUnauthenticated) {
 		u.Groups = append(slices.Clone(u.Groups), resource.GroupUnauthenticated)

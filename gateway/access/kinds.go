@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta/table"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/applyconfigurations"
@@ -171,12 +170,8 @@ func bindingCells(meta metav1.Object, b binding) []any {
 			accounts = append(accounts, s.Namespace+"/"+s.Name)
 		}
 	}
-	age := "<unknown>"
-	if created := meta.GetCreationTimestamp(); !created.IsZero() {
-		age = duration.HumanDuration(time.Since(created.Time))
-	}
 	return []any{
-		meta.GetName(), b.ref.Kind + "/" + b.ref.Name, age,
+		meta.GetName(), b.ref.Kind + "/" + b.ref.Name, table.ConvertToHumanReadableDateType(meta.GetCreationTimestamp()),
 		strings.Join(users, ", "), strings.Join(groups, ", "), strings.Join(accounts, ", "),
 	}
 }

@@ -86,7 +86,7 @@ func (a *Access) reviewToken(ctx context.Context, obj runtime.Object) (runtime.O
 			return review, nil
 		}
 	}
-	review.Status.Authenticated, review.Status.User, review.Status.Audiences = true, userInfo(authenticated(user)), matched
+	review.Status.Authenticated, review.Status.User, review.Status.Audiences = true, userInfo(authn.WithAuthenticated(user)), matched
 	return review, nil
 }
 
@@ -103,16 +103,6 @@ func intersect(a, b []string) (both []string) {
 		}
 	}
 	return both
-}
-
-// authenticated returns the user with the group system:authenticated.
-func authenticated(u *resource.User) *resource.User {
-	if slices.Contains(u.Groups, resource.GroupAuthenticated) || slices.Contains(u.Groups, resource.GroupUnauthenticated) {
-		return u
-	}
-	out := *u
-	out.Groups = append(slices.Clone(u.Groups), resource.GroupAuthenticated)
-	return &out
 }
 
 // reviewSelf returns the user of the request as it was authenticated.

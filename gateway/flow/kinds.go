@@ -3,12 +3,11 @@ package flow
 import (
 	"context"
 	"fmt"
-	"time"
 
 	flowv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/applyconfigurations"
@@ -87,7 +86,7 @@ func schemaKind() rest.Kind {
 					missing = string(c.Status)
 				}
 			}
-			return []any{s.Name, s.Spec.PriorityLevelConfiguration.Name, int64(s.Spec.MatchingPrecedence), method, age(&s.ObjectMeta), missing}, nil
+			return []any{s.Name, s.Spec.PriorityLevelConfiguration.Name, int64(s.Spec.MatchingPrecedence), method, table.ConvertToHumanReadableDateType(s.CreationTimestamp), missing}, nil
 		},
 	}
 }
@@ -136,14 +135,7 @@ func levelCells(obj runtime.Object) ([]any, error) {
 			queues, hand, length = fmt.Sprint(q.Queues), fmt.Sprint(q.HandSize), fmt.Sprint(q.QueueLengthLimit)
 		}
 	}
-	return []any{l.Name, string(l.Spec.Type), shares, queues, hand, length, age(&l.ObjectMeta)}, nil
-}
-
-func age(m *metav1.ObjectMeta) string {
-	if m.CreationTimestamp.IsZero() {
-		return "<unknown>"
-	}
-	return duration.HumanDuration(time.Since(m.CreationTimestamp.Time))
+	return []any{l.Name, string(l.Spec.Type), shares, queues, hand, length, table.ConvertToHumanReadableDateType(l.CreationTimestamp)}, nil
 }
 
 func defaultLevel(s *flowv1.PriorityLevelConfigurationSpec) {

@@ -34,7 +34,7 @@ func (u union) Authenticate(r *http.Request) (*resource.User, bool, error) {
 		}
 		user, claimed, err := a.Authenticate(r)
 		if claimed {
-			return withAuthenticated(user), true, nil
+			return WithAuthenticated(user), true, nil
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -43,9 +43,9 @@ func (u union) Authenticate(r *http.Request) (*resource.User, bool, error) {
 	return nil, false, errors.Join(errs...)
 }
 
-// withAuthenticated returns the user with the group system:authenticated: the user itself if
+// WithAuthenticated returns the user with the group system:authenticated: the user itself if
 // it has the group or is not authenticated, else a copy.
-func withAuthenticated(u *resource.User) *resource.User {
+func WithAuthenticated(u *resource.User) *resource.User {
 	if u.Name == resource.Anonymous ||
 		slices.Contains(u.Groups, resource.GroupAuthenticated) || slices.Contains(u.Groups, resource.GroupUnauthenticated) {
 		return u

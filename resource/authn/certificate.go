@@ -46,7 +46,7 @@ func userOfCertificate(leaf *x509.Certificate) (*resource.User, error) {
 		return nil, err
 	}
 	fingerprint := sha256.Sum256(leaf.Raw)
-	return withAuthenticated(&resource.User{
+	return WithAuthenticated(&resource.User{
 		Name:   leaf.Subject.CommonName,
 		UID:    uid,
 		Groups: leaf.Subject.Organization,

@@ -246,7 +246,7 @@ func (c *tokenClaims) user() *resource.User {
 			u.Extra["authentication.kubernetes.io/"+kind+"-uid"] = []string{ref.UID}
 		}
 	}
-	return withAuthenticated(u)
+	return WithAuthenticated(u)
 }
 
 // intersect returns the wanted audiences that the token has, in wanted's order.

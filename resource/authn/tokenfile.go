@@ -75,7 +75,7 @@ func parseTokens(r io.Reader) (staticUsers, error) {
 		if len(fields) > 3 {
 			user.Groups = splitGroups(fields[3])
 		}
-		users[key] = withAuthenticated(user)
+		users[key] = WithAuthenticated(user)
 	}
 }
 
