@@ -19,6 +19,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/loop"
+	"portico/resource/rest"
 )
 
 // claimGrace is the age from which a claim without a service is freed: a service is
@@ -26,13 +27,14 @@ import (
 const claimGrace = time.Minute
 
 // addresses allocates cluster IPs. A claim is an object in etcd named by the address, so
-// that several core servers never allocate one address twice. The claim of a write that
-// fails is freed after claimGrace, as one without a service; a repeated write of a service
-// of that name renews it.
+// that several core servers never allocate one address twice. A write that fails releases its
+// claim; a claim that remains, because the server ended, is freed after claimGrace.
 type addresses struct {
 	prefix netip.Prefix
 	size   uint32 // of the range; at most 2^16 of it is used
 	claims resource.Store
+	// services are the users of the addresses. Set before the first request.
+	services *rest.Resource
 }
 
 // apiService owns the first address of the range.
@@ -67,27 +69,61 @@ func (a *addresses) nth(n uint32) netip.Addr {
 }
 
 // allocate is kinds.Config.AllocateClusterIP.
-func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryRun bool) error {
+func (a *addresses) allocate(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		return nil // the address of old is freed once the service is stored
+		return nil, nil // the address of old is freed once the service is stored
 	}
 	owner := svc.Namespace + "/" + svc.Name
 	if svc.Spec.ClusterIP != "" {
 		if old != nil && slices.Contains(old.Spec.ClusterIPs, svc.Spec.ClusterIP) {
-			return nil
+			return nil, nil
 		}
-		return a.claimNamed(ctx, svc, owner, dryRun)
+		claim, err := a.claimNamed(ctx, svc, owner, dryRun)
+		return a.releaser(svc, claim), err
 	}
-	addr, err := a.claimFree(ctx, owner, dryRun)
+	addr, claim, err := a.claimFree(ctx, owner, dryRun)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = addr.String(), []string{addr.String()}
-	return nil
+	return a.releaser(svc, claim), nil
+}
+
+// releaser returns the function that frees the claim of a write that failed; nil if claim is.
+// The claim remains if it was renewed, or if the service is stored and uses it: the write may
+// have succeeded although its answer was lost.
+func (a *addresses) releaser(svc *corev1.Service, claim *resource.Object) func() {
+	if claim == nil {
+		return nil
+	}
+	key := resource.Key{Namespace: svc.Namespace, Name: svc.Name}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if used, err := a.uses(ctx, key, claim.Name); err == nil && !used {
+			_ = a.free(ctx, claim) // else freeOnce frees it
+		}
+	}
+}
+
+// uses reports whether the stored service has the address.
+func (a *addresses) uses(ctx context.Context, key resource.Key, address string) (bool, error) {
+	o, err := a.services.Store.Get(ctx, key, resource.At{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	obj, err := a.services.Decode(o)
+	if err != nil {
+		return false, err
+	}
+	return slices.Contains(obj.(*corev1.Service).Spec.ClusterIPs, address), nil
 }
 
 // claimNamed claims the address that a service names itself.
-func (a *addresses) claimNamed(ctx context.Context, svc *corev1.Service, owner string, dryRun bool) error {
+func (a *addresses) claimNamed(ctx context.Context, svc *corev1.Service, owner string, dryRun bool) (*resource.Object, error) {
 	invalid := func(text string) error {
 		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "clusterIPs"), []string{svc.Spec.ClusterIP}, text),
@@ -95,27 +131,26 @@ func (a *addresses) claimNamed(ctx context.Context, svc *corev1.Service, owner s
 	}
 	addr, err := netip.ParseAddr(svc.Spec.ClusterIP)
 	if err != nil || !a.prefix.Contains(addr) {
-		return invalid(fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s",
+		return nil, invalid(fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s",
 			svc.Spec.ClusterIP, svc.Spec.ClusterIP, a.prefix))
 	}
 	taken := invalid(fmt.Sprintf("failed to allocate IP %s: provided IP is already allocated", addr))
 	if addr == a.nth(1) && owner != apiService {
-		return taken
+		return nil, taken
 	}
 	if dryRun {
-		return nil
+		return nil, nil
 	}
-	if err := a.claim(ctx, addr, owner); apierrors.IsAlreadyExists(err) {
-		return taken
-	} else if err != nil {
-		return err
+	claim, err := a.claim(ctx, addr, owner)
+	if apierrors.IsAlreadyExists(err) {
+		return nil, taken
 	}
-	return nil
+	return claim, err
 }
 
 // claimFree claims a free address. It starts at an address that depends on the service, so
 // that servers rarely try the same one. A dry run makes no claim.
-func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (netip.Addr, error) {
+func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (netip.Addr, *resource.Object, error) {
 	h := fnv.New32a()
 	fmt.Fprint(h, owner)
 	start := h.Sum32()
@@ -128,17 +163,18 @@ func (a *addresses) claimFree(ctx context.Context, owner string, dryRun bool) (n
 		if dryRun {
 			_, err := a.claims.Get(ctx, resource.Key{Name: addr.String()}, resource.At{})
 			if apierrors.IsNotFound(err) {
-				return addr, nil
+				return addr, nil, nil
 			} else if err != nil {
-				return netip.Addr{}, err
+				return netip.Addr{}, nil, err
 			}
 			continue
 		}
-		if err := a.claim(ctx, addr, owner); !apierrors.IsAlreadyExists(err) {
-			return addr, err
+		claim, err := a.claim(ctx, addr, owner)
+		if !apierrors.IsAlreadyExists(err) {
+			return addr, claim, err
 		}
 	}
-	return netip.Addr{}, apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: range %s is full", a.prefix))
+	return netip.Addr{}, nil, apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: range %s is full", a.prefix))
 }
 
 // claimed is the stored form of a claim.
@@ -151,8 +187,8 @@ type claimed struct {
 
 // claim stores a claim, or renews that of the same owner. The error is AlreadyExists if the
 // address has another owner.
-func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) error {
-	_, err := a.claims.Update(ctx, resource.Key{Name: addr.String()}, func(cur *resource.Object) (resource.Mutation, error) {
+func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) (*resource.Object, error) {
+	return a.claims.Update(ctx, resource.Key{Name: addr.String()}, func(cur *resource.Object) (resource.Mutation, error) {
 		if cur != nil {
 			var have claimed
 			if err := json.Unmarshal(cur.Data, &have); err != nil {
@@ -173,7 +209,6 @@ func (a *addresses) claim(ctx context.Context, addr netip.Addr, owner string) er
 		o, err := resource.Parse(data)
 		return resource.Mutation{Object: o}, err
 	})
-	return err
 }
 
 // free deletes a claim unless it has changed.

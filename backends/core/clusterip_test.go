@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -59,7 +60,7 @@ func TestNoAddressTwice(t *testing.T) {
 		}
 		wg.Go(func() {
 			svc := service(fmt.Sprint("s", i), "")
-			if err := a.allocate(context.Background(), svc, nil, false); err != nil {
+			if _, err := a.allocate(context.Background(), svc, nil, false); err != nil {
 				t.Error(err)
 				return
 			}
@@ -74,16 +75,17 @@ func TestNoAddressTwice(t *testing.T) {
 	wg.Wait()
 	a, _ := newAddresses("10.0.0.0/27", claims)
 	last := service("last", "")
-	if err := a.allocate(t.Context(), last, nil, false); err != nil || len(last.Spec.ClusterIPs) != 1 || given[last.Spec.ClusterIP] != "" {
+	if _, err := a.allocate(t.Context(), last, nil, false); err != nil || len(last.Spec.ClusterIPs) != 1 || given[last.Spec.ClusterIP] != "" {
 		t.Fatalf("got %v, %v", last.Spec, err)
 	}
 	for _, dryRun := range []bool{false, true} {
-		if err := a.allocate(t.Context(), service("more", ""), nil, dryRun); err == nil || !strings.Contains(err.Error(), "range 10.0.0.0/27 is full") {
+		if _, err := a.allocate(t.Context(), service("more", ""), nil, dryRun); err == nil || !strings.Contains(err.Error(), "range 10.0.0.0/27 is full") {
 			t.Errorf("full, dry run %v: %v", dryRun, err)
 		}
 	}
-	if again := service("last", ""); a.allocate(t.Context(), again, nil, false) != nil || again.Spec.ClusterIP != last.Spec.ClusterIP {
-		t.Errorf("a repeated creation of the same service got %s, not %s", again.Spec.ClusterIP, last.Spec.ClusterIP)
+	again := service("last", "")
+	if _, err := a.allocate(t.Context(), again, nil, false); err != nil || again.Spec.ClusterIP != last.Spec.ClusterIP {
+		t.Errorf("a repeated creation of the same service got %s, not %s (%v)", again.Spec.ClusterIP, last.Spec.ClusterIP, err)
 	}
 }
 
@@ -93,25 +95,25 @@ func TestRequestedAddress(t *testing.T) {
 		"10.97.0.1":  "failed to allocate IP 10.97.0.1: the provided IP (10.97.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/16",
 		"10.96.0.50": "",
 	} {
-		err := a.allocate(t.Context(), service("a", ip), nil, false)
+		_, err := a.allocate(t.Context(), service("a", ip), nil, false)
 		if want == "" && err != nil || want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", ip, err)
 		}
 	}
-	err := a.allocate(t.Context(), service("b", "10.96.0.50"), nil, false)
+	_, err := a.allocate(t.Context(), service("b", "10.96.0.50"), nil, false)
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "failed to allocate IP 10.96.0.50: provided IP is already allocated") {
 		t.Errorf("taken: %v", err)
 	}
-	if err := a.allocate(t.Context(), service("b", "10.96.0.51"), nil, true); err != nil {
+	if _, err := a.allocate(t.Context(), service("b", "10.96.0.51"), nil, true); err != nil {
 		t.Errorf("dry run: %v", err)
 	}
-	if err := a.allocate(t.Context(), service("c", "10.96.0.51"), nil, false); err != nil {
+	if _, err := a.allocate(t.Context(), service("c", "10.96.0.51"), nil, false); err != nil {
 		t.Errorf("a dry run claimed: %v", err)
 	}
-	if err := a.allocate(t.Context(), service("a", "10.96.0.50"), nil, false); err != nil {
+	if _, err := a.allocate(t.Context(), service("a", "10.96.0.50"), nil, false); err != nil {
 		t.Errorf("the owner again: %v", err)
 	}
-	if err := a.allocate(t.Context(), service("thief", "10.96.0.1"), nil, false); err == nil {
+	if _, err := a.allocate(t.Context(), service("thief", "10.96.0.1"), nil, false); err == nil {
 		t.Error("the address of default/kubernetes is allocated")
 	}
 }
@@ -142,4 +144,56 @@ func TestUnusedClaimsAreFreed(t *testing.T) {
 		t.Errorf("gone is claimed: %v, kept is: %v", claimed(gone.Spec.ClusterIP), claimed(kept.Spec.ClusterIP))
 	}
 	create("other", gone.Spec.ClusterIP)
+}
+
+// A service that is refused after it got an address does not keep it: a client that sends
+// invalid services does not use up the range of the others.
+func TestRefusedServicesKeepNoAddress(t *testing.T) {
+	c := running(t, Config{ServiceClusterIPRange: "10.96.0.0/29"}) // five are free
+	body := func(name string, port int) map[string]any {
+		return map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": []any{map[string]any{"port": port}}}}
+	}
+	const path = "/api/v1/namespaces/default/services"
+	for i := range 20 {
+		if err := c.do(t, http.MethodPost, path, body(fmt.Sprint("refused", i), 99999), nil); !apierrors.IsInvalid(err) {
+			t.Fatalf("refused%d: %v", i, err)
+		}
+	}
+	c.must(t, http.MethodPost, path, body("accepted", 80), nil)
+	if err := c.do(t, http.MethodPost, path, body("accepted", 80), nil); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("again: %v", err)
+	}
+	svc := &corev1.Service{}
+	c.must(t, http.MethodGet, path+"/accepted", nil, svc)
+	if _, err := c.addresses.claims.Get(t.Context(), resource.Key{Name: svc.Spec.ClusterIP}, resource.At{}); err != nil {
+		t.Errorf("the claim of the stored service after a failed creation of its name: %v", err)
+	}
+}
+
+// A write whose answer is lost has stored its service: releasing its claim does nothing.
+func TestReleaseKeepsTheClaimOfAStoredService(t *testing.T) {
+	c := running(t, Config{})
+	svc := service("lost", "10.96.7.8")
+	svc.Namespace = "default"
+	release, err := c.addresses.allocate(t.Context(), svc, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc.Spec.ClusterIPs = []string{"10.96.7.8"}
+	svc.APIVersion, svc.Kind = "v1", "Service"
+	data, err := json.Marshal(svc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := resource.Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.find("", "services").Store.Create(t.Context(), resource.Key{Namespace: "default", Name: "lost"}, o, 0); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if _, err := c.addresses.claims.Get(t.Context(), resource.Key{Name: "10.96.7.8"}, resource.At{}); err != nil {
+		t.Errorf("its claim: %v", err)
+	}
 }

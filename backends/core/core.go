@@ -153,6 +153,7 @@ func (c *Core) assembleKinds() (err error) {
 		c.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
+	c.addresses.services = c.find("", "services")
 	c.metrics = c.cfg.Metrics()
 	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
 	if err := c.assembleEngine(); err != nil {

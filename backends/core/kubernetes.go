@@ -60,7 +60,7 @@ func (k *kubernetesService) service(ctx context.Context, port int32) error {
 		return fmt.Errorf("get service: %w", err)
 	}
 	addr := k.core.addresses.nth(1)
-	if err := k.core.addresses.claim(ctx, addr, apiService); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := k.core.addresses.claim(ctx, addr, apiService); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("claim %s: %w", addr, err)
 	}
 	single, cluster := corev1.IPFamilyPolicySingleStack, corev1.ServiceInternalTrafficPolicyCluster

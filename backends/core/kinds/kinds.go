@@ -25,9 +25,10 @@ type Config struct {
 	// each of spec.ipFamilies that has none, and claims the addresses that svc names. old
 	// is nil on create; its addresses are claimed already. It is called on every write if
 	// svc or old uses cluster IPs (is neither ExternalName nor headless), with ipFamilies
-	// set and clusterIPs well formed. With dryRun nothing is claimed. Errors are
-	// StatusErrors. nil: services get no addresses.
-	AllocateClusterIP func(ctx context.Context, svc, old *corev1.Service, dryRun bool) error
+	// set and clusterIPs well formed. With dryRun nothing is claimed. release, if not nil,
+	// frees what was claimed and is called if the write fails. Errors are StatusErrors.
+	// nil: services get no addresses.
+	AllocateClusterIP func(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error)
 	// CreateToken serves serviceaccounts/token; body is a decoded TokenRequest of
 	// authentication.k8s.io/v1. nil: the subresource is not served.
 	CreateToken func(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error)

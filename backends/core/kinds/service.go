@@ -73,7 +73,7 @@ func prepareServiceUpdate(svc, old *corev1.Service) {
 
 // allocateService returns the function that allocates cluster IPs. It validates the address
 // fields first, so that claim gets well-formed ones.
-func allocateService(info *resource.Info, claim func(context.Context, *corev1.Service, *corev1.Service, bool) error,
+func allocateService(info *resource.Info, claim func(context.Context, *corev1.Service, *corev1.Service, bool) (func(), error),
 ) func(context.Context, rest.Object, rest.Object, bool) (func(), error) {
 	if claim == nil {
 		return nil
@@ -87,7 +87,7 @@ func allocateService(info *resource.Info, claim func(context.Context, *corev1.Se
 		if errs := append(validateClusterIPs(svc), validateFamilies(svc, old)...); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(info.GroupKind(), svc.Name, errs)
 		}
-		return nil, claim(ctx, svc, old, dryRun)
+		return claim(ctx, svc, old, dryRun)
 	}
 }
 

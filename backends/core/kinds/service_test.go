@@ -170,15 +170,15 @@ func TestServiceKeepsNodePorts(t *testing.T) {
 
 func TestServiceAllocate(t *testing.T) {
 	calls := 0
-	rows := All(Config{AllocateClusterIP: func(_ context.Context, svc, old *corev1.Service, _ bool) error {
+	rows := All(Config{AllocateClusterIP: func(_ context.Context, svc, old *corev1.Service, _ bool) (func(), error) {
 		calls++
 		if old == nil && svc.Spec.ClusterIP == "10.0.0.9" {
-			return errors.New("taken")
+			return nil, errors.New("taken")
 		}
 		if svc.Spec.ClusterIP == "" {
 			svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "10.0.0.1", []string{"10.0.0.1"}
 		}
-		return nil
+		return nil, nil
 	}})
 	k := rows[slices.IndexFunc(rows, func(k *rest.Kind) bool { return k.Resource == "services" })]
 	allocate := func(spec string, old rest.Object) (*corev1.Service, error) {
