@@ -63,7 +63,7 @@ func (g *looped) sendsTo(t *testing.T, next *httptest.Server) {
 	t.Cleanup(g.up.Close)
 }
 
-// loopRequests are the kinds of requests that take different ways to a server.
+// loopRequests are the kinds of requests that are sent over different protocols.
 var loopRequests = map[string]http.Header{
 	"/apis/g.example.com/v1/things":            nil,
 	watchPath:                                  nil,
@@ -166,10 +166,10 @@ func TestCheckOfOneself(t *testing.T) {
 	if !errors.As(err, &answer) || answer.Code != 508 || !strings.Contains(err.Error(), "leads back to this gateway") {
 		t.Errorf("a check: %v", err)
 	}
-	steady := g.up.Pinned()
-	for name, way := range map[string]http.RoundTripper{"discovery": steady, "a stream": steady.Streams(), "the gateway's own": g.up} {
+	pinned := g.up.Pinned()
+	for name, transport := range map[string]http.RoundTripper{"discovery": pinned, "a stream": pinned.Streams(), "the gateway's own": g.up} {
 		req, _ := http.NewRequest(http.MethodGet, g.URL+"/apis", nil)
-		res, err := way.RoundTrip(req)
+		res, err := transport.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -100,9 +100,9 @@ func TestServerSentEvents(t *testing.T) {
 			}
 		}
 	}
-	ways := passages(t, behind)
+	all := passages(t, behind)
 	t.Cleanup(func() { close(over) }) // before the servers, which wait
-	for _, p := range ways {
+	for _, p := range all {
 		t.Run(p.name, func(t *testing.T) {
 			next = make(chan string)
 			res, err := p.send(t, t.Context(), "GET", shortPath, nil, http.Header{"Accept": {"text/event-stream"}})
@@ -229,7 +229,7 @@ func (endless) Read(p []byte) (int, error) {
 // it, while it is not read, and while the request is sent.
 func TestClientsThatGo(t *testing.T) {
 	arrived, ended, over := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
-	ways := passages(t, func(w http.ResponseWriter, r *http.Request) {
+	all := passages(t, func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			select {
 			case ended <- struct{}{}:
@@ -257,7 +257,7 @@ func TestClientsThatGo(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { close(over) }) // before the servers, which wait
-	for _, p := range ways {
+	for _, p := range all {
 		for _, path := range []string{shortPath + "?x=y", watchPath} {
 			for _, in := range []string{"wait", "answer", "flood", "body"} {
 				if in == "body" && path == watchPath {

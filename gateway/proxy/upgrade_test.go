@@ -42,7 +42,7 @@ const upgradeLimit = 250 * time.Millisecond
 
 func upgradeRoutes(t *testing.T) []*upgradeRoute {
 	t.Helper()
-	var ways []*upgradeRoute
+	var routes []*upgradeRoute
 	for _, c := range []struct {
 		name, path string
 		tls        bool
@@ -77,9 +77,9 @@ func upgradeRoutes(t *testing.T) []*upgradeRoute {
 			w.up = frontOf(t, l.Addr().String(), upstream.Trust{Plain: true}).up
 		}
 		w.serve(t, c.plain)
-		ways = append(ways, w)
+		routes = append(routes, w)
 	}
-	return ways
+	return routes
 }
 
 // serve starts the gateway.

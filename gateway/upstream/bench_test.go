@@ -22,8 +22,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 		list := []Endpoint{first.endpoint(), benchNode(b, network, answer).endpoint(), benchNode(b, network, answer).endpoint()}
 		for n, list := range map[int][]Endpoint{1: list[:1], 3: list} {
 			u := over(b, NewPolicy(&backend.Spec{}), list...)
-			for name, way := range map[string]http.RoundTripper{"short": u.Short(), "long": u.Long()} {
-				b.Run(fmt.Sprintf("%s/%s/%d endpoints", network, name, n), func(b *testing.B) { benchGet(b, list[0].Base.String(), way) })
+			for name, transport := range map[string]http.RoundTripper{"short": u.Short(), "long": u.Long()} {
+				b.Run(fmt.Sprintf("%s/%s/%d endpoints", network, name, n), func(b *testing.B) { benchGet(b, list[0].Base.String(), transport) })
 			}
 		}
 	}
@@ -35,14 +35,14 @@ func benchNode(b *testing.B, network string, h http.Handler) *node {
 	return n
 }
 
-func benchGet(b *testing.B, base string, way http.RoundTripper) {
+func benchGet(b *testing.B, base string, transport http.RoundTripper) {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	defer cancel()
 	b.ReportAllocs()
 	for b.Loop() {
 		req := httptest.NewRequestWithContext(ctx, "GET", base+"/apis/g/v1/things/x", nil)
 		req.RequestURI = ""
-		res, err := way.RoundTrip(req)
+		res, err := transport.RoundTrip(req)
 		if err != nil {
 			b.Fatal(err)
 		}

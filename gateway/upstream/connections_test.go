@@ -84,7 +84,7 @@ func TestServerNameOfURL(t *testing.T) {
 		up := New(Config{
 			Base: base, Endpoints: At(server.Listener.Addr().String()), Trust: Trust{Roots: fixed(pool)}, Policy: NewPolicy(&backend.Spec{}),
 		})
-		for _, path := range []string{"/apis", "/apis?watch=true"} { // by both ways
+		for _, path := range []string{"/apis", "/apis?watch=true"} { // over HTTP/1.1 and HTTP/2
 			req, err := http.NewRequest("GET", base.String()+path, nil)
 			if err != nil {
 				t.Fatal(err)

@@ -111,7 +111,7 @@ func trustAt(base *url.URL, t Trust) Trust {
 	return t
 }
 
-// sameAs reports whether spec is connected to in the same way.
+// sameAs reports whether spec has the same address and base.
 func (e *endpoint) sameAs(spec Endpoint) bool {
 	return e.Network == spec.Network && e.Address == spec.Address &&
 		(e.Base == nil) == (spec.Base == nil) && (e.Base == nil || *e.Base == *spec.Base)

@@ -19,7 +19,7 @@ func TestHeaderBound(t *testing.T) {
 	for name, c := range map[string]struct {
 		k      kind
 		method string
-	}{"HTTP/1.1": {short, "GET"}, "HTTP/2": {long, "GET"}, "leaving HTTP": {upgrade, "GET"}} {
+	}{"HTTP/1.1": {short, "GET"}, "HTTP/2": {long, "GET"}, "upgrade": {upgrade, "GET"}} {
 		u := over(t, turns(), server.endpoint())
 		if got := send(t, u, c.k, c.method, "", "X-Lines", strconv.Itoa(lines-1)); got.err != nil || got.code != 200 {
 			t.Errorf("%s, below the bound: %d, %v", name, got.code, got.err)

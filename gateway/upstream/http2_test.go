@@ -174,13 +174,13 @@ func TestHTTP2DoesNotBegin(t *testing.T) {
 		return false
 	}
 	none := startFrames(t, on, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
-	leaving := startFrames(t, on)
-	leaving.first = func(fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil) }
+	goingAway := startFrames(t, on)
+	goingAway.first = func(fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil) }
 	mute := startFrames(t, nil).Endpoint
 	good := startNode(t, "tls", nil)
 	for text, bad := range map[string]Endpoint{
 		"permits no requests on it": none.Endpoint,
-		"":                          leaving.Endpoint, // this, or that it ended, early or late
+		"":                          goingAway.Endpoint, // this, or that it ended, early or late
 		"HTTP/2 with " + mute.Address + " did not begin within ": mute,
 	} {
 		p := turns()
@@ -204,7 +204,7 @@ func TestHTTP2DoesNotBegin(t *testing.T) {
 		}
 		u.Close()
 	}
-	for _, f := range []*frameServer{none, leaving} {
+	for _, f := range []*frameServer{none, goingAway} {
 		// A connection for each request that had none, and not one after the other.
 		if requests, conns := f.requests(), f.connections.Load(); requests != 0 || conns > 20 {
 			t.Errorf("a server that takes none saw %d on %d connections", requests, conns)

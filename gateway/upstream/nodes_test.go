@@ -150,7 +150,7 @@ func send(t testing.TB, u *Upstream, k kind, method, body string, header ...stri
 	defer cancel()
 	var r io.Reader
 	if body != "" {
-		r = io.NopCloser(strings.NewReader(body)) // as of a client: no way back
+		r = io.NopCloser(strings.NewReader(body)) // as of a client: it is read once
 	}
 	tr := &Trace{}
 	req, err := http.NewRequestWithContext(WithTrace(ctx, tr), method, "https://example.com/apis/g.example.com/v1/things", r)

@@ -12,13 +12,13 @@ import (
 )
 
 // asks sends a request and returns the name in the answer.
-func asks(t *testing.T, way http.RoundTripper) string {
+func asks(t *testing.T, pinned http.RoundTripper) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/apis", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := way.RoundTrip(req)
+	res, err := pinned.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,11 +32,11 @@ func asks(t *testing.T, way http.RoundTripper) string {
 
 // stay fails unless several requests are answered by the same endpoint, which it
 // returns.
-func stay(t *testing.T, way http.RoundTripper) string {
+func stay(t *testing.T, pinned http.RoundTripper) string {
 	t.Helper()
-	first := asks(t, way)
+	first := asks(t, pinned)
 	for range 10 {
-		if next := asks(t, way); next != first {
+		if next := asks(t, pinned); next != first {
 			t.Fatalf("answers %s, then %s", first, next)
 		}
 	}
@@ -64,33 +64,33 @@ func TestPinned(t *testing.T) {
 	policy := turns()
 	policy.Outlier.ConsecutiveErrors, policy.Outlier.ConsecutiveLocalErrors = 0, 0
 	u := over(t, policy, list...)
-	way := u.Pinned()
-	first := stay(t, way)
+	pinned := u.Pinned()
+	first := stay(t, pinned)
 	if other := stay(t, over(t, policy, list[2], list[1], list[0]).Pinned()); other != first {
 		t.Errorf("one gateway asks %s, another %s", first, other)
 	}
 	// The check fails, and passes again.
 	u.SetVerdict(first, availability.Verdict{Known: true, Err: errors.New("gone")})
-	second := stay(t, way)
+	second := stay(t, pinned)
 	u.SetVerdict(first, availability.Verdict{Known: true, Healthy: true})
-	if back := stay(t, way); second == first || back != second {
+	if back := stay(t, pinned); second == first || back != second {
 		t.Errorf("after %s: %s, then %s", first, second, back)
 	}
 	// It answers that it is not well; later it is.
 	for i := range list {
 		unwell[i].Store(list[i].URL == second)
 	}
-	third := stay(t, way)
+	third := stay(t, pinned)
 	for i := range list {
 		unwell[i].Store(false)
 	}
-	if back := stay(t, way); third == second || back != third {
+	if back := stay(t, pinned); third == second || back != third {
 		t.Errorf("after %s: %s, then %s", second, third, back)
 	}
 	// Nobody listens there.
 	nodes[third].Listener.Close()
 	nodes[third].CloseClientConnections()
-	if fourth := stay(t, way); fourth == third {
+	if fourth := stay(t, pinned); fourth == third {
 		t.Errorf("%s is gone, and answers", third)
 	}
 }
@@ -110,14 +110,14 @@ func TestPinnedMovesOn(t *testing.T) {
 	policy := turns()
 	policy.Retries.Attempts = 1
 	u := over(t, policy, list...)
-	way := u.Pinned()
-	stay(t, way)
+	pinned := u.Pinned()
+	stay(t, pinned)
 	for range 7 {
 		n := startNode(t, "tls", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") })
 		list = append(list, n.endpoint())
 	}
 	u.SetEndpoints(list)
-	if got := stay(t, way); got != "first" {
+	if got := stay(t, pinned); got != "first" {
 		t.Errorf("others came, and %s answers", got)
 	}
 	silent.Store(true)
@@ -128,19 +128,19 @@ func TestPinnedMovesOn(t *testing.T) {
 		}
 		return err
 	}
-	if ask(&http.Client{Transport: way, Timeout: 50 * time.Millisecond}) == nil {
+	if ask(&http.Client{Transport: pinned, Timeout: 50 * time.Millisecond}) == nil {
 		t.Error("a silent endpoint answers")
 	}
-	if got := stay(t, way); got != "other" {
+	if got := stay(t, pinned); got != "other" {
 		t.Errorf("%s answers", got)
 	}
 	// What fails everywhere begins anew.
 	u.SetEndpoints(nil)
-	if ask(&http.Client{Transport: way}) == nil {
+	if ask(&http.Client{Transport: pinned}) == nil {
 		t.Error("without endpoints it is answered")
 	}
 	u.SetEndpoints(list[1:])
-	stay(t, way)
+	stay(t, pinned)
 }
 
 // Answers to pinned requests neither eject an endpoint nor reset its failures.
@@ -161,9 +161,9 @@ func TestPinnedDoesNotCount(t *testing.T) {
 				}
 			}
 			u := over(t, turns(), startNode(t, "tls", handle).endpoint(), startNode(t, "tls", handle).endpoint())
-			way := u.Pinned()
+			pinned := u.Pinned()
 			for range 20 {
-				if res, err := (&http.Client{Transport: way}).Get("https://example.com/apis"); err == nil {
+				if res, err := (&http.Client{Transport: pinned}).Get("https://example.com/apis"); err == nil {
 					_, _ = io.Copy(io.Discard, res.Body)
 					res.Body.Close()
 				}
@@ -185,7 +185,7 @@ func TestPinnedDoesNotCount(t *testing.T) {
 				}
 			}
 			for range 3 { // that it answers says nothing either
-				res, err := (&http.Client{Transport: way}).Head("https://example.com/apis")
+				res, err := (&http.Client{Transport: pinned}).Head("https://example.com/apis")
 				if err != nil || res.StatusCode != http.StatusOK {
 					t.Fatal(res, err)
 				}

@@ -24,13 +24,13 @@ func startNamed(t *testing.T, name string) *node {
 }
 
 // opens opens a stream and returns the name of the endpoint, and the end of the stream.
-func opens(t *testing.T, way http.RoundTripper) (who string, end <-chan error) {
+func opens(t *testing.T, pinned http.RoundTripper) (name string, end <-chan error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/watch", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := way.RoundTrip(req)
+	res, err := pinned.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,11 @@ func TestPinnedStreamMovesOn(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			first, second := startNamed(t, "first"), startNamed(t, "second")
 			u := over(t, turns(), first.endpoint())
-			way := u.Pinned()
-			who, end := opens(t, way.Streams())
+			pinned := u.Pinned()
+			name, end := opens(t, pinned.Streams())
 			u.SetEndpoints([]Endpoint{first.endpoint(), second.endpoint()})
-			if again := asks(t, way); who != "first" || again != "first\n" {
-				t.Fatalf("%q streams and %q answers", who, again)
+			if again := asks(t, pinned); name != "first" || again != "first\n" {
+				t.Fatalf("%q streams and %q answers", name, again)
 			}
 			select {
 			case err := <-end:
@@ -100,11 +100,11 @@ func TestPinnedStreamMovesOn(t *testing.T) {
 			}
 			c(u, first, second)
 			within20(t, what, end)
-			if who, _ := opens(t, way.Streams()); who != "second" {
-				t.Errorf("%s: the next stream is of the %s", what, who)
+			if name, _ := opens(t, pinned.Streams()); name != "second" {
+				t.Errorf("%s: the next stream is of the %s", what, name)
 			}
-			if who := asks(t, way); who != "second\n" {
-				t.Errorf("%s: the %s answers", what, who)
+			if name := asks(t, pinned); name != "second\n" {
+				t.Errorf("%s: the %s answers", what, name)
 			}
 		})
 	}
@@ -114,8 +114,8 @@ func TestPinnedStreamMovesOn(t *testing.T) {
 func TestPinnedStreamOfTheOnlyOne(t *testing.T) {
 	first, second := startNamed(t, "first"), startNamed(t, "second")
 	u := over(t, turns(), first.endpoint())
-	way := u.Pinned()
-	_, end := opens(t, way.Streams())
+	pinned := u.Pinned()
+	_, end := opens(t, pinned.Streams())
 	bad := availability.Verdict{Known: true, Err: errors.New("not ready")}
 	u.SetVerdict(first.endpoint().URL, bad)
 	select {
@@ -139,11 +139,11 @@ func TestPinnedStreamThatIsLate(t *testing.T) {
 	})
 	second := startNamed(t, "second")
 	u := over(t, turns(), first.endpoint())
-	way := u.Pinned()
+	pinned := u.Pinned()
 	ended := make(chan error, 1)
 	go func() {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/watch", nil)
-		res, err := way.Streams().RoundTrip(req)
+		res, err := pinned.Streams().RoundTrip(req)
 		if err == nil {
 			for lines := bufio.NewScanner(res.Body); lines.Scan(); {
 			}

@@ -117,8 +117,7 @@ func (l *retryLoop) attemptAll() (*http.Response, error) {
 			l.pinned.record(l, e, r)
 		}
 		l.sent = l.sent || r.Sent
-		reason := l.retryReason(r)
-		if reason == "" {
+		if !l.repeatable(r) {
 			return l.result(r)
 		}
 		l.tried = append(l.tried, e)
@@ -126,7 +125,6 @@ func (l *retryLoop) attemptAll() (*http.Response, error) {
 		if next == nil || !l.withinBounds(r) {
 			return l.result(r)
 		}
-		l.trace.setRetry(reason)
 		if r.Response != nil {
 			if l.fallback != nil {
 				go discard(l.fallback)
@@ -159,16 +157,9 @@ func (l *retryLoop) userName() (name string, ok bool) {
 	return l.act.User.Name, true
 }
 
-// retryReason returns why the request may be sent again; "" if it must not be.
-func (l *retryLoop) retryReason(r retry.Result) string {
-	if l.req.Context().Err() != nil || !l.policy.retries() {
-		return ""
-	}
-	reason := retry.Reason(l.safe, r)
-	if reason == "" || !l.body.Repeatable() {
-		return ""
-	}
-	return reason
+// repeatable reports whether the request may be sent again after r, within the bounds.
+func (l *retryLoop) repeatable(r retry.Result) bool {
+	return l.req.Context().Err() == nil && l.policy.retries() && retry.Allowed(l.safe, r) && l.body.Repeatable()
 }
 
 // next chooses the endpoint of the next attempt: e once more if it may only have closed

@@ -260,34 +260,3 @@ func TestSurplusBelowTLS(t *testing.T) {
 		t.Error(requests())
 	}
 }
-
-// A Trace has every attempt, and why the request was sent again.
-func TestTrace(t *testing.T) {
-	bad := startNode(t, "tls", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
-	good := startNode(t, "tls", nil)
-	gone := At(closedPort(t))[0]
-	var u *Upstream
-	var a []Attempt
-	for i := 0; len(a) != 3; i++ { // which of the others is asked second is left to chance
-		if i == 64 {
-			t.Fatalf("%+v", a)
-		}
-		u = over(t, turns(), gone, bad.endpoint(), good.endpoint())
-		a = send(t, u, short, "GET", "").trace.Attempts()
-	}
-	for i, url := range []string{gone.URL, bad.endpoint().URL, good.endpoint().URL} {
-		if a[i].Endpoint != url || a[i].Start.IsZero() || a[i].FirstByte <= 0 || (a[i].Retry == "") != (i == 2) {
-			t.Errorf("%d: %+v", i, a[i])
-		}
-	}
-	if a[0].Err == nil || a[1].Status != 503 || a[2].Status != 200 || a[2].Err != nil {
-		t.Errorf("%+v", a)
-	}
-	if a := send(t, u, short, "GET", "").trace.Attempts(); a[len(a)-1].Endpoint != good.endpoint().URL {
-		t.Errorf("it goes elsewhere: %+v", a)
-	}
-	var none *Trace
-	if none.Attempts() != nil || none.Queued() != 0 || TraceFrom(t.Context()) != nil {
-		t.Error("there is no trace")
-	}
-}

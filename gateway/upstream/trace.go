@@ -36,8 +36,6 @@ type Attempt struct {
 	// Status is that of the answer; 0: there was none, for the reason in Err.
 	Status int
 	Err    error
-	// Retry is why the request was sent again after it; "": it was not.
-	Retry string
 }
 
 // Attempts returns the attempts so far, in order.
@@ -81,16 +79,6 @@ func (t *Trace) add(a Attempt) {
 		t.attempts = t.first[:0]
 	}
 	t.attempts = append(t.attempts, a)
-}
-
-// setRetry records why there is another attempt.
-func (t *Trace) setRetry(why string) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.attempts[len(t.attempts)-1].Retry = why
 }
 
 func (t *Trace) setQueued(d time.Duration) {

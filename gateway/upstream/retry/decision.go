@@ -26,20 +26,14 @@ func Safe(method string) bool {
 	return false
 }
 
-// Reason returns why a request may be sent again after a result; "" if it must not be.
-// A request of which no server has seen anything may be, whatever its method; any other
-// only if it is safe, and the result may be better elsewhere.
-func Reason(safe bool, r Result) string {
-	switch {
-	case r.Err == nil && safe && FailedElsewhere(r.Response):
-		return "the server answered " + r.Response.Status
-	case r.Err == nil, IsClients(r.Err):
-	case !r.Sent:
-		return "it was not sent: " + r.Err.Error()
-	case safe:
-		return "no answer: " + r.Err.Error()
+// Allowed reports whether a request may be sent again after a result. One of which no
+// server has seen anything may be, whatever its method; any other only if it is safe, and
+// the result may be better elsewhere.
+func Allowed(safe bool, r Result) bool {
+	if r.Err == nil {
+		return safe && FailedElsewhere(r.Response)
 	}
-	return ""
+	return (safe || !r.Sent) && !IsClients(r.Err)
 }
 
 // FailedElsewhere reports whether an answer says that the server, not the request, is
