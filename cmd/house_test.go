@@ -1,5 +1,4 @@
-// Package cmd holds no program of its own: this test keeps the rules of the
-// house, which no compiler knows.
+// Package cmd has no code: its tests check the rules of the repository that no compiler checks.
 //
 // Runs in: tests.
 package cmd
@@ -114,7 +113,7 @@ var floors = []struct {
 	{"cmd", 4, 1},
 }
 
-// place finds the row of a package; -1 if the page draws no such room.
+// place returns the index of the row of a package; -1 without one.
 func place(short string) int {
 	best := -1
 	for i, f := range floors {

@@ -306,7 +306,7 @@ func (a *cluster) withoutServers(t *testing.T, reader holder, before map[string]
 	must(t, reader.get("/apis/apiextensions.k8s.io/v1", http.StatusOK, `"name":"customresourcedefinitions"`))
 	e2e.Eventually(t, "requests name the APIService that is away", reader.get("/api/v1/namespaces/default", http.StatusServiceUnavailable, `"kind":"Status"`, `APIService \"v1.\" is not available`))
 	must(t, reader.get("/openapi/v3", http.StatusOK, `"api/v1":`, `"apis/coordination.k8s.io/v1":`, `"apis/apiextensions.k8s.io/v1":`))
-	must(t, reader.get("/openapi/v3/apis/coordination.k8s.io/v1", http.StatusServiceUnavailable, `"kind":"Status"`, "the server of the OpenAPI document apis/coordination.k8s.io/v1 cannot be asked for it"))
+	must(t, reader.get("/openapi/v3/apis/coordination.k8s.io/v1", http.StatusServiceUnavailable, `"kind":"Status"`, "the server of the OpenAPI document apis/coordination.k8s.io/v1 is unavailable"))
 	// Those of the core and the CRD server, of Services, service accounts and admission.
 	e2e.Eventually(t, "a metric counts the last-good documents", a.as(t, "").get("/metrics", http.StatusOK, "portico_gateway_last_good_documents 10\n"))
 	var away []string

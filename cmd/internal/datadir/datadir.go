@@ -1,7 +1,7 @@
 // Package datadir lays out the data folder of an installation and locks it for one
 // process at a time.
 //
-//	lock         held (flock) while a process uses the folder; names its pid
+//	lock         locked (flock) by the process that uses the folder; has its pid
 //	etcd/        the data of the embedded etcd
 //	pki/         certificates and keys
 //	kubeconfig   the administrator's
@@ -9,8 +9,7 @@
 //	run/         sockets; a symbolic link where the folder's own path is too
 //	             long for a socket's address
 //
-// The lock is the kernel's, not a pid file: it is gone when the process is,
-// however it ended.
+// The kernel releases the lock when the process ends.
 //
 // Runs in: portico up.
 package datadir
@@ -18,7 +17,6 @@ package datadir
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,17 +24,16 @@ import (
 	"syscall"
 )
 
-// Dir is a data folder in use by this process.
+// Dir is a data folder that this process has locked.
 type Dir struct {
 	// Path is absolute.
 	Path string
-	// Run is the folder for sockets, mode 0700, with a path short enough.
+	// Run is the folder of sockets, mode 0700, whose path is short enough for them.
 	Run  string
 	lock *os.File
 }
 
-// Default returns portico/ in the user's XDG data folder: $XDG_DATA_HOME, or
-// ~/.local/share without it.
+// Default returns portico/ in $XDG_DATA_HOME, or in ~/.local/share without it.
 func Default() (string, error) {
 	// The XDG specification ignores a relative XDG_DATA_HOME.
 	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
@@ -49,10 +46,10 @@ func Default() (string, error) {
 	return filepath.Join(home, ".local", "share", "portico"), nil
 }
 
-// InUseError says that another process uses the folder.
+// InUseError is the error of a folder that another process has locked.
 type InUseError struct {
 	Path string
-	// PID is the other process; 0 if it is unknown.
+	// PID is the id of the other process; 0 if it is unknown.
 	PID int
 }
 
@@ -63,8 +60,8 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data folder %s is in use by process %d", e.Path, e.PID)
 }
 
-// Open makes the folder where needed, mode 0700, and takes it for this process.
-// It returns an *InUseError if another one has it.
+// Open creates the folder if needed, mode 0700, and locks it. It returns an *InUseError if
+// another process has locked it.
 func Open(path string) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -74,7 +71,7 @@ func Open(path string) (*Dir, error) {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	d := &Dir{Path: path}
-	if err := d.takeLock(); err != nil {
+	if err := d.acquire(); err != nil {
 		return nil, err
 	}
 	if err := d.prepare(); err != nil {
@@ -89,10 +86,10 @@ func (d *Dir) File(elem ...string) string {
 	return filepath.Join(append([]string{d.Path}, elem...)...)
 }
 
-// Close lets others have the folder.
+// Close unlocks the folder.
 func (d *Dir) Close() { d.lock.Close() }
 
-func (d *Dir) takeLock() error {
+func (d *Dir) acquire() error {
 	f, err := os.OpenFile(d.File("lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("open lock: %w", err)
@@ -104,8 +101,8 @@ func (d *Dir) takeLock() error {
 		}
 		return fmt.Errorf("lock data folder: %w", err)
 	}
-	// The pid is for the error message of another process only. It may be missing:
-	// a process starts on a full disk as well.
+	// The pid is for the error message of another process. A process starts without it on
+	// a full disk.
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
 	}
@@ -130,12 +127,4 @@ func (d *Dir) prepare() error {
 	}
 	d.Run = run
 	return nil
-}
-
-// ignoreMissing drops the error that something is not there.
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// maxSocketPath is the longest socket path that every system takes: 104
-	// bytes on BSD and macOS, 108 on Linux, a closing zero included.
+	// maxSocketPath is the longest path of a socket on every system: 104 bytes on BSD and
+	// macOS, 108 on Linux, with the final zero.
 	maxSocketPath = 103
 	// longestSocket is the longest name of a socket in the run folder.
 	longestSocket = "etcd.sock"
 )
 
-// runFolder returns a folder for sockets: preferred itself if its path is short
-// enough, else one in $XDG_RUNTIME_DIR or the temporary folder, to which
-// preferred becomes a symbolic link, so that it can be found.
+// runFolder returns a folder for sockets: preferred if its path is short enough, otherwise one
+// in $XDG_RUNTIME_DIR or the temporary folder, and preferred as a symbolic link to it.
 func runFolder(preferred string) (string, error) {
 	if len(preferred)+1+len(longestSocket) <= maxSocketPath {
 		if info, err := os.Lstat(preferred); err == nil && info.Mode()&fs.ModeSymlink != 0 {
@@ -52,12 +51,12 @@ func runFolder(preferred string) (string, error) {
 	return short, link(preferred, short)
 }
 
-// link makes path a symbolic link to target, in place of an older one.
+// link replaces path by a symbolic link to target.
 func link(path, target string) error {
 	if old, err := os.Readlink(path); err == nil && old == target {
 		return nil
 	}
-	if err := ignoreMissing(os.Remove(path)); err != nil {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove old run folder: %w", err)
 	}
 	if err := os.Symlink(target, path); err != nil {
@@ -74,7 +73,7 @@ func checkPrivate(path string) error {
 		return fmt.Errorf("check run folder: %w", err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("check run folder: %s is no folder", path)
+		return fmt.Errorf("check run folder: %s is not a folder", path)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
 		return fmt.Errorf("check run folder: %s belongs to another user", path)

@@ -1,7 +1,7 @@
 // Command kubectl is the real kubectl, built from its module for the
 // end-to-end tests.
 //
-// It lives in a Go module of its own, so that the versions that kubectl and
+// It is in a Go module of its own, so that the versions that kubectl and
 // sample-apiserver ask for do not move Portico's.
 //
 // Runs in: tests.

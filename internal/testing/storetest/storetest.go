@@ -50,7 +50,7 @@ func ClusterScoped() *resource.Info {
 	}
 }
 
-// Open makes an empty store of one resource that nobody else uses, and has
+// Open returns an empty store of one resource for one test, and has
 // t.Cleanup end it.
 type Open func(t *testing.T, info *resource.Info) resource.Store
 
