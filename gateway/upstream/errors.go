@@ -60,9 +60,9 @@ func (e *AnswerError) Error() string {
 
 // OverloadError is a request that found the concurrency limit reached and the queue
 // full: nothing was sent.
-type OverloadError struct{ Concurrent, Queue int }
+type OverloadError struct{}
 
-func (e *OverloadError) Error() string {
+func (*OverloadError) Error() string {
 	return "too many requests to the server are in progress, please try again later"
 }
 

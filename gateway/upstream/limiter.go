@@ -49,7 +49,7 @@ func (l *limiter) enter(ctx context.Context, user string) (waited bool, err erro
 	}
 	if l.length == 0 || !l.waiting.Take(user) {
 		defer l.mu.Unlock()
-		return false, &OverloadError{Concurrent: l.active.Max(), Queue: l.length}
+		return false, &OverloadError{}
 	}
 	q := &queued{user, make(chan struct{})}
 	at := l.queue.PushBack(q)
@@ -183,7 +183,7 @@ func (l *retryLoop) takeLasting() error {
 		l.u.lasting.Exceed(l.slots.user)
 	} else if !l.u.lasting.Take(l.slots.user) {
 		l.u.overflowed.Add(1)
-		return &OverloadError{Concurrent: l.u.lasting.Max()}
+		return &OverloadError{}
 	}
 	l.slots.lasting = true
 	return nil

@@ -49,7 +49,7 @@ func TestLimiter(t *testing.T) {
 			synctest.Wait()
 		}
 		var overload *OverloadError
-		if err := enter(); !errors.As(err, &overload) || overload.Concurrent != 2 || overload.Queue != 3 {
+		if err := enter(); !errors.As(err, &overload) {
 			t.Errorf("the queue is full: %v", err)
 		}
 		cancel(gone)
