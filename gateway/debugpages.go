@@ -80,7 +80,7 @@ func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// negotiate reports whether the object is asked for; ok is false if neither form is.
+// negotiate reports whether the object is requested; ok is false if neither form is.
 func (z *zpage) negotiate(accept []string) (object, ok bool) {
 	header := strings.Join(accept, ",")
 	if strings.TrimSpace(header) == "" {
@@ -99,7 +99,7 @@ func (z *zpage) negotiate(accept []string) (object, ok bool) {
 	return false, false
 }
 
-// statusz says which program runs since when.
+// statusz shows the version of the program and when it started.
 func statusz(started time.Time) http.Handler {
 	paths := []string{"/healthz", "/livez", "/metrics", "/readyz", "/version"}
 	up := func() time.Duration { return time.Since(started).Truncate(time.Second) }

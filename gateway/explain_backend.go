@@ -63,9 +63,9 @@ func drainOf(weight int, elsewhere bool) string {
 	case weight > 0:
 		return ""
 	case elsewhere:
-		return "its weight is 0: it gets no new requests, what is under way finishes, and its watches are ended within 30s, to go on elsewhere"
+		return "its weight is 0: it gets no new requests, requests in flight finish, and its watches end within 30s and continue elsewhere"
 	}
-	return "its weight is 0: it gets no new requests, and what is under way finishes; its watches stay, since no other endpoint gets requests"
+	return "its weight is 0: it gets no new requests, and requests in flight finish; its watches remain, since no other endpoint gets requests"
 }
 
 func since(t time.Time) *time.Time {
@@ -94,15 +94,15 @@ func likeliest(endpoints []explain.Endpoint, balance backend.Balance) (url, why 
 	case best == nil:
 		return "", "no endpoint gets requests"
 	case n == 1 && balance == backend.ConsistentHash && len(endpoints) > 1:
-		return best.URL, "the user's requests go to it while it is good (ConsistentHash)"
+		return best.URL, "the user's requests go to it while it is healthy (ConsistentHash)"
 	case n == 1:
 		return best.URL, "it is the only one that gets requests"
 	case balance == backend.RoundRobin:
-		return best.URL, fmt.Sprintf("%d take turns by their weight (RoundRobin); any of them may be next", n)
+		return best.URL, fmt.Sprintf("one of %d by weight (RoundRobin); any of them may be next", n)
 	case balance == backend.ConsistentHash:
 		return best.URL, fmt.Sprintf("one of %d is chosen by the user's name (ConsistentHash)", n)
 	}
-	return best.URL, fmt.Sprintf("it has fewest requests under way for its weight, of %d; two of them are drawn, and the better one gets the request (LeastRequest)", n)
+	return best.URL, fmt.Sprintf("it has the fewest requests in flight for its weight, of %d; each request goes to the better of two random ones (LeastRequest)", n)
 }
 
 // explainPolicy describes the policy of requests to a server.
@@ -128,7 +128,7 @@ func retriesOf(p *upstream.Policy, r *http.Request) string {
 	}
 	when := []string{"if nothing of it was sent"}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
-		when = append(when, "if the connection broke before an answer", "if the answer was 502, 503, 504, or 429 with Retry-After")
+		when = append(when, "if the connection broke before the response", "if the response was 502, 503, 504, or 429 with Retry-After")
 	}
 	return fmt.Sprintf("%s; up to %d attempts, and retries up to %d%% of the requests of ten seconds or %d a second",
 		strings.Join(when, ", "), p.Retries.Attempts, p.Retries.BudgetPercent, p.Retries.MinPerSecond)

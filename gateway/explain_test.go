@@ -197,7 +197,7 @@ func TestExplainDrain(t *testing.T) {
 	if w := x.ask("GET", explain.Path+"?path="+things); !strings.Contains(w.Body.String(), `"weight": 0,`) {
 		t.Errorf("the weight is not said: %s", w.Body)
 	}
-	if e := drained(0, 0); !strings.Contains(e[0].Drains, "its watches stay") {
+	if e := drained(0, 0); !strings.Contains(e[0].Drains, "its watches remain") {
 		t.Errorf("both: %+v", e)
 	}
 	if e := drained(1, 1); e[0].Drains != "" {

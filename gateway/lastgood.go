@@ -125,6 +125,6 @@ func (l *lastGood) ofOwn(ctx context.Context) (out []lastgood.Document) {
 func registerLastGood(registry prometheus.Registerer, restored func() int) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portico_gateway_last_good_documents",
-		Help: "How many last-good documents, of servers and of what is followed in the core server, have not been said anew since this gateway began.",
+		Help: "Last-good documents, of servers and of followed objects of the core server, that were restored and not replaced by newer state yet.",
 	}, func() float64 { return float64(restored()) }))
 }

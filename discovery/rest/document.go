@@ -98,7 +98,7 @@ type schema struct {
 	Ref         string `json:"$ref,omitempty"`
 	Title       string `json:"title,omitempty"`
 	Description string `json:"description,omitempty"`
-	// Type is a name; in 3.1 it may be a list of them.
+	// Type is a string; in OpenAPI 3.1 it may be a list.
 	Type       any                `json:"type,omitempty"`
 	Format     string             `json:"format,omitempty"`
 	Nullable   bool               `json:"nullable,omitempty"`
@@ -111,8 +111,7 @@ type schema struct {
 	AllOf      []*schema          `json:"allOf,omitempty"`
 	OneOf      []*schema          `json:"oneOf,omitempty"`
 	AnyOf      []*schema          `json:"anyOf,omitempty"`
-	// Anything is said of what nothing is said of: some readers of documents take
-	// an empty schema for none.
+	// Anything is set for schemas without other fields: some readers ignore empty schemas.
 	Anything bool  `json:"x-kubernetes-preserve-unknown-fields,omitempty"`
 	GVKs     []gvk `json:"x-kubernetes-group-version-kind,omitempty"`
 }

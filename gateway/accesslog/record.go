@@ -18,8 +18,8 @@ const (
 	maxName      = 256 // of users, objects, ids
 )
 
-// record is what a line says. Empty strings and zero numbers are left out, except for the
-// code, the bytes and the time.
+// record is a line. Empty strings and zero numbers are left out, except for the code, the bytes and
+// the time.
 type record struct {
 	filter.RequestEnd
 

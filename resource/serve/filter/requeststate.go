@@ -62,8 +62,8 @@ type requestState struct {
 
 	warnings  warnings
 	component string // that the request is counted for; "" is the API server
-	// mark is the time since start at which the last timed filter ended.
-	mark time.Duration
+	// lastLap is the time since start at which the last timed filter ended.
+	lastLap time.Duration
 	// filterTimes are the times spent in filters, and in writing the response of an
 	// audited request.
 	filterTimes struct{ authentication, authorization, impersonation, responseWrite time.Duration }
@@ -148,11 +148,11 @@ func newAuditID() string {
 	return id.String()
 }
 
-// lap returns the time since mark and sets mark to now.
+// lap returns the time since lastLap and sets lastLap to now.
 func (rs *requestState) lap() time.Duration {
-	before := rs.mark
-	rs.mark = time.Since(rs.start)
-	return rs.mark - before
+	before := rs.lastLap
+	rs.lastLap = time.Since(rs.start)
+	return rs.lastLap - before
 }
 
 // user returns the Action with the user as which the request is made. If impersonation is
