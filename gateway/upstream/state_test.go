@@ -302,6 +302,8 @@ func TestSlowStart(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				wantShare(t, u, "at the end", 0, 50)
+				u.mu.Lock()
+				defer u.mu.Unlock()
 				if u.timer != nil {
 					t.Error("shares are computed again")
 				}
