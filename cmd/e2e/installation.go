@@ -33,6 +33,7 @@ const Patience = testtools.Patience
 // Program builds a program of [testtools] if needed and returns its path.
 func Program(t *testing.T, name string) string {
 	t.Helper()
+	NeedsInstallation(t)
 	path, err := testtools.Build(name)
 	if err != nil {
 		t.Fatal(err)
@@ -156,9 +157,7 @@ var useShared func() (*Installation, error)
 // not stop processes of it, and must work on objects of their own.
 func SharedInstallation(t *testing.T) *Installation {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs an installation")
-	}
+	NeedsInstallation(t)
 	up, err := useShared()
 	if err != nil {
 		t.Fatal(err)
@@ -169,9 +168,18 @@ func SharedInstallation(t *testing.T) *Installation {
 // Installation is a running `portico up`, or processes that are started one by one.
 type Installation struct{ *testtools.Installation }
 
+// NeedsInstallation leaves out a test with -short.
+func NeedsInstallation(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs an installation")
+	}
+}
+
 // Install starts an installation for one test, which stops it at its end.
 func Install(t *testing.T, dir string, args ...string) *Installation {
 	t.Helper()
+	NeedsInstallation(t)
 	up, err := Launch(dir, args...)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/klog/v2"
 )
 
 // open reads the kubeconfig and returns a client, which has sent no request yet.
@@ -20,6 +22,8 @@ func (f *clientFlags) open(warnings io.Writer) (*gatewayClient, error) {
 	if f.timeout < 0 {
 		return nil, errors.New("--request-timeout must not be negative (0 means no limit)")
 	}
+	// client-go logs some errors that it also returns.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
 	raw, err := rules.Load()

@@ -51,6 +51,7 @@ func TestKilledEtcd(t *testing.T) {
 // and without a stack.
 func TestDamagedEtcdData(t *testing.T) {
 	t.Parallel()
+	e2e.NeedsInstallation(t)
 	dir := t.TempDir()
 	up, err := e2e.Launch(dir)
 	if err != nil {

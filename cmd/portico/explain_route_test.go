@@ -21,9 +21,9 @@ func TestPrintExplanation(t *testing.T) {
 			Backend: &explain.Backend{Name: "things", InFlight: 3, Queued: 2, Panic: true, Pick: "https://a:1", PickReason: "fewest requests", Policy: explain.Policy{SlowStart: "from 10%", MaxConnectionAge: "10m0s"},
 				Endpoints: []explain.Endpoint{{URL: "https://a:1", State: backend.EndpointHealthy, Weight: 1, WeightPercent: 40, InFlight: 3, Pickable: true}, {URL: "https://b:1", State: backend.EndpointEjected, Weight: 1, LastError: "EOF"}, {URL: "https://c:1", State: backend.EndpointDraining, InFlight: 2, Drains: "its weight is 0"}}},
 		}, `Request:     GET /apis/g/v1/namespaces/ns/things/x/log
-Means:       get things/log of g/v1 named x in namespace ns, for as long as it lasts
+Means:       get things/log of g/v1 named x in namespace ns, long-running
 APIService:  v1.g, available
-Backend:     things, 3 requests under way, 2 waiting, so few endpoints are good that ejections are ignored
+Backend:     things, 3 requests in flight, 2 waiting, ejections are ignored because too few endpoints are healthy
 Endpoint:    https://a:1: fewest requests
 Slow start:  from 10%
 Connections: take new requests for 10m0s
@@ -43,7 +43,7 @@ https://c:1   Draining   0             2           no, drains   <none>
 			Answerer: explain.Nobody, Code: 503, Reasons: []string{"it is away"},
 			APIService: &explain.APIService{Name: "v1.g", Service: "ns/s:443", Reason: "R", Message: "M"},
 		}, `Request:     POST /x
-Means:       post a path that is no resource
+Means:       post a path that is not of a resource
 APIService:  v1.g, service ns/s:443, not available: R: M
 Answers:     Nobody (the client gets 503)
 

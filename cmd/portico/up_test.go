@@ -14,6 +14,7 @@ import (
 // A SIGTERM during the start ends the processes in order, and the next start succeeds.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
+	e2e.NeedsInstallation(t)
 	dir := t.TempDir()
 	for _, said := range []string{"starting etcd", "starting core server"} {
 		up, err := testtools.Start(dir)
