@@ -191,7 +191,7 @@ func TestExplainDrain(t *testing.T) {
 		up.SetEndpoints(endpoints)
 		return x.explained(t, things, "").Backend.Endpoints
 	}
-	if e := drained(0, 1); e[0].State != backend.EndpointDraining || !strings.Contains(e[0].Drains, "are ended within 30s") || e[0].Pickable || e[1].Drains != "" {
+	if e := drained(0, 1); e[0].State != backend.EndpointDraining || !strings.Contains(e[0].Drains, "watches end within 30s") || e[0].Pickable || e[1].Drains != "" {
 		t.Errorf("one of two: %+v", e)
 	}
 	if w := x.ask("GET", explain.Path+"?path="+things); !strings.Contains(w.Body.String(), `"weight": 0,`) {
