@@ -19,6 +19,7 @@ const (
 	writtenGroup      = "written.example.com"
 	writtenBackend    = "/apis/gateway.portico.dev/v1alpha1/backends/written"
 	writtenAPIService = "/apis/apiregistration.k8s.io/v1/apiservices/v1." + writtenGroup
+	writtenRoles      = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 )
 
 // listed serves the discovery of one group and version.
@@ -57,7 +58,8 @@ func (c holder) versions(paths ...string) (string, error) {
 // Of two gateways on one etcd each routes on its own checks, one writes status, and neither
 // writes while nothing changes. When the writer is stopped without closing its connections,
 // the other one takes over; the first one, when it continues, does not revert what the other
-// has written. It takes over again when the other is killed.
+// has written. Without etcd both answer reads from memory and refuse writes. The first one takes
+// over again when the other is killed.
 func TestStoppedWriter(t *testing.T) {
 	t.Parallel()
 	a := newLasting(t)
@@ -98,6 +100,22 @@ func TestStoppedWriter(t *testing.T) {
 	if now, err := second.versions(writtenBackend, writtenAPIService); err != nil || now != before {
 		stored, _ := second.ask(http.MethodGet, writtenBackend, "", "application/json", http.StatusOK)
 		t.Fatalf("resourceVersions are %s, and were %s (%v); the Backend is\n%s", now, before, err, stored)
+	}
+
+	a.etcd.Kill()
+	for _, through := range []holder{first, second} {
+		must(t, through.get(writtenBackend+"?resourceVersion=0", http.StatusOK, `"state":"Unhealthy"`))
+		must(t, through.get("/apis/"+writtenGroup+"/v1", http.StatusOK, "things"))
+		if _, err := through.ask(http.MethodPost, writtenRoles, role("during"), "application/json", http.StatusServiceUnavailable, `"kind":"Status"`); err != nil {
+			t.Errorf("a write without etcd: %v", err)
+		}
+	}
+	a.etcd.Start(t)
+	for i, through := range []holder{first, second} {
+		e2e.Eventually(t, "writes pass again", func() error {
+			_, err := through.ask(http.MethodPost, writtenRoles, role(fmt.Sprint("after-", i)), "application/json", http.StatusCreated)
+			return err
+		})
 	}
 
 	b.nodes["gateway"].signal(t, syscall.SIGKILL)
