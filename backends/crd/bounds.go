@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -30,6 +31,42 @@ const (
 	maxGroupVersions = 16384
 	maxDiscovery     = 64 << 20
 )
+
+// truncated is the condition of a definition that discovery has in part, or omits with its
+// group (reasonOmitted).
+const (
+	truncated     apiextensionsv1.CustomResourceDefinitionConditionType = "DiscoveryTruncated"
+	reasonOmitted                                                       = "TooManyGroupVersions"
+)
+
+// setTruncated sets or removes the condition truncated. all is nil while the definition is
+// written; whether its group is omitted is then left as it is.
+func setTruncated(crd *apiextensionsv1.CustomResourceDefinition, all *totals) {
+	have := apihelpers.FindCRDCondition(crd, truncated)
+	omitted := have != nil && have.Reason == reasonOmitted
+	if all != nil {
+		omitted = all.omittedGroups[crd.Spec.Group]
+	}
+	c := apiextensionsv1.CustomResourceDefinitionCondition{Type: truncated, Status: apiextensionsv1.ConditionTrue}
+	names := &crd.Spec.Names
+	switch n := len(servedVersions(crd)); {
+	case omitted:
+		c.Reason = reasonOmitted
+		c.Message = fmt.Sprintf("the group is left out: all definitions together have more than %d group/versions, or %d bytes of discovery", maxGroupVersions, maxDiscovery)
+	case n > maxVersions:
+		c.Reason, c.Message = "TooManyVersions", fmt.Sprintf("spec.versions: discovery has the first %d of %d served versions", maxVersions, n)
+	case len(names.ShortNames) > maxNames:
+		c.Reason, c.Message = "TooManyShortNames", fmt.Sprintf("spec.names.shortNames: discovery has the first %d of %d", maxNames, len(names.ShortNames))
+	case len(names.Categories) > maxNames:
+		c.Reason, c.Message = "TooManyCategories", fmt.Sprintf("spec.names.categories: discovery has the first %d of %d", maxNames, len(names.Categories))
+	case have != nil:
+		apihelpers.RemoveCRDCondition(crd, truncated)
+		return
+	default:
+		return
+	}
+	apihelpers.SetCRDCondition(crd, c)
+}
 
 // withinBounds checks that a definition is within the bounds of one definition, or does
 // not exceed them more than old (nil: it is new).
@@ -60,17 +97,20 @@ type totals struct {
 	documents           []discovery.GroupVersion
 	// omitted is the number of group/versions that documents omits because of the bounds.
 	omitted int
+	// omittedGroups are the groups of these.
+	omittedGroups map[string]bool
 }
 
 // newTotals builds the discovery of all definitions: groups in name order, preferred
 // versions first. A group that would exceed a bound is omitted.
 func newTotals(now *served) *totals {
-	t := &totals{served: now}
+	t := &totals{served: now, omittedGroups: map[string]bool{}}
 	for _, group := range slices.Sorted(maps.Keys(now.documents)) {
 		gvs := now.documents[group]
 		size := sizeOf(gvs)
 		if t.groupVersions+len(gvs) > maxGroupVersions || t.size+size > maxDiscovery {
 			t.omitted += len(gvs)
+			t.omittedGroups[group] = true
 			continue
 		}
 		t.groupVersions, t.size = t.groupVersions+len(gvs), t.size+size

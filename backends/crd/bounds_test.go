@@ -103,7 +103,7 @@ func TestDefinitionBeyondBoundsIsRefused(t *testing.T) {
 }
 
 // Stored definitions that exceed the bounds can be read, made smaller and deleted, are in
-// discovery in part, and must not grow.
+// discovery in part, as a condition tells, and must not grow.
 func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 	t.Parallel()
 	kept := memstore.New()
@@ -118,7 +118,11 @@ func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 	if n := s.totals().size; n > 2<<20 {
 		t.Errorf("discovery takes %d bytes", n)
 	}
-	for _, name := range []string{"vers.bomb.example.com", "cats.bomb2.example.com"} {
+	for name, reason := range map[string]string{"vers.bomb.example.com": "TooManyVersions", "cats.bomb2.example.com": "TooManyShortNames"} {
+		eventually(t, name+" has the condition", func() bool {
+			c := condition(s.must(t, "GET", definitionPath+"/"+name, "", ""), "DiscoveryTruncated")
+			return c["status"] == "True" && c["reason"] == reason
+		})
 		s.must(t, "PATCH", definitionPath+"/"+name, mergePatch, `{"metadata":{"labels":{"a":"b"}}}`)
 	}
 	crd := wide("vers", "bomb.example.com", 501, 0, 0)
@@ -126,6 +130,9 @@ func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 		t.Errorf("it grows: %d %.300s", a.code, a.body)
 	}
 	s.must(t, "PATCH", definitionPath+"/vers.bomb.example.com", mergePatch, `{"spec":`+specOf(t, wide("vers", "bomb.example.com", 50, 0, 0))+`}`)
+	eventually(t, "the condition is removed", func() bool {
+		return condition(s.must(t, "GET", definitionPath+"/vers.bomb.example.com", "", ""), "DiscoveryTruncated") == nil
+	})
 	for _, name := range []string{"vers.bomb.example.com", "cats.bomb2.example.com"} {
 		s.must(t, "DELETE", definitionPath+"/"+name, "", "")
 		eventually(t, name+" is gone", func() bool { return s.send(t, "GET", definitionPath+"/"+name, "", "").code == 404 })
@@ -164,6 +171,9 @@ func TestDefinitionsBeyondTheTotal(t *testing.T) {
 	if st := a.status(t); a.code != http.StatusUnprocessableEntity || !strings.Contains(st.Message, "spec.versions: Forbidden: all definitions together would have 16400 group/versions") {
 		t.Errorf("beyond the total: %d %.300s", a.code, a.body)
 	}
+	eventually(t, "the last group has the condition", func() bool {
+		return condition(s.must(t, "GET", fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1), "", ""), "DiscoveryTruncated")["reason"] == reasonOmitted
+	})
 	// Another kind in existing versions adds no group/version.
 	s.install(t, jsonOf(t, wide("others", "g000.example.com", maxVersions, 0, 0)))
 	last := fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1)

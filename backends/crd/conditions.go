@@ -15,8 +15,9 @@ import (
 // updateStatus sets the status of a definition from its spec and the other definitions of
 // its group, and reports whether it changed. Peers of the same name and those without
 // accepted names are ignored. A definition with accepted names is established at once:
-// no other server has to serve it first.
-func updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (changed bool) {
+// no other server has to serve it first. all is the discovery of all definitions, or nil while
+// the definition is written.
+func updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, all *totals) (changed bool) {
 	before := crd.Status.DeepCopy()
 	accepted, conflict := acceptNames(crd, peers)
 	crd.Status.AcceptedNames = accepted
@@ -29,6 +30,7 @@ func updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiext
 	apihelpers.SetCRDCondition(crd, *conflict)
 	establish(crd)
 	setApproval(crd)
+	setTruncated(crd, all)
 	return !apiequality.Semantic.DeepEqual(before, &crd.Status)
 }
 

@@ -119,7 +119,7 @@ func addStoredVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 func (d *definitions) allocate(_ context.Context, obj, _ rest.Object, dryRun bool) (release func(), err error) {
 	crd := asDefinition(obj)
 	if hasItsNames(crd) {
-		updateStatus(crd, nil)
+		updateStatus(crd, nil, nil)
 		return nil, nil
 	}
 	peers := d.peers(crd.Spec.Group)

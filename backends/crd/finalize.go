@@ -66,7 +66,7 @@ func (f *finalizer) run(ctx context.Context) {
 		}
 		for group, list := range now.stored {
 			if !slices.Equal(list, seen[group]) {
-				f.updateGroup(ctx, list)
+				f.updateGroup(ctx, list, now.totals())
 			}
 		}
 		seen = now.stored
@@ -78,15 +78,16 @@ func (f *finalizer) run(ctx context.Context) {
 	}
 }
 
-// updateGroup updates the status of the definitions of a group.
-func (f *finalizer) updateGroup(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition) {
+// updateGroup updates the status of the definitions of a group. all is the discovery of all
+// definitions.
+func (f *finalizer) updateGroup(ctx context.Context, group []*apiextensionsv1.CustomResourceDefinition, all *totals) {
 	for _, o := range group {
-		if o.DeletionTimestamp != nil || !updateStatus(o.DeepCopy(), group) {
+		if o.DeletionTimestamp != nil || !updateStatus(o.DeepCopy(), group, all) {
 			continue
 		}
 		_, err := rest.Modify(ctx, f.server.definitions, resource.Key{Name: o.Name}, func(crd *apiextensionsv1.CustomResourceDefinition) error {
 			if crd.UID == o.UID && crd.DeletionTimestamp == nil {
-				updateStatus(crd, group)
+				updateStatus(crd, group, all)
 			}
 			return nil
 		})

@@ -113,7 +113,7 @@ func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, pee
 			peers = append(peers, other.crd)
 		}
 	}
-	updateStatus(crd, peers)
+	updateStatus(crd, peers, nil)
 	if !hold {
 		return func() {}
 	}
