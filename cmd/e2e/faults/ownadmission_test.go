@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/cmd/e2e"
+	"portico/gateway/lastgood"
+	"portico/resource"
 	"portico/resource/etcd"
 )
 
@@ -251,7 +254,8 @@ func TestOwnKindsWhileCoreIsAway(t *testing.T) {
 	must(denied())
 }
 
-// keptPolicies waits until etcd has the policies for a restart of the gateway.
+// keptPolicies waits until etcd has the webhooks and policies for a restart of the gateway, with
+// the policy "names" and its binding. They are saved every two seconds.
 func (a *cluster) keptPolicies(t *testing.T) {
 	t.Helper()
 	kept, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}})
@@ -268,8 +272,13 @@ func (a *cluster) keptPolicies(t *testing.T) {
 			"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
 			"validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		} {
-			if docs["core/admission/"+name].Data == nil {
-				return errors.New(name + " are missing")
+			objects, err := lastgood.UnpackObjects(docs["core/admission/"+name].Data)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			named := func(o *resource.Object) bool { return o.Name == "names" }
+			if strings.HasPrefix(name, "validatingadmission") && !slices.ContainsFunc(objects, named) {
+				return errors.New(name + " lack names")
 			}
 		}
 		return nil
