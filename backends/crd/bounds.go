@@ -36,7 +36,7 @@ const (
 // group (reasonOmitted).
 const (
 	truncated     apiextensionsv1.CustomResourceDefinitionConditionType = "DiscoveryTruncated"
-	reasonOmitted                                                       = "TooManyGroupVersions"
+	reasonOmitted string                                                = "TooManyGroupVersions"
 )
 
 // setTruncated sets or removes the condition truncated. all is nil while the definition is
