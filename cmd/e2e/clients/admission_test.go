@@ -93,10 +93,15 @@ func TestAdmission(t *testing.T) {
 		}
 		return err
 	})
-	made, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
-	if err != nil || made.Labels["seen"] != "CREATE" {
-		t.Errorf("the configmap is %v, %v", made, err)
-	}
+	// Core and the CRD server observe configurations independently of each other.
+	e2e.Eventually(t, "the webhook labels configmaps", func() error {
+		_ = maps.Delete(t.Context(), "a", metav1.DeleteOptions{})
+		made, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+		if err == nil && made.Labels["seen"] != "CREATE" {
+			err = errNotYet
+		}
+		return err
+	})
 
 	policy(t, up, group)
 	big := func(name string) *unstructured.Unstructured {
@@ -114,10 +119,17 @@ func TestAdmission(t *testing.T) {
 		}
 		return errNotYet
 	})
-	_, err = maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: map[string]string{"size": "big"}}}, metav1.CreateOptions{})
-	if err == nil || !strings.Contains(err.Error(), "nothing big") {
-		t.Errorf("a big configmap: %v", err)
-	}
+	e2e.Eventually(t, "the policy refuses big configmaps", func() error {
+		_ = maps.Delete(t.Context(), "b", metav1.DeleteOptions{})
+		_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: map[string]string{"size": "big"}}}, metav1.CreateOptions{})
+		if err == nil {
+			return errNotYet
+		}
+		if !strings.Contains(err.Error(), "nothing big") {
+			t.Fatal(err)
+		}
+		return nil
+	})
 
 	// A required webhook that does not respond fails writes, and nothing else.
 	hook.Close()
