@@ -58,10 +58,9 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route, act *re
 	if p.cfg.Traced && tracing.Sampled(r.Context()) {
 		h.BeforeAttempt = h.span
 	}
-	h.FilterInformational = filterInformational
 	h.request = r
 	if !filter.Attach(r.Context(), h) {
-		h.request = r.WithContext(context.WithValue(upstream.WithTrace(r.Context(), &h.Trace), proxiedRequestKey{}, h))
+		h.request = r.WithContext(context.WithValue(context.WithValue(r.Context(), upstream.TraceKey{}, &h.Trace), proxiedRequestKey{}, h))
 	}
 	return h
 }
@@ -79,7 +78,7 @@ func (h *proxiedRequest) Value(key any) any {
 	switch {
 	case key == proxiedRequestKey{}:
 		return h
-	case upstream.IsTrace(key):
+	case key == upstream.TraceKey{}:
 		return &h.Trace
 	}
 	return nil
@@ -107,8 +106,8 @@ func (h *proxiedRequest) span(endpoint string, header http.Header) func(upstream
 func (h *proxiedRequest) OnHeader(header http.Header, code int) {
 	h.header.Store(max(1, int64(time.Since(h.began))))
 	if (h.upgrade || h.act.LongRunning()) && code < 300 && h.route.traffic != nil {
-		if last, n := h.Last(); n > 0 {
-			h.open = h.route.traffic.endpoint(last.Endpoint)
+		if attempts := h.Attempts(); len(attempts) > 0 {
+			h.open = h.route.traffic.endpoint(attempts[len(attempts)-1].Endpoint)
 			h.open.long.Inc()
 		}
 	}
@@ -137,17 +136,15 @@ func (h *proxiedRequest) end() {
 // count counts every attempt for the endpoint that it went to.
 func (h *proxiedRequest) count(now time.Time) {
 	verb := metrics.VerbLabel(h.request)
-	last, n := h.Last()
-	if n == 0 {
+	attempts := h.Attempts()
+	if len(attempts) == 0 {
 		h.route.traffic.endpoint(noEndpoint).count(sent{verb: verb})
 		return
 	}
-	if n > 1 {
-		attempts := h.Attempts()
-		for _, a := range attempts[:len(attempts)-1] {
-			h.route.traffic.endpoint(a.Endpoint).count(sent{verb: verb, code: a.Status, header: a.FirstByte, whole: a.FirstByte, retried: true})
-		}
+	for _, a := range attempts[:len(attempts)-1] {
+		h.route.traffic.endpoint(a.Endpoint).count(sent{verb: verb, code: a.Status, header: a.FirstByte, whole: a.FirstByte, retried: true})
 	}
+	last := attempts[len(attempts)-1]
 	h.route.traffic.endpoint(last.Endpoint).count(sent{
 		verb: verb, code: last.Status, long: h.upgrade || h.act.LongRunning(), header: last.FirstByte, whole: now.Sub(last.Start), own: h.own(),
 	})
@@ -169,43 +166,42 @@ func (h *proxiedRequest) own() time.Duration {
 // away is how long the request waited for a slot and for servers to begin their
 // answers.
 func (h *proxiedRequest) away() time.Duration {
-	last, n := h.Last()
-	away := h.Queued() + last.FirstByte
-	if n > 1 {
-		attempts := h.Attempts()
-		for _, a := range attempts[:len(attempts)-1] {
-			away += a.FirstByte
-		}
+	away := h.Queued()
+	for _, a := range h.Attempts() {
+		away += a.FirstByte
 	}
 	return away
 }
 
 // record is the request's part of the access log.
 func (h *proxiedRequest) record(now time.Time) filter.Upstream {
-	last, n := h.Last()
+	attempts := h.Attempts()
 	u := filter.Upstream{
-		APIService: h.route.Name, Backend: h.route.Backend, Endpoint: last.Endpoint, Attempts: n, FirstByte: h.away(), Took: now.Sub(h.began),
+		APIService: h.route.Name, Backend: h.route.Backend, Attempts: len(attempts), FirstByte: h.away(), Took: now.Sub(h.began),
 	}
-	if last.Status == 0 && last.Err != nil {
-		u.Err = last.Err.Error()
+	if len(attempts) > 0 {
+		last := attempts[len(attempts)-1]
+		if u.Endpoint = last.Endpoint; last.Status == 0 && last.Err != nil {
+			u.Err = last.Err.Error()
+		}
 	}
 	return u
 }
 
 // show adds the debug headers.
 func (h *proxiedRequest) show(header http.Header) {
-	last, n := h.Last()
+	attempts := h.Attempts()
 	var server strings.Builder
 	server.WriteString(h.route.Backend)
 	if h.route.Name != "" {
 		fmt.Fprintf(&server, "; apiservice=%q", h.route.Name)
 	}
-	if n > 0 {
-		fmt.Fprintf(&server, "; endpoint=%q; attempts=%d", last.Endpoint, n)
+	if n := len(attempts); n > 0 {
+		fmt.Fprintf(&server, "; endpoint=%q; attempts=%d", attempts[n-1].Endpoint, n)
 	}
 	header[headerBackend] = []string{server.String()}
 	timing := fmt.Sprintf("gateway;dur=%.3f", milliseconds(h.own()))
-	if n > 0 {
+	if len(attempts) > 0 {
 		timing += fmt.Sprintf(", upstream;dur=%.3f", milliseconds(h.away()-h.Queued()))
 	}
 	if queued := h.Queued(); queued > 0 {

@@ -13,7 +13,6 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/gateway/upstream"
@@ -223,14 +222,10 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var body *upstream.BodyError
 	var upgrade *upgradeError
 	var overload *upstream.OverloadError
-	var header *upstream.HeaderError
 	var line *upstream.RequestLineError
 	switch {
 	case errors.As(err, &line):
 		response.WriteStatus(w, r, apierrors.NewBadRequest(line.Error()))
-		return
-	case errors.As(err, &header):
-		response.WriteStatus(w, r, headerTooLarge(header))
 		return
 	case errors.As(err, &overload):
 		response.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), RetryAfter))
@@ -244,13 +239,6 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
 	response.WriteStatus(w, r, unreachable(r, err))
-}
-
-// headerTooLarge returns the 431 for a header that is larger than the server takes.
-func headerTooLarge(err error) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusRequestHeaderFieldsTooLarge, Reason: metav1.StatusReasonBadRequest, Message: err.Error(),
-	}}
 }
 
 // unreachable is the 503 for a request that failed on its way to the server. It says

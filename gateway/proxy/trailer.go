@@ -39,18 +39,3 @@ func filterTrailers(trailer http.Header) {
 		}
 	}
 }
-
-// filterInformational removes what a server must not send in informational responses:
-// the gateway's own headers, and those of the connection.
-func filterInformational(header http.Header) {
-	for name := range header {
-		switch name {
-		case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
-			delete(header, name)
-		default:
-			if isGateways(name) {
-				delete(header, name)
-			}
-		}
-	}
-}

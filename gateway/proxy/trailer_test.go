@@ -89,24 +89,23 @@ func TestTrailersOfServers(t *testing.T) {
 	}
 }
 
-// Informational responses of a server over HTTP/1.1 reach the client without the headers
-// that only the gateway sets, and those of the connection.
+// Informational responses of a server (1xx) do not reach the client, with or without
+// headers that only the gateway sets.
 func TestInformationalResponses(t *testing.T) {
 	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
-		for _, name := range []string{"Link", "X-Mine", "Audit-Id", "X-Portico-Backend", "Server-Timing", "Access-Control-Allow-Origin", "Set-Cookie", "Keep-Alive"} {
-			w.Header().Set(name, "theirs")
+		for range 10 {
+			w.Header().Set("Audit-Id", "theirs")
+			w.WriteHeader(http.StatusEarlyHints)
 		}
-		w.WriteHeader(http.StatusEarlyHints)
 		clear(w.Header())
 		fmt.Fprint(w, "body")
 	})
-	for _, c := range [][2]string{{"GET", shortPath}, {"OPTIONS", shortPath}} {
-		var got []string
-		trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
-			got = append(got, slices.Sorted(maps.Keys(h))...)
+	for _, path := range []string{shortPath, shortPath + "?watch=true"} { // over HTTP/1.1 and HTTP/2
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			t.Errorf("%s: got %d with the header %v", path, code, h)
 			return nil
 		}}
-		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), c[0], f.URL+c[1], nil)
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", f.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,8 +114,8 @@ func TestInformationalResponses(t *testing.T) {
 			t.Fatal(err)
 		}
 		res.Body.Close()
-		if res.StatusCode != 200 || !slices.Equal(got, []string{"Link", "X-Mine"}) {
-			t.Errorf("%v: %d after %q", c, res.StatusCode, got)
+		if res.StatusCode != 200 {
+			t.Errorf("%s: got %d, want 200", path, res.StatusCode)
 		}
 	}
 }

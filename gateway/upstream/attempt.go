@@ -32,18 +32,14 @@ type attempt struct {
 func (l *retryLoop) attempt(e *endpoint) (r retry.Result) {
 	a := attempt{retryLoop: l, e: e, started: time.Now()}
 	out := a.prepare()
-	options := transport.Options{Protocol: a.protocol()}
 	var ended func(Attempt)
-	if l.trace != nil {
-		options.Informational = l.trace.FilterInformational
-		if l.trace.BeforeAttempt != nil {
-			out = own(out, a.req)
-			out.Header = out.Header.Clone() // an attempt that was cancelled may still read the one before
-			ended = l.trace.BeforeAttempt(e.URL, out.Header)
-		}
+	if l.trace != nil && l.trace.BeforeAttempt != nil {
+		out = own(out, a.req)
+		out.Header = out.Header.Clone() // an attempt that was cancelled may still read the one before
+		ended = l.trace.BeforeAttempt(e.URL, out.Header)
 	}
 	e.begin(l.kind)
-	r.Response, r.Sent, r.Err = e.transport.RoundTrip(out, options)
+	r.Response, r.Sent, r.Err = e.transport.RoundTrip(out, a.protocol())
 	if r.Err == nil && (r.Response.StatusCode < 100 || r.Response.StatusCode > 999) {
 		_ = r.Response.Body.Close()
 		r.Response, r.Err = nil, fmt.Errorf("the server answered with the status %d", r.Response.StatusCode)

@@ -14,7 +14,6 @@ import (
 // Types of the rooms that callers of this package use.
 type (
 	Trust            = transport.Trust
-	HeaderError      = transport.HeaderError
 	RequestLineError = transport.RequestLineError
 	BodyError        = retry.BodyError
 )

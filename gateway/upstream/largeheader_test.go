@@ -1,9 +1,7 @@
 package upstream
 
 import (
-	"errors"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -60,26 +58,5 @@ func TestLargeHeaderEjectsNoEndpoint(t *testing.T) {
 				t.Error("it fails others too, and is not ejected")
 			}
 		})
-	}
-}
-
-// A header that is larger than the server announced in its SETTINGS is a HeaderError,
-// and nothing is sent.
-func TestHeaderTooLarge(t *testing.T) {
-	limited := startNode(t, "tls", nil)
-	limited.Config.MaxHeaderBytes = 4 << 10
-	u := over(t, turns(), limited.endpoint())
-	if got := send(t, u, long, "GET", ""); got.code != 200 {
-		t.Fatalf("%+v", got)
-	}
-	var header *HeaderError
-	if got := send(t, u, long, "GET", "", "X-Large", strings.Repeat("x", 64<<10)); !errors.As(got.err, &header) {
-		t.Errorf("%+v %v", got, got.err)
-	}
-	if n := len(limited.seen()); n != 1 {
-		t.Errorf("it saw %d requests", n)
-	}
-	if got := send(t, u, short, "GET", "", "X-Large", strings.Repeat("x", 64<<10)); got.code != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("by HTTP/1.1: %+v %v", got, got.err)
 	}
 }

@@ -153,7 +153,7 @@ func send(t testing.TB, u *Upstream, k kind, method, body string, header ...stri
 		r = io.NopCloser(strings.NewReader(body)) // as of a client: it is read once
 	}
 	tr := &Trace{}
-	req, err := http.NewRequestWithContext(WithTrace(ctx, tr), method, "https://example.com/apis/g.example.com/v1/things", r)
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, TraceKey{}, tr), method, "https://example.com/apis/g.example.com/v1/things", r)
 	if err != nil {
 		return result{err: err}
 	}

@@ -94,7 +94,7 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 	req := (&http.Request{Method: http.MethodGet, URL: target, Host: base.Host, Header: http.Header{}}).WithContext(ctx)
 	identify(req.Header)
 	u.via.add(req.Header)
-	res, _, err := e.transport.RoundTrip(req, transport.Options{Protocol: transport.HTTP2})
+	res, _, err := e.transport.RoundTrip(req, transport.HTTP2)
 	if err != nil {
 		return err
 	}

@@ -69,9 +69,8 @@ func (u *Upstream) send(req *http.Request, k kind) (*http.Response, error) {
 func (u *Upstream) newRetryLoop(req *http.Request, k kind) retryLoop {
 	u.via.add(req.Header)
 	ctx := req.Context()
-	l := retryLoop{
-		u: u, b: u.balancer.Load(), kind: k, req: req, act: resource.ActionFrom(ctx), trace: TraceFrom(ctx), body: retry.NewBody(req),
-	}
+	l := retryLoop{u: u, b: u.balancer.Load(), kind: k, req: req, act: resource.ActionFrom(ctx), body: retry.NewBody(req)}
+	l.trace, _ = ctx.Value(TraceKey{}).(*Trace)
 	l.policy = l.b.policy
 	l.limited = l.isLimited()
 	l.several, l.safe = l.b.only == nil, k != upgrade && retry.Safe(req.Method)

@@ -51,7 +51,7 @@ func FailedElsewhere(res *http.Response) bool {
 // IsClients reports whether an error is the client's fault: no endpoint would answer
 // the request.
 func IsClients(err error) bool {
-	return is[*BodyError](err) || is[*transport.HeaderError](err) || is[*transport.RequestLineError](err)
+	return is[*BodyError](err) || is[*transport.RequestLineError](err)
 }
 
 func is[E error](err error) bool {

@@ -26,7 +26,7 @@ func TestAllowed(t *testing.T) {
 		"sent":              {Result{Err: broken, Sent: true}, true, false},
 		"stale connection":  {Result{Err: &transport.StaleError{Err: broken}, Sent: true}, true, false},
 		"the client's body": {Result{Err: &BodyError{broken}}, false, false},
-		"a large header":    {Result{Err: &transport.HeaderError{}}, false, false},
+		"the query":         {Result{Err: &transport.RequestLineError{}}, false, false},
 		"200":               {answer(200, ""), false, false},
 		"500":               {answer(500, ""), false, false},
 		"502":               {answer(502, ""), true, false},

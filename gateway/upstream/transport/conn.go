@@ -76,16 +76,11 @@ func (g *generation) secure(ctx context.Context, raw net.Conn, protocols []strin
 	if t.ServerName == "" {
 		t.ServerName = g.cfg.Base.Hostname()
 	}
-	secured, asked, err := t.handshake(ctx, raw, g.credentials, protocols)
-	switch {
-	case err != nil && context.Cause(ctx) == errSlow:
-		return nil, fmt.Errorf("TLS handshake with %s timed out after %v", g.cfg.Address, g.cfg.Timeouts().Connect)
-	case err != nil:
-		return nil, err
-	case g.credentials.certificate != nil && !asked:
-		g.anonymousSince.CompareAndSwap(0, time.Now().UnixNano())
+	secured, err := t.handshake(ctx, raw, g.credentials, protocols)
+	if err != nil && context.Cause(ctx) == errSlow {
+		err = fmt.Errorf("TLS handshake with %s timed out after %v", g.cfg.Address, g.cfg.Timeouts().Connect)
 	}
-	return secured, nil
+	return secured, err
 }
 
 type connKey struct{}

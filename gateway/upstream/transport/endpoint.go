@@ -31,10 +31,6 @@ const (
 	frameSize = 64 << 10
 	// maxHeader bounds the header of a response, in bytes.
 	maxHeader = 1 << 20
-	// anonymousLife is how long connections take requests on which the server did not ask
-	// for the gateway's certificate. Requests on them are anonymous, and a server that
-	// starts may learn only later of which authority to ask for certificates.
-	anonymousLife = 10 * time.Second
 	// dialsPerProcessor bounds the concurrent HTTP/1.1 dials to an endpoint, for each
 	// processor of the gateway. A TLS handshake takes one to two milliseconds of a
 	// processor: these are done well within the default time to connect, one second.
@@ -52,14 +48,6 @@ const (
 	// Upgrade is HTTP/1.1 on a new connection, for requests that leave HTTP.
 	Upgrade
 )
-
-// Options of a request.
-type Options struct {
-	Protocol Protocol
-	// Informational, if not nil, is called with the header of every informational
-	// response (1xx) before it is passed on, and may remove from it.
-	Informational func(http.Header)
-}
 
 // Timeouts of connections.
 type Timeouts struct {
@@ -112,9 +100,6 @@ type generation struct {
 	cfg         *Config
 	trust       *Trust
 	credentials credentials
-	// anonymousSince is when the first connection was made on which the server did not
-	// ask for a certificate, in Unix nanoseconds; 0: there is none.
-	anonymousSince atomic.Int64
 
 	http1 *http1Pool
 	http2 *http2Pool // nil without TLS and without Trust.PriorKnowledge
@@ -122,8 +107,8 @@ type generation struct {
 
 // RoundTrip sends a request once, addressed to Base. If it fails, sent reports whether
 // the server may have seen any of the request: it may only be repeated otherwise, or if
-// it changes nothing.
-func (e *Endpoint) RoundTrip(req *http.Request, opt Options) (res *http.Response, sent bool, err error) {
+// it changes nothing. Informational responses (1xx) are not forwarded.
+func (e *Endpoint) RoundTrip(req *http.Request, protocol Protocol) (res *http.Response, sent bool, err error) {
 	if err := checkRequestLine(req); err != nil {
 		closeBody(req)
 		return nil, false, err
@@ -134,26 +119,25 @@ func (e *Endpoint) RoundTrip(req *http.Request, opt Options) (res *http.Response
 			closeBody(req)
 			return nil, false, err
 		}
-		res, sent, err := g.roundTrip(req, opt)
+		res, sent, err := g.roundTrip(req, protocol)
 		if err != errRetired { // else another generation has replaced it
 			return res, sent, err
 		}
 	}
 }
 
-func (g *generation) roundTrip(req *http.Request, opt Options) (res *http.Response, sent bool, err error) {
-	if opt.Protocol == HTTP2 && g.http2 != nil {
-		if res, sent, err = g.http2.roundTrip(req, opt); !errors.Is(err, errNoHTTP2) {
+func (g *generation) roundTrip(req *http.Request, protocol Protocol) (res *http.Response, sent bool, err error) {
+	if protocol == HTTP2 && g.http2 != nil {
+		if res, sent, err = g.http2.roundTrip(req); !errors.Is(err, errNoHTTP2) {
 			return res, sent, err
 		}
 	}
-	return g.http1.roundTrip(req, opt)
+	return g.http1.roundTrip(req, protocol)
 }
 
 // usable reports whether the connections may be used for new requests.
 func (g *generation) usable(trust *Trust, now credentials) bool {
-	since := g.anonymousSince.Load()
-	return g.trust == trust && g.credentials == now && (since == 0 || time.Since(time.Unix(0, since)) < anonymousLife)
+	return g.trust == trust && g.credentials == now
 }
 
 // generation returns the connections for new requests.

@@ -54,11 +54,11 @@ func (c *counted) get(t testing.TB, path string) (*http.Response, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{Protocol: HTTP1}
+	protocol := HTTP1
 	if path == watchPath {
-		opt.Protocol = HTTP2
+		protocol = HTTP2
 	}
-	res, _, err := c.RoundTrip(req, opt)
+	res, _, err := c.RoundTrip(req, protocol)
 	if err == nil {
 		t.Cleanup(func() { res.Body.Close() })
 	}
@@ -122,11 +122,10 @@ func selfSigned(t *testing.T, name string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// careful is a TLS server whose certificate, and whether it asks for the client's, can
-// be changed, with the trust of the gateway.
+// careful is a TLS server whose certificate can be changed, with the trust of the
+// gateway.
 type careful struct {
 	shows   atomic.Pointer[tls.Certificate]
-	asks    atomic.Bool
 	sees    atomic.Pointer[string] // common name of the client of the last request
 	trusts  atomic.Pointer[x509.CertPool]
 	carries atomic.Pointer[tls.Certificate]
@@ -137,7 +136,6 @@ func startCareful(t *testing.T) (*careful, *counted) {
 	c := &careful{}
 	c.show(selfSigned(t, "server"))
 	c.carries.Store(selfSigned(t, "gateway 1"))
-	c.asks.Store(true)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var name string
 		if len(r.TLS.PeerCertificates) > 0 {
@@ -147,11 +145,9 @@ func startCareful(t *testing.T) (*careful, *counted) {
 	}))
 	server.EnableHTTP2 = true
 	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		config := &tls.Config{Certificates: []tls.Certificate{*c.shows.Load()}, NextProtos: []string{"h2", "http/1.1"}}
-		if c.asks.Load() {
-			config.ClientAuth = tls.RequestClientCert
-		}
-		return config, nil
+		return &tls.Config{
+			Certificates: []tls.Certificate{*c.shows.Load()}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert,
+		}, nil
 	}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -192,41 +188,20 @@ func TestRenewedCredentials(t *testing.T) {
 	c.want(t, f, false, "")
 }
 
-// Connections on which the server did not ask for a certificate are replaced after
-// anonymousLife; the others are kept.
-func TestServerAsksForCertificateLater(t *testing.T) {
-	t.Parallel()
-	c, f := startCareful(t)
-	c.asks.Store(false)
-	c.want(t, f, true, "")
-	c.asks.Store(true)
-	g := f.Endpoint.current.Load()
-	if g.anonymousSince.Load() == 0 {
-		t.Fatal("anonymousSince is not set")
-	}
-	g.anonymousSince.Add(-int64(anonymousLife))
-	c.want(t, f, true, "gateway 1")
-	before := f.Endpoint.current.Load()
-	c.want(t, f, true, "gateway 1")
-	if f.Endpoint.current.Load() != before || before.anonymousSince.Load() != 0 {
-		t.Error("connections with a certificate are replaced")
-	}
-}
-
-// That a server does not speak HTTP/2 is known of the connections that replace those
-// without a certificate.
+// That a server does not speak HTTP/2 is still known after the credentials change.
 func TestReplacedConnectionsDoNotMultiplex(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(http.HandlerFunc(echo))
 	t.Cleanup(server.Close)
 	trust := trustOf(server)
-	trust.Certificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &server.TLS.Certificates[0], nil }
+	certificate := &server.TLS.Certificates[0]
+	trust.Certificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	e := newCounted(t, "tcp", server.Listener.Addr().String(), trust)
 	if _, err := e.get(t, watchPath); err != nil {
 		t.Fatal(err)
 	}
 	before := e.current.Load()
-	before.anonymousSince.Add(-int64(anonymousLife))
+	certificate = new(tls.Certificate)
 	if g, err := e.generation(); err != nil || g == before || e.Multiplexes() {
 		t.Errorf("replaced %v, multiplexes %v, %v", g != before, e.Multiplexes(), err)
 	}

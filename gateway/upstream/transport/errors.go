@@ -16,14 +16,6 @@ type StaleError struct{ Err error }
 func (e *StaleError) Error() string { return e.Err.Error() }
 func (e *StaleError) Unwrap() error { return e.Err }
 
-// HeaderError is a client's fault: the header of its request is larger than the
-// server takes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113, 6.5.2). Nothing was sent.
-type HeaderError struct{}
-
-func (*HeaderError) Error() string {
-	return "the header of the request is larger than the server takes"
-}
-
 // RequestLineError is a client's fault: the method or query of its request has a
 // character that must not appear in a request line (RFC 9112, 3), so that a server
 // could read it as another request. Nothing was sent.

@@ -17,11 +17,9 @@ const (
 
 	flagACK byte = 0x1
 
-	settingMaxHeaderListSize = 0x6
-
-	// maxPayload is how much of a payload is looked at, in bytes: all settings that
-	// are defined, several times.
-	maxPayload = 256
+	// goAwayPayload is how much of the payload of GOAWAY is looked at, in bytes: the last
+	// stream (RFC 9113, 6.8).
+	goAwayPayload = 4
 )
 
 // preface begins what a client sends (RFC 9113, 3.4).
@@ -37,16 +35,13 @@ type frames struct {
 	// lastStream is the last stream of which HEADERS were written.
 	lastStream uint32
 	// goAway is the last stream that the server takes, if it sent GOAWAY.
-	goAway   uint32
-	goesAway bool
-	// maxHeaderList is the largest header list that the server takes, in bytes; 0: it
-	// did not say.
-	maxHeaderList uint32
-	settings      bool // the server's SETTINGS have been received
-	acknowledged  bool // and its acknowledgement of the client's
-	began         bool // something has been received
-	http1         bool // it was HTTP/1.1
-	err           error
+	goAway       uint32
+	goesAway     bool
+	settings     bool // the server's SETTINGS have been received
+	acknowledged bool // and its acknowledgement of the client's
+	began        bool // something has been received
+	http1        bool // it was HTTP/1.1
+	err          error
 	// ready is closed when the SETTINGS are in effect, or cannot be: err is why.
 	ready   chan struct{}
 	isReady bool
@@ -87,12 +82,7 @@ func (f *frames) received(p []byte, err error) {
 			f.acknowledged = true
 		case kind == frameSettings:
 			f.settings = true
-			for ; len(payload) >= 6; payload = payload[6:] {
-				if binary.BigEndian.Uint16(payload) == settingMaxHeaderListSize {
-					f.maxHeaderList = binary.BigEndian.Uint32(payload[2:])
-				}
-			}
-		case kind == frameGoAway && len(payload) >= 4:
+		case kind == frameGoAway && len(payload) == goAwayPayload:
 			last := binary.BigEndian.Uint32(payload) &^ (1 << 31)
 			if !f.goesAway || last < f.goAway {
 				f.goesAway, f.goAway = true, last
@@ -142,13 +132,6 @@ func (f *frames) excluded(after uint32) bool {
 	return f.goesAway && f.goAway <= after
 }
 
-// takesHeader reports whether the server takes a header list of a size, in bytes.
-func (f *frames) takesHeader(size int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.maxHeaderList == 0 || size <= int(f.maxHeaderList)
-}
-
 // frameScanner finds the frames in a stream of bytes that comes in pieces.
 type frameScanner struct {
 	skip    int // bytes before the next frame
@@ -156,8 +139,8 @@ type frameScanner struct {
 	payload []byte
 }
 
-// scan calls frame for every frame of p that is complete, as far as it is looked at:
-// only SETTINGS and GOAWAY have a payload.
+// scan calls frame for every frame whose header is complete, and for GOAWAY the last
+// stream as well.
 func (s *frameScanner) scan(p []byte, frame func(kind, flags byte, stream uint32, payload []byte)) {
 	for {
 		n := min(s.skip, len(p))
@@ -172,8 +155,8 @@ func (s *frameScanner) scan(p []byte, frame func(kind, flags byte, stream uint32
 		}
 		length, kind := int(s.header[0])<<16|int(s.header[1])<<8|int(s.header[2]), s.header[3]
 		want := 0
-		if kind == frameSettings || kind == frameGoAway {
-			want = min(length, maxPayload)
+		if kind == frameGoAway {
+			want = min(length, goAwayPayload)
 		}
 		n = min(want-len(s.payload), len(p))
 		s.payload, p = append(s.payload, p[:n]...), p[n:]

@@ -7,11 +7,6 @@ import (
 	"time"
 )
 
-// suspectAfter: a request that waited for so long on a used connection, without a byte
-// of a response, makes the other idle connections suspect: a firewall or NAT on the way
-// may have forgotten them all.
-const suspectAfter = 5 * time.Second
-
 // http1Pool sends requests over HTTP/1.1.
 type http1Pool struct {
 	*pool
@@ -48,8 +43,8 @@ func (p *http1Pool) add(ctx context.Context, c *conn) {
 // roundTrip sends a request. sent reports whether the server may have seen any of it:
 // bytes were written. If the request asks for another protocol, the body of an answer
 // with 101 is the connection.
-func (p *http1Pool) roundTrip(req *http.Request, opt Options) (res *http.Response, sent bool, err error) {
-	upgrade := opt.Protocol == Upgrade
+func (p *http1Pool) roundTrip(req *http.Request, protocol Protocol) (res *http.Response, sent bool, err error) {
+	upgrade := protocol == Upgrade
 	c, reused, err := p.acquire(req.Context(), upgrade)
 	if err != nil {
 		if err != errRetired {
@@ -59,7 +54,7 @@ func (p *http1Pool) roundTrip(req *http.Request, opt Options) (res *http.Respons
 	}
 	began := time.Now()
 	read, written := c.read.Load(), c.written.Load()
-	res, err = c.client.RoundTrip(forwardInformational(req, opt.Informational))
+	res, err = c.client.RoundTrip(withoutTrace(req))
 	if err != nil {
 		_ = c.Close() // nothing is written after this
 		sent = c.written.Load() != written
@@ -91,17 +86,14 @@ func (p *http1Pool) roundTrip(req *http.Request, opt Options) (res *http.Respons
 }
 
 // failure is the error of a request without a response. silent: the connection carried
-// requests before, and nothing was read from it since this one was written. Connections
-// that have been idle since before are closed then: they may be dead as well.
+// requests before, and nothing was read from it since this one was written. If it broke,
+// connections that have been idle since before are closed: they may be dead as well.
 func (p *http1Pool) failure(req *http.Request, began time.Time, silent bool, err error) error {
-	ended := req.Context().Err() != nil
-	if silent && (!ended || time.Since(began) >= suspectAfter) {
-		p.closeIdleSince(began)
-	}
 	switch {
-	case ended:
+	case req.Context().Err() != nil:
 		return context.Cause(req.Context())
 	case silent:
+		p.closeIdleSince(began)
 		return &StaleError{err}
 	}
 	return err

@@ -50,7 +50,7 @@ func (s *socket) try(t testing.TB, method, path, body string) (res *http.Respons
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.RoundTrip(req, Options{})
+	return s.RoundTrip(req, HTTP1)
 }
 
 func (s *socket) want(t *testing.T, method, path, body string, code int, answer string) {
@@ -183,7 +183,7 @@ func TestHTTP1GivenUp(t *testing.T) {
 	gone := errors.New("gone")
 	time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
 	req, _ := http.NewRequestWithContext(ctx, "GET", "http://server/hang", nil)
-	if _, _, err := s.RoundTrip(req, Options{}); !errors.Is(err, gone) {
+	if _, _, err := s.RoundTrip(req, HTTP1); !errors.Is(err, gone) {
 		t.Errorf("a client that went away: %v", err)
 	}
 	s.want(t, "GET", "/a", "", 200, "GET /a ")
@@ -322,7 +322,7 @@ func TestHTTP1RefusesOddRequests(t *testing.T) {
 	} {
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://server/", nil)
 		change(req)
-		if res, sent, err := s.RoundTrip(req, Options{}); err == nil || sent {
+		if res, sent, err := s.RoundTrip(req, HTTP1); err == nil || sent {
 			t.Errorf("%s: %v, sent %v", name, res, sent)
 		}
 	}

@@ -95,7 +95,7 @@ func (p *http2Pool) begin(ctx context.Context, c *conn, address string) (*conn, 
 // roundTrip sends a request. sent reports whether the server may have processed any of
 // it: its header was encoded, and the server did not exclude its stream by
 // REFUSED_STREAM or GOAWAY (RFC 9113, 8.7).
-func (p *http2Pool) roundTrip(req *http.Request, opt Options) (res *http.Response, sent bool, err error) {
+func (p *http2Pool) roundTrip(req *http.Request) (res *http.Response, sent bool, err error) {
 	for i := 1; ; i++ {
 		if p.unsupported.Load() {
 			return nil, false, errNoHTTP2
@@ -106,12 +106,6 @@ func (p *http2Pool) roundTrip(req *http.Request, opt Options) (res *http.Respons
 				closeBody(req)
 			}
 			return nil, false, err
-		}
-		if !c.frames.takesHeader(headerListSize(req)) {
-			c.client.Release()
-			p.release(c)
-			closeBody(req)
-			return nil, false, &HeaderError{}
 		}
 		trace := headerTrace{frames: c.frames}
 		res, err := c.client.RoundTrip(trace.attach(req))

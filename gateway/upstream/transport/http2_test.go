@@ -68,7 +68,7 @@ func FuzzFrames(f *testing.F) {
 		out = append(out, frame(frameHeaders, stream, payload)...)
 		out = append(out, frame(frameSettings, 0, payload)...)
 		in := append(frame(0, stream, payload), frame(frameGoAway, 0, goAway)...)
-		in = append(in, frame(frameSettings, 0, append([]byte{0, settingMaxHeaderListSize, 0, 0, 1, 0}, make([]byte, maxPayload)...))...)
+		in = append(in, frame(frameSettings, 0, payload)...)
 		fr := newFrames()
 		size := int(piece) + 1
 		for p := out; len(p) > 0; p = p[min(size, len(p)):] {
@@ -83,8 +83,8 @@ func FuzzFrames(f *testing.F) {
 		if !fr.excluded(last) || last > 0 && fr.excluded(last-1) {
 			t.Errorf("GOAWAY is %d, not %d", fr.goAway, last)
 		}
-		if !fr.settings || fr.takesHeader(257) || !fr.takesHeader(256) {
-			t.Errorf("settings %v, the largest header list has %d", fr.settings, fr.maxHeaderList)
+		if !fr.settings {
+			t.Error("SETTINGS are not found")
 		}
 	})
 }

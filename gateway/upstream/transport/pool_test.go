@@ -53,7 +53,7 @@ func newGated(t *testing.T, gate func(n int64) <-chan struct{}) (*gated, *counte
 
 func (c *counted) post(t *testing.T, protocol Protocol, body string) error {
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", "https://example.com/", strings.NewReader(body))
-	res, _, err := c.RoundTrip(req, Options{Protocol: protocol})
+	res, _, err := c.RoundTrip(req, protocol)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func TestWaiterTakesIdleConnection(t *testing.T) {
 	slow, done := make(chan error), make(chan error)
 	go func() {
 		req, _ := http.NewRequestWithContext(t.Context(), "POST", "https://example.com/", body)
-		res, _, err := e.RoundTrip(req, Options{})
+		res, _, err := e.RoundTrip(req, HTTP1)
 		if err == nil {
 			_, err = io.Copy(io.Discard, res.Body)
 		}

@@ -4,13 +4,8 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
-
-// graceDivisor: a waiter fails later than a dial that began with it, by this part of the
-// time to connect, so that it reports why the dial failed.
-const graceDivisor = 20
 
 // dialQueue is the requests that wait for a connection, first come, first served, and
 // the dials in progress for them. Dials are shared: another starts while waiters
@@ -47,26 +42,15 @@ func (p *pool) deliver(w *waiter, c *conn, reused bool, err error) {
 	close(w.ready)
 }
 
-// wait waits until a connection is reserved for the request. It fails if ctx ends, or if
-// no connection was made or became idle for the time to connect.
+// wait waits until a connection is reserved for the request, a dial fails or ctx ends. A
+// dial is in progress for as long as a request waits, and ends within the time to
+// connect.
 func (p *pool) wait(ctx context.Context, w *waiter) (c *conn, reused bool, err error) {
-	limit := p.timeouts().Connect
-	limit += limit / graceDivisor
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	for {
-		select {
-		case <-w.ready:
-			return w.conn, w.reused, w.err
-		case <-ctx.Done():
-			return nil, false, p.abandon(w, context.Cause(ctx))
-		case <-timer.C:
-			left, err := p.expire(w, limit)
-			if err != nil {
-				return nil, false, err
-			}
-			timer.Reset(left)
-		}
+	select {
+	case <-w.ready:
+		return w.conn, w.reused, w.err
+	case <-ctx.Done():
+		return nil, false, p.abandon(w, context.Cause(ctx))
 	}
 }
 
@@ -83,22 +67,6 @@ func (p *pool) abandon(w *waiter, cause error) error {
 		p.offer(w.conn, true)
 	}
 	return cause
-}
-
-// expire returns how much longer the request may wait, or the error if it may not.
-func (p *pool) expire(w *waiter, limit time.Duration) (left time.Duration, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	since := w.began
-	if p.queue.progress.After(since) {
-		since = p.queue.progress
-	}
-	if left = limit - time.Since(since); left > 0 || w.element == nil {
-		return max(left, 0), nil
-	}
-	p.queue.waiters.Remove(w.element)
-	w.element = nil
-	return 0, &ConnectError{fmt.Errorf("no connection within %v; %d are being made", limit, p.queue.dialing)}
 }
 
 // dialMore starts dials while waiters outnumber them, up to maxDials; p.mu is held.

@@ -31,25 +31,6 @@ func isQuery(text string) bool {
 	return true
 }
 
-// Size of a header list (RFC 9113, 6.5.2): what each field adds to its name and value,
-// and about what the pseudo-header fields take beside their values, in bytes.
-const (
-	fieldOverhead  = 32
-	pseudoOverhead = len(":method:scheme:path:authority") + 4*fieldOverhead
-)
-
-// headerListSize is the size of the request's header list, in bytes, without the
-// fields that net/http adds.
-func headerListSize(req *http.Request) int {
-	n := pseudoOverhead + len(req.Method) + len(req.URL.Scheme) + len(req.URL.RequestURI()) + len(req.Host)
-	for name, values := range req.Header {
-		for _, v := range values {
-			n += len(name) + len(v) + fieldOverhead
-		}
-	}
-	return n
-}
-
 // hasBody reports whether a request has a body.
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 

@@ -45,13 +45,11 @@ func (t Trust) now() (c credentials, err error) {
 	return c, err
 }
 
-// handshake makes the TLS handshake on conn, and closes it on failure. asked reports
-// whether the server asked for a certificate.
-func (t Trust) handshake(ctx context.Context, conn net.Conn, c credentials, protocols []string) (_ *tls.Conn, asked bool, err error) {
+// handshake makes the TLS handshake on conn, and closes it on failure.
+func (t Trust) handshake(ctx context.Context, conn net.Conn, c credentials, protocols []string) (*tls.Conn, error) {
 	secured := tls.Client(conn, &tls.Config{
 		RootCAs: c.roots, InsecureSkipVerify: t.Insecure, ServerName: t.ServerName, NextProtos: protocols, MinVersion: tls.VersionTLS12,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			asked = true
 			if c.certificate == nil {
 				return new(tls.Certificate), nil
 			}
@@ -60,9 +58,9 @@ func (t Trust) handshake(ctx context.Context, conn net.Conn, c credentials, prot
 	})
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		return nil, asked, err
+		return nil, err
 	}
-	return secured, asked, nil
+	return secured, nil
 }
 
 // ParsePool returns the pool of some PEM certificates; nil, the system's, for none.
