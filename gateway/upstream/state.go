@@ -57,14 +57,8 @@ func (u *Upstream) rebuild() {
 			err = fmt.Errorf("%s: %w", e.URL, e.health.Verdict.Err)
 		}
 	}
-	switch {
-	case all > 0 || len(u.endpoints) == 0:
-		u.drained = time.Time{}
-	default:
+	if all == 0 && len(u.endpoints) > 0 {
 		err = ErrAllDrained
-		if u.drained.IsZero() {
-			u.drained = now
-		}
 	}
 	list := balance.Preferred(passing, all, policy.PanicThresholdPercent)
 	u.beginSlowStart(list, now)

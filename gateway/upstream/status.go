@@ -77,19 +77,22 @@ func (u *Upstream) Verdict(url string) availability.Verdict {
 }
 
 // Verdicts returns the last verdicts of the endpoints with a weight above 0. If there are
-// only others, it returns a single bad one, with [ErrAllDrained]: no request is answered,
-// whatever the checks say.
+// only others, it returns a single bad one, with [ErrAllDrained] and the time since when
+// that is so: no request is answered, whatever the checks say.
 func (u *Upstream) Verdicts() []availability.Verdict {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !u.drained.IsZero() {
-		return []availability.Verdict{{Known: true, Err: ErrAllDrained, Since: u.drained}}
-	}
 	out := make([]availability.Verdict, 0, len(u.endpoints))
+	drained := availability.Verdict{Known: true, Err: ErrAllDrained}
 	for _, e := range u.endpoints {
 		if e.Weight > 0 {
 			out = append(out, e.health.Verdict)
+		} else if e.since.After(drained.Since) {
+			drained.Since = e.since
 		}
+	}
+	if len(out) == 0 && len(u.endpoints) > 0 {
+		return []availability.Verdict{drained}
 	}
 	return out
 }

@@ -80,7 +80,6 @@ type Upstream struct {
 	trust     Trust
 	endpoints []*endpoint
 	timer     *time.Timer // for the next change of states or shares; nil: there is none
-	drained   time.Time   // since when all have the weight 0; zero: not all have
 	closed    bool
 }
 
@@ -96,7 +95,6 @@ func New(cfg Config) *Upstream {
 	if u.changed == nil {
 		u.changed = func() {}
 	}
-	u.budget.Begin(time.Now())
 	u.SetPolicy(cfg.Policy)
 	u.SetEndpoints(cfg.Endpoints)
 	return u

@@ -1,7 +1,6 @@
 package retry
 
 import (
-	"sync"
 	"testing"
 	"time"
 )
@@ -16,7 +15,6 @@ func TestBudget(t *testing.T) {
 		return n
 	}
 	var b Budget
-	b.Begin(second(0))
 	if n := taken(&b, 0.5, 20, 3); n != 3 {
 		t.Errorf("without traffic: %d, want 3", n)
 	}
@@ -49,27 +47,5 @@ func TestBudget(t *testing.T) {
 	}
 	if n := taken(&b, 1000, 20, 1); n != 1 {
 		t.Errorf("after another: %d", n)
-	}
-}
-
-// Counting from many goroutines loses no request.
-func TestBudgetConcurrently(t *testing.T) {
-	var b Budget
-	start := time.Unix(0, 0)
-	b.Begin(start)
-	var all sync.WaitGroup
-	for g := range 8 {
-		all.Go(func() {
-			for i := range 1000 {
-				b.Count(start.Add(time.Duration(i*9) * time.Millisecond))
-				if i%100 == g {
-					b.Take(start.Add(time.Duration(i*9)*time.Millisecond), 1, 1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if b.Requests() != 8000 {
-		t.Error(b.Requests())
 	}
 }
