@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
+
+	"portico/resource/fairshare"
 )
 
 // flushTimeout bounds how long Run delivers events after its context has ended.
@@ -22,8 +24,8 @@ type Auditor struct {
 	waiting []func() int // number of queued events by sink
 	log     *slog.Logger
 	flush   time.Duration // flushTimeout
-	// recorded limits the memory of recordings.
-	recorded *recordings
+	// recorded limits the memory of recordings, in bytes.
+	recorded *fairshare.Limit
 }
 
 // Open returns the Auditor of the options; nil without a policy or without a sink. It creates
@@ -51,7 +53,7 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 		logger.Warn("nothing is audited: set --audit-log-path or --audit-webhook-config-file")
 		return nil, nil
 	}
-	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: newRecordings()}
+	a := &Auditor{policy: policy.NewPolicyRuleEvaluator(rules), log: logger, flush: flushTimeout, recorded: fairshare.New(maxRecorded, 0)}
 	if a.losses, err = newLosses(logger); err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ rules:
 	} {
 		action := resource.ParseAction(httptest.NewRequest(tc.method, tc.path, nil))
 		action.User = tc.user
-		if got := a.policy.EvaluatePolicyRule((*attributes)(action)); got.Level != tc.want {
+		if got := a.policy.EvaluatePolicyRule(attributesOf(action)); got.Level != tc.want {
 			t.Errorf("%s %s: got %s, want %s", tc.method, tc.path, got.Level, tc.want)
 		}
 	}

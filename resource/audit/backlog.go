@@ -3,16 +3,20 @@ package audit
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"portico/resource/fairshare"
 )
 
 const (
@@ -34,13 +38,13 @@ var errFull = errors.New("audit buffer queue blocked")
 type backlog struct {
 	limit  int64
 	losses *losses
-	events atomic.Int64 // queued or being sent
-	bytes  budget       // eventBytes of them
+	events atomic.Int64     // queued or being sent
+	bytes  *fairshare.Limit // eventBytes of them
 	next   audit.Backend
 }
 
 func newBacklog(limit int64, losses *losses) *backlog {
-	return &backlog{limit: limit, losses: losses, bytes: budget{limit: maxWaiting}}
+	return &backlog{limit: limit, losses: losses, bytes: fairshare.New(maxWaiting, 0)}
 }
 
 // ProcessEvents queues events. It never blocks: without room, events are dropped and
@@ -52,9 +56,9 @@ func (b *backlog) ProcessEvents(events ...*auditapi.Event) bool {
 			b.losses.add(buffered.PluginName, errFull, 1)
 			continue
 		}
-		if !b.bytes.take(eventBytes(event)) {
+		if !b.bytes.TakeN("", eventBytes(event)) {
 			event = withoutObjects(event)
-			if !b.bytes.take(eventBytes(event)) {
+			if !b.bytes.TakeN("", eventBytes(event)) {
 				b.events.Add(-1)
 				b.losses.add(buffered.PluginName, errFull, 1)
 				continue
@@ -102,12 +106,12 @@ func (t *taker) ProcessEvents(events ...*auditapi.Event) bool {
 }
 
 func (t *taker) send(events []*auditapi.Event) {
-	size := int64(0)
+	size := 0
 	for _, event := range events {
 		size += eventBytes(event)
 	}
 	defer t.from.events.Add(-int64(len(events)))
-	defer t.from.bytes.give(size)
+	defer t.from.bytes.ReleaseN("", size)
 	t.Backend.ProcessEvents(events...)
 }
 
@@ -119,16 +123,16 @@ func (t *taker) Shutdown() {
 
 // eventBytes returns the size of the parts of an event that a client can make large: its
 // objects and texts.
-func eventBytes(e *auditapi.Event) int64 {
-	n := int64(len(e.RequestURI) + len(e.UserAgent))
+func eventBytes(e *auditapi.Event) int {
+	n := len(e.RequestURI) + len(e.UserAgent)
 	if e.ResponseStatus != nil {
-		n += int64(len(e.ResponseStatus.Message))
+		n += len(e.ResponseStatus.Message)
 	}
 	if e.RequestObject != nil {
-		n += int64(len(e.RequestObject.Raw))
+		n += len(e.RequestObject.Raw)
 	}
 	if e.ResponseObject != nil {
-		n += int64(len(e.ResponseObject.Raw))
+		n += len(e.ResponseObject.Raw)
 	}
 	return n
 }
@@ -136,12 +140,8 @@ func eventBytes(e *auditapi.Event) int64 {
 // withoutObjects returns a copy of the event without its objects, marked as truncated.
 func withoutObjects(e *auditapi.Event) *auditapi.Event {
 	c := *e
-	c.RequestObject, c.ResponseObject = nil, nil
-	c.Annotations = make(map[string]string, len(e.Annotations)+1)
-	for k, v := range e.Annotations {
-		c.Annotations[k] = v
-	}
-	c.Annotations[annotationTruncated] = "true"
+	c.RequestObject, c.ResponseObject, c.Annotations = nil, nil, map[string]string{annotationTruncated: "true"}
+	maps.Copy(c.Annotations, e.Annotations)
 	return &c
 }
 
@@ -153,9 +153,8 @@ const logInterval = time.Second
 type losses struct {
 	counter *metrics.CounterVec
 	log     *slog.Logger
-	// since counts the losses that were not logged, and last is the Unix time of the last
-	// log, in nanoseconds.
-	since, last atomic.Int64
+	sparing rate.Sometimes
+	since   atomic.Int64 // losses that were not logged
 }
 
 // newLosses finds upstream's counter of lost events by registering another one of the same
@@ -168,7 +167,7 @@ func newLosses(log *slog.Logger) (*losses, error) {
 	var registered prometheus.AlreadyRegisteredError
 	if err := legacyregistry.Register(own); errors.As(err, &registered) {
 		if counter, ok := registered.ExistingCollector.(*metrics.CounterVec); ok {
-			return &losses{counter: counter, log: log}, nil
+			return &losses{counter: counter, log: log, sparing: rate.Sometimes{Interval: logInterval}}, nil
 		}
 	}
 	return nil, errors.New("find the counter of lost audit events")
@@ -177,11 +176,8 @@ func newLosses(log *slog.Logger) (*losses, error) {
 // add counts n events that a plugin lost.
 func (l *losses) add(plugin string, err error, n int) {
 	l.counter.WithLabelValues(plugin).Add(float64(n))
-	lost := l.since.Add(int64(n))
-	now, last := time.Now().UnixNano(), l.last.Load()
-	if now-last < int64(logInterval) || !l.last.CompareAndSwap(last, now) {
-		return
-	}
-	l.since.Add(-lost)
-	l.log.Error("audit events are lost", "plugin", plugin, "err", err, "events", lost)
+	l.since.Add(int64(n))
+	l.sparing.Do(func() {
+		l.log.Error("audit events are lost", "plugin", plugin, "err", err, "events", l.since.Swap(0))
+	})
 }

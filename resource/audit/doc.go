@@ -12,10 +12,10 @@
 //     converted to JSON at the end of the request (object.go), so streaming and retries do
 //     not change. At level Metadata only the body of an error is read, for its reason.
 //     Streams are not recorded; a body in a format that cannot be read is named as unread.
-//   - Memory is bounded. A recording has at most maxObject bytes, all recordings
-//     maxRecorded, and those of one user maxShare; events that wait for a sink have at most
-//     maxWaiting bytes, and the number that the batch flags allow. A body that exceeds a
-//     bound is left out of its event, and upstream's annotation says so.
+//   - Memory is bounded. A recording has at most maxObject bytes, and all recordings
+//     maxRecorded, which users share (resource/fairshare); events that wait for a sink have
+//     at most maxWaiting bytes, and the number that the batch flags allow. A body that
+//     exceeds a bound is left out of its event, and upstream's annotation says so.
 //   - The Content-Encoding of a request's body is ignored where a Kubernetes server
 //     ignores it: the event shows what the server stores.
 //   - At most maxUnderWay batches are sent to a webhook at a time. Upstream starts a

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"portico/resource"
+	"portico/resource/fairshare"
 )
 
 func TestToJSON(t *testing.T) {
@@ -117,70 +117,39 @@ func TestWithoutManagedFields(t *testing.T) {
 	}
 }
 
-// Recordings are bounded, each and together, and release their memory.
+// Recordings are bounded, each and together, and release their memory; one user leaves
+// memory for others.
 func TestRecordingIsBounded(t *testing.T) {
-	b := &budget{limit: 10}
-	one, two := recording{budget: b, limit: 8}, recording{budget: b, limit: 8}
-	one.write([]byte("12345678"))
-	two.write([]byte("12"))
-	if data, lost := one.end(); string(data) != "12345678" || lost {
-		t.Errorf("got %q, %v", data, lost)
-	}
-	one.write([]byte("9")) // it has ended
-	two.write([]byte("3")) // there is no room left
-	if data, lost := two.end(); data != nil || !lost {
-		t.Errorf("together: got %q, %v", data, lost)
-	}
-	three := recording{budget: b, limit: 1}
-	three.write([]byte("12"))
-	if _, lost := three.end(); !lost {
-		t.Error("alone: nothing was lost")
-	}
-	one.free()
-	two.free()
-	two.free()
-	three.free()
-	if used := b.used.Load(); used != 0 {
-		t.Errorf("%d bytes are not released", used)
-	}
-}
-
-// The recordings of one user leave memory for those of others.
-func TestRecordingsAreShared(t *testing.T) {
-	r := newRecordings()
-	jane, john := &resource.User{Name: "jane"}, &resource.User{Name: "john"}
-	for i := 0; r.of(john) == r.of(jane); i++ { // one in so many has the same
-		john.Name = fmt.Sprint("john", i)
-	}
-	held := 0
+	memory := fairshare.New(100, 0)
 	var all []*recording
-	record := func(user *resource.User) (lost bool) {
-		c := &recording{budget: r.of(user), limit: maxObject}
+	record := func(user, body string) (lost bool) {
+		c := &recording{memory: memory, user: user, limit: 8}
 		all = append(all, c)
-		c.write(make([]byte, maxObject))
-		_, lost = c.end()
+		c.write([]byte(body))
+		data, lost := c.end()
+		c.write([]byte("9")) // it has ended
+		if again, _ := c.end(); string(again) != string(data) || !lost && string(data) != body {
+			t.Errorf("%q of %s: got %q, then %q", body, user, data, again)
+		}
 		return lost
 	}
-	for !record(jane) {
-		held += maxObject
+	if !record("jane", "123456789") {
+		t.Error("a body larger than its limit was recorded")
 	}
-	if held+maxObject <= maxShare || held > maxShare {
-		t.Errorf("one user holds %d bytes of %d", held, maxShare)
+	for !record("jane", "12345678") {
 	}
-	if record(john) || record(nil) && r.of(nil) != r.of(jane) {
-		t.Error("no memory for others")
+	if used := memory.InUse(); used < 60 || used > 90 {
+		t.Errorf("one user takes %d bytes of 100", used)
+	}
+	if record("john", "12345678") || record("", "1") {
+		t.Error("no memory is left for others")
 	}
 	for _, c := range all {
 		c.free()
+		c.free()
 	}
-	if used := r.all.used.Load() + r.of(jane).used.Load(); used != 0 {
+	if used := memory.InUse(); used != 0 {
 		t.Errorf("%d bytes are not released", used)
-	}
-	for i := range int64(maxRecorded / maxShare) {
-		r.shares[i].take(maxShare)
-	}
-	if r.shares[shares-1].take(1) {
-		t.Error("the shares exceed the bound of all recordings")
 	}
 }
 
@@ -194,7 +163,7 @@ func TestRecordedBody(t *testing.T) {
 		"read to its end": {-1, 100, "hello"}, "as long as it says": {5, 5, "hello"}, "in part": {-1, 5, ""}, "less than it says": {9, 5, ""},
 	} {
 		src := &body{strings.NewReader("hello")}
-		b := &recordedBody{ReadCloser: src, length: tc.length, recording: recording{budget: &budget{limit: 100}, limit: 100}}
+		b := &recordedBody{ReadCloser: src, length: tc.length, recording: &recording{memory: fairshare.New(0, 0), limit: 100}}
 		for n := 0; n < tc.read; {
 			k, err := b.Read(make([]byte, 5))
 			if n += k; err != nil {

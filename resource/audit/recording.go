@@ -2,12 +2,10 @@ package audit
 
 import (
 	"errors"
-	"hash/maphash"
 	"io"
 	"sync"
-	"sync/atomic"
 
-	"portico/resource"
+	"portico/resource/fairshare"
 )
 
 const (
@@ -16,64 +14,16 @@ const (
 	maxObject = 3 << 20
 	// maxStatus bounds the body of an error at level Metadata.
 	maxStatus = 16 << 10
-	// maxRecorded bounds all recordings together.
+	// maxRecorded bounds all recordings together. Users share it, so that a client that
+	// reads slowly does not take the room of others.
 	maxRecorded = 64 << 20
-	// maxShare bounds those of one user, so that a client that reads slowly does not take
-	// the room of others. Users are hashed to shares.
-	maxShare = maxRecorded / 4
-	shares   = 256
 )
-
-// budget is an amount that is shared.
-type budget struct {
-	limit int64
-	used  atomic.Int64
-	whole *budget // of which this is a share; nil: none
-}
-
-// take takes n if there is that much, and nothing otherwise.
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit || b.whole != nil && !b.whole.take(n) {
-		b.used.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(n int64) {
-	b.used.Add(-n)
-	if b.whole != nil {
-		b.whole.give(n)
-	}
-}
-
-// recordings are the budgets of an Auditor's recordings. Safe for concurrent use.
-type recordings struct {
-	all    budget
-	shares [shares]budget
-	seed   maphash.Seed
-}
-
-func newRecordings() *recordings {
-	r := &recordings{all: budget{limit: maxRecorded}, seed: maphash.MakeSeed()}
-	for i := range r.shares {
-		r.shares[i].limit, r.shares[i].whole = maxShare, &r.all
-	}
-	return r
-}
-
-// of returns the share of a user; nil is an unknown user.
-func (r *recordings) of(user *resource.User) *budget {
-	if user == nil {
-		user = &resource.User{}
-	}
-	return &r.shares[maphash.String(r.seed, user.Name)%shares]
-}
 
 // recording keeps a body while it is read or written. Safe for concurrent use: a body may
 // be read after its request has ended.
 type recording struct {
-	budget *budget
+	memory *fairshare.Limit // in bytes
+	user   string           // whose share of memory it takes; "" is unknown
 	limit  int
 
 	mu   sync.Mutex
@@ -88,7 +38,7 @@ func (c *recording) write(p []byte) {
 	defer c.mu.Unlock()
 	switch {
 	case c.ended || c.lost || len(p) == 0:
-	case len(c.data)+len(p) > c.limit, !c.budget.take(int64(len(p))):
+	case len(c.data)+len(p) > c.limit, !c.memory.TakeN(c.user, len(p)):
 		c.lose()
 	default:
 		c.data = append(c.data, p...)
@@ -97,7 +47,7 @@ func (c *recording) write(p []byte) {
 
 // lose drops the recording.
 func (c *recording) lose() {
-	c.budget.give(int64(len(c.data)))
+	c.memory.ReleaseN(c.user, len(c.data))
 	c.lost, c.data = true, nil
 }
 
@@ -122,7 +72,7 @@ func (c *recording) free() {
 // recordedBody records the body of a request as it is read.
 type recordedBody struct {
 	io.ReadCloser
-	recording recording
+	recording *recording
 	// length is the Content-Length; -1: unknown.
 	length int64
 

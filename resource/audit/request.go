@@ -94,11 +94,20 @@ func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
 		return nil, errNotStored
 	}
 	if q.records() && r.Body != nil && r.Body != http.NoBody {
-		q.body = &recordedBody{ReadCloser: r.Body, length: r.ContentLength, recording: recording{budget: a.recorded.of(in.Action.User), limit: maxObject}}
+		q.body = &recordedBody{ReadCloser: r.Body, length: r.ContentLength, recording: q.recording(maxObject)}
 		q.header = http.Header{"Content-Type": r.Header["Content-Type"], "Content-Encoding": r.Header["Content-Encoding"]}
 		r.Body = q.body
 	}
 	return q, nil
+}
+
+// recording returns a recording of at most limit bytes, in the user's share of the memory.
+func (q *Request) recording(limit int) *recording {
+	c := &recording{memory: q.auditor.recorded, limit: limit}
+	if user := q.action.User; user != nil {
+		c.user = user.Name
+	}
+	return c
 }
 
 // Refuse begins the audit of a request that is rejected before its user is known; nil if
@@ -114,7 +123,8 @@ func (a *Auditor) Refuse(r *http.Request, in Arrival, message string) *Request {
 
 // open evaluates the policy and begins the event.
 func (a *Auditor) open(r *http.Request, in Arrival) *Request {
-	config := a.policy.EvaluatePolicyRule((*attributes)(in.Action))
+	attributes := attributesOf(in.Action)
+	config := a.policy.EvaluatePolicyRule(attributes)
 	audit.ObservePolicyLevel(context.Background(), config.Level)
 	if config.Level == auditapi.LevelNone {
 		return nil
@@ -126,7 +136,7 @@ func (a *Auditor) open(r *http.Request, in Arrival) *Request {
 	}
 	audit.WithAuditID(ctx, types.UID(in.ID))
 	_ = q.event.Init(config, eventSink{a.sink}) // fails for an initialized event only
-	audit.LogRequestMetadata(ctx, redacted(r), in.Time, (*attributes)(in.Action))
+	audit.LogRequestMetadata(ctx, redacted(r), in.Time, attributes)
 	return q
 }
 
@@ -154,7 +164,7 @@ func (q *Request) Value(key any) any { return q.ctx.Value(key) }
 
 // Impersonated sets the impersonated user.
 func (q *Request) Impersonated(as *resource.Action) {
-	q.event.LogImpersonatedUser((*userInfo)(as.User), as.ImpersonationConstraint)
+	q.event.LogImpersonatedUser(userInfo(as.User), as.ImpersonationConstraint)
 }
 
 // Annotate adds annotations, alternating keys and values; the first value of a key is kept.
@@ -175,7 +185,7 @@ func (q *Request) OnHeader(h http.Header, code int) {
 	}
 	if q.wanted = q.wants(code); q.wanted != wantNothing {
 		q.responseHeader = http.Header{"Content-Type": h["Content-Type"], "Content-Encoding": h["Content-Encoding"]}
-		q.response = &recording{budget: q.auditor.recorded.of(q.action.User), limit: q.wanted.limit()}
+		q.response = q.recording(q.wanted.limit())
 	}
 }
 

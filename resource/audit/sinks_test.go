@@ -14,7 +14,7 @@ import (
 func TestBacklogBytes(t *testing.T) {
 	var got []*auditapi.Event
 	b := newBacklog(10, nil)
-	b.bytes.limit = 10
+	b.bytes.Set(10)
 	b.next = sinkFunc(func(e *auditapi.Event) { got = append(got, e) })
 	object := &runtime.Unknown{Raw: []byte("12345678")}
 	b.ProcessEvents(&auditapi.Event{RequestObject: object}, &auditapi.Event{ResponseObject: object, Annotations: map[string]string{"a": "b"}}, &auditapi.Event{})
@@ -32,8 +32,8 @@ func TestBacklogBytes(t *testing.T) {
 		t.Errorf("%v events with long URIs are lost", got)
 	}
 	b.taker(sinkFunc(func(*auditapi.Event) {}), 1).ProcessEvents(got...)
-	if b.events.Load() != 0 || b.bytes.used.Load() != 0 {
-		t.Errorf("%d events and %d bytes are still counted", b.events.Load(), b.bytes.used.Load())
+	if b.events.Load() != 0 || b.bytes.InUse() != 0 {
+		t.Errorf("%d events and %d bytes are still counted", b.events.Load(), b.bytes.InUse())
 	}
 }
 
