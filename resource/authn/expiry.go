@@ -2,15 +2,13 @@ package authn
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/cert"
 )
 
 const (
@@ -61,24 +59,15 @@ func NewExpiries(files ...CertificateFile) (*Expiries, error) {
 
 // end returns when the file's certificate expires.
 func (f CertificateFile) end() (end time.Time, err error) {
-	data, err := os.ReadFile(f.Path)
+	certs, err := cert.CertsFromFile(f.Path) // at least one
 	if err != nil {
 		return end, err
 	}
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
+	end = certs[0].NotAfter
+	for _, c := range certs[1:] {
+		if f.CA && c.NotAfter.After(end) {
+			end = c.NotAfter
 		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return end, fmt.Errorf("%s: %w", f.Path, err)
-		}
-		if end.IsZero() || f.CA && cert.NotAfter.After(end) {
-			end = cert.NotAfter
-		}
-	}
-	if end.IsZero() {
-		return end, fmt.Errorf("no PEM certificate in %s", f.Path)
 	}
 	return end, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/bits"
 
 	decoder "sigs.k8s.io/yaml/goyaml.v2"
 	successor "sigs.k8s.io/yaml/goyaml.v3"
@@ -20,7 +19,7 @@ import (
 //     own. Both use the same tokenizer. A document that only the decoder can parse is
 //     refused: its size is unknown.
 //   - Most documents have no alias, which a scan of their bytes shows. Only documents that
-//     may have many are parsed twice.
+//     may have one are parsed twice.
 const (
 	// maxAliased bounds what all aliases of a document stand for, in bytes without the
 	// document itself: the limit of a body.
@@ -38,8 +37,8 @@ var ErrTooLarge = fmt.Errorf("the aliases of the YAML stand for more than %d byt
 // bytes, and another error if they cannot be measured. Invalid YAML passes: its decoder
 // reports it. Of several documents it measures the first, as decoders read only that.
 func checkAliases(document []byte, limit int) error {
-	if !mayExceed(document, limit) {
-		return nil
+	if bytes.IndexByte(document, '&') < 0 || bytes.IndexByte(document, '*') < 0 {
+		return nil // neither an anchor nor an alias, in UTF-16 too
 	}
 	var root successor.Node
 	if err := successor.Unmarshal(document, &root); err != nil {
@@ -53,40 +52,6 @@ func checkAliases(document []byte, limit int) error {
 		return ErrTooLarge
 	}
 	return nil
-}
-
-// mayExceed reports whether aliases may stand for more than limit bytes, from what may be
-// an alias in the bytes. An anchor precedes its aliases, so each alias at most doubles the
-// size.
-func mayExceed(document []byte, limit int) bool {
-	if bytes.HasPrefix(document, []byte("\xfe\xff")) || bytes.HasPrefix(document, []byte("\xff\xfe")) {
-		return true // UTF-16
-	}
-	if marks(document, '&', 1) == 0 {
-		return false
-	}
-	// A value is at least one byte of the document.
-	doublings := max(1, bits.Len(uint(limit/(len(document)*(1+valueSize)))))
-	return marks(document, '*', doublings) >= doublings
-}
-
-// marks counts, up to enough, the signs of anchors or aliases that a name follows.
-func marks(document []byte, sign byte, enough int) (n int) {
-	for n < enough {
-		i := bytes.IndexByte(document, sign)
-		if i < 0 || i+1 == len(document) {
-			break
-		}
-		if document = document[i+1:]; named(document[0]) {
-			n++
-		}
-	}
-	return n
-}
-
-// named reports whether a name may begin with c.
-func named(c byte) bool {
-	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '_' || c == '-'
 }
 
 // unread can be decoded from null only: decoding into it parses the document and follows

@@ -1,13 +1,15 @@
 package tracing
 
 import (
-	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"strings"
 
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/install"
+	tracingv1 "k8s.io/component-base/tracing/api/v1"
+	"k8s.io/utils/ptr"
 )
 
 // million is the denominator of SamplesPerMillion.
@@ -23,16 +25,8 @@ type Config struct {
 	SamplesPerMillion int32
 }
 
-// configFile is the TracingConfiguration of kube-apiserver.
-type configFile struct {
-	APIVersion             string  `json:"apiVersion"`
-	Kind                   string  `json:"kind"`
-	Endpoint               *string `json:"endpoint"`
-	SamplingRatePerMillion *int32  `json:"samplingRatePerMillion"`
-}
-
 // Load reads a TracingConfiguration of apiserver.config.k8s.io (v1, v1beta1 or
-// v1alpha1) in YAML or JSON.
+// v1alpha1) in YAML or JSON. Unknown fields are errors.
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -46,40 +40,18 @@ func Load(path string) (*Config, error) {
 }
 
 func parse(data []byte) (*Config, error) {
-	var file configFile
-	if err := yaml.UnmarshalStrict(data, &file); err != nil {
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	object, err := runtime.Decode(serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder(), data)
+	if err != nil {
 		return nil, err
 	}
-	group, version, _ := strings.Cut(file.APIVersion, "/")
-	switch {
-	case file.Kind != "TracingConfiguration":
-		return nil, fmt.Errorf("kind: %q must be TracingConfiguration", file.Kind)
-	case group != "apiserver.config.k8s.io" || version != "v1" && version != "v1beta1" && version != "v1alpha1":
-		return nil, fmt.Errorf("apiVersion: %q must be apiserver.config.k8s.io/v1, v1beta1 or v1alpha1", file.APIVersion)
+	file, ok := object.(*apiserver.TracingConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("kind: %T must be TracingConfiguration", object)
 	}
-	cfg := new(Config)
-	if file.Endpoint != nil {
-		cfg.Endpoint = *file.Endpoint
+	if errs := tracingv1.ValidateTracingConfiguration(&file.TracingConfiguration, nil, nil); len(errs) > 0 {
+		return nil, errs.ToAggregate()
 	}
-	if file.SamplingRatePerMillion != nil {
-		cfg.SamplesPerMillion = *file.SamplingRatePerMillion
-	}
-	return cfg, cfg.validate()
-}
-
-func (c *Config) validate() error {
-	if c.SamplesPerMillion < 0 || c.SamplesPerMillion > million {
-		return fmt.Errorf("samplingRatePerMillion: %d must be between 0 and %d", c.SamplesPerMillion, million)
-	}
-	if !strings.Contains(c.Endpoint, "//") {
-		return nil
-	}
-	u, err := url.Parse(c.Endpoint)
-	switch {
-	case err != nil:
-		return fmt.Errorf("endpoint: %w", err)
-	case u.Scheme == "dns" || u.Scheme == "unix" || u.Scheme == "unix-abstract":
-		return nil
-	}
-	return errors.New("endpoint: must be host:port, or a URL with the scheme dns, unix or unix-abstract; OTLP is spoken over gRPC")
+	return &Config{Endpoint: ptr.Deref(file.Endpoint, ""), SamplesPerMillion: ptr.Deref(file.SamplingRatePerMillion, 0)}, nil
 }

@@ -2,7 +2,7 @@ package tracing
 
 import (
 	"context"
-	"encoding/hex"
+	"encoding/binary"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -57,7 +57,7 @@ func (t *Tracer) Begin(ctx context.Context, r Request) (context.Context, *Span) 
 		ctx = trace.ContextWithRemoteSpanContext(ctx, said)
 	case t.rate == 0 || rand.Int32N(million) >= t.rate:
 		delete(r.Header, headerState)
-		r.Header[headerParent] = []string{unsampled()}
+		inject(trace.ContextWithRemoteSpanContext(ctx, unsampled()), r.Header)
 		return ctx, nil
 	default:
 		link = said.IsValid()
@@ -93,22 +93,13 @@ func inject(ctx context.Context, header http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
 }
 
-// unsampled returns a traceparent with the decision against sampling.
-func unsampled() string {
-	var ids [24]byte
-	for i := 0; i < len(ids); i += 8 {
-		n := rand.Uint64() | 1 // an id of zeros is invalid
-		for j := range 8 {
-			ids[i+j] = byte(n >> (8 * j))
-		}
-	}
-	var out [55]byte
-	copy(out[:], "00-")
-	hex.Encode(out[3:], ids[:16])
-	out[35] = '-'
-	hex.Encode(out[36:], ids[16:])
-	copy(out[52:], "-00")
-	return string(out[:])
+// unsampled returns the context of a trace that is not sampled.
+func unsampled() trace.SpanContext {
+	var c trace.SpanContextConfig
+	binary.NativeEndian.PutUint64(c.TraceID[:], rand.Uint64()|1) // an id of zeros is invalid
+	binary.NativeEndian.PutUint64(c.TraceID[8:], rand.Uint64())
+	binary.NativeEndian.PutUint64(c.SpanID[:], rand.Uint64()|1)
+	return trace.NewSpanContext(c)
 }
 
 // TraceID returns the id of the trace in hexadecimal; "" for a nil Span.

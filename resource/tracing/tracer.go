@@ -54,9 +54,6 @@ func Open(file string, o Options) (*Tracer, error) {
 
 // New returns a Tracer. It connects in the background.
 func New(cfg Config, o Options) (*Tracer, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("make tracer: %w", err)
-	}
 	opts := []otlptracegrpc.Option{otlptracegrpc.WithInsecure()}
 	if cfg.Endpoint != "" {
 		opts = append(opts, otlptracegrpc.WithEndpoint(cfg.Endpoint))

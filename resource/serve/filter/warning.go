@@ -8,6 +8,8 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // Bounds of Warning headers, in runes, as upstream's: texts that exceed the total are all
@@ -101,18 +103,11 @@ func firstRunes(s string, n int) string {
 // warningHeader encodes a warning (RFC 7234, 5.5): code 299, agent unknown, quoted text.
 // Control characters are left out and invalid UTF-8 is replaced.
 func warningHeader(text string) string {
-	var b strings.Builder
-	b.Grow(len(text) + 8)
-	b.WriteString(`299 - "`)
-	for _, c := range text {
-		switch {
-		case unicode.IsControl(c):
-			continue
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
+	line, _ := utilnet.NewWarningHeader(299, "-", strings.Map(func(c rune) rune { // fails for other texts only
+		if unicode.IsControl(c) {
+			return -1
 		}
-		b.WriteRune(c)
-	}
-	b.WriteByte('"')
-	return b.String()
+		return c
+	}, text))
+	return line
 }
