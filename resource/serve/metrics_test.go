@@ -148,13 +148,11 @@ func TestWaitingIsLeftOut(t *testing.T) {
 	}
 }
 
-// asNobody fails to authenticate, or finds no user.
-type asNobody struct{ err error }
+// switched is an Authenticator that can be replaced.
+type switched struct{ authn.Authenticator }
 
-func (n asNobody) Authenticate(*http.Request) (*resource.User, bool, error) { return nil, false, n.err }
-
+// Results and durations of authentication and authorization are counted.
 func TestAccessMetrics(t *testing.T) {
-	m := metrics.New()
 	allow := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
 		switch a.Name {
 		case "denied":
@@ -166,18 +164,19 @@ func TestAccessMetrics(t *testing.T) {
 		}
 		return authz.Allow, "", nil
 	})
-	with := func(a authn.Authenticator) *testServer {
-		return newTestServer(t, ok, func(c *testConfig) {
-			c.Metrics, c.Authenticator, c.Authorizer = m, a, allow
-			c.Impersonation = func(next http.Handler) http.Handler { return next }
-		})
-	}
-	jane := with(asJane{})
+	user := &switched{asJane{}}
+	s := newTestServer(t, ok, func(c *testConfig) {
+		c.Authenticator, c.Authorizer = user, allow
+		c.Impersonation = func(next http.Handler) http.Handler { return next }
+	})
+	m := s.chain.Metrics()
 	for _, name := range []string{"", "/x", "/denied", "/broken", "/unknown"} {
-		do(jane, "GET", pathPods+name)
+		do(s, "GET", pathPods+name)
 	}
-	do(with(asNobody{}), "GET", pathPods)
-	do(with(asNobody{errors.New("bad token")}), "GET", pathPods)
+	for _, err := range []error{nil, errors.New("bad token")} {
+		user.Authenticator = failing{err}
+		do(s, "GET", pathPods)
+	}
 	for _, want := range []string{
 		`authentication_attempts{result="success"} 5`,
 		`authentication_attempts{result="failure"} 1`,

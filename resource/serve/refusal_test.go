@@ -23,7 +23,7 @@ import (
 func TestRefusedWhileSending(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]func(*testConfig){
-		"401": func(c *testConfig) { c.Authenticator = asNobody{} },
+		"401": func(c *testConfig) { c.Authenticator = failing{} },
 		"403 of a stranger": func(c *testConfig) {
 			c.Authenticator = asStranger{}
 			c.Authorizer = authz.Func(func(context.Context, *resource.Action) (authz.Decision, string, error) {

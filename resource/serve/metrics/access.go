@@ -20,100 +20,85 @@ var (
 	expiryBuckets = []float64{0, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 345600, 604800, 2592000, 7776000, 15552000, 31104000}
 )
 
-// Filters whose time is observed.
+// Filters whose time Filtered observes.
 const (
 	FilterAudit         = "audit"
 	FilterImpersonation = "impersonation"
-
-	filterAuthentication = "authentication"
-	filterAuthorization  = "authorization"
 )
 
 // knownUsers are the user names that have a label value of their own.
 var knownUsers = []string{"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"}
 
-// access has the metrics of the filters that decide whether a request may proceed. All
-// label values but user names are resolved once.
+// access has the metrics of the filters that decide whether a request may proceed.
 type access struct {
-	filters                       map[string]prometheus.Observer
-	authentication, authorization map[string]result
+	filters                       *prometheus.HistogramVec
+	authentication, authorization results
 	users                         *prometheus.CounterVec
 	expiry                        prometheus.Histogram
 }
 
-// result has the metrics of one result of a filter.
-type result struct {
-	attempts prometheus.Counter
-	duration prometheus.Observer
+// results has the metrics of a filter by result.
+type results struct {
+	attempts *prometheus.CounterVec
+	duration *prometheus.HistogramVec
 }
 
 func newAccess(factory promauto.Factory) *access {
-	filters := factory.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "apiserver_request_filter_duration_seconds", Help: "Time that requests spent in a filter on their way in, in seconds.", Buckets: filterBuckets,
-	}, []string{"filter"})
-	m := &access{
-		filters: map[string]prometheus.Observer{},
-		authentication: newResults(factory, "authentication_attempts", "Requests that were authenticated, by result.",
-			"authentication_duration_seconds", "Time that authentication took, by result, in seconds.", "success", "failure", "error"),
-		authorization: newResults(factory, "authorization_attempts_total", "Requests that were authorized, by result.",
-			"authorization_duration_seconds", "Time that authorization took, by result, in seconds.", "allowed", "denied", "no-opinion", "error"),
-		users: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "authenticated_user_requests", Help: "Requests of authenticated users, by kind of user name.",
-		}, []string{"username"}),
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	histogram := func(name, help string, buckets []float64, label string) *prometheus.HistogramVec {
+		return factory.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{label})
+	}
+	return &access{
+		filters: histogram("apiserver_request_filter_duration_seconds", "Time that requests spent in a filter on their way in, in seconds.", filterBuckets, "filter"),
+		authentication: results{
+			counter("authentication_attempts", "Requests that were authenticated, by result.", "result"),
+			histogram("authentication_duration_seconds", "Time that authentication took, by result, in seconds.", accessBuckets, "result"),
+		},
+		authorization: results{
+			counter("authorization_attempts_total", "Requests that were authorized, by result.", "result"),
+			histogram("authorization_duration_seconds", "Time that authorization took, by result, in seconds.", accessBuckets, "result"),
+		},
+		users: counter("authenticated_user_requests", "Requests of authenticated users, by kind of user name.", "username"),
 		expiry: factory.NewHistogram(prometheus.HistogramOpts{
 			Name:    "apiserver_client_certificate_expiration_seconds",
 			Help:    "Remaining lifetime of the certificates that clients authenticate with, in seconds.",
 			Buckets: expiryBuckets,
 		}),
 	}
-	for _, filter := range []string{FilterAudit, FilterImpersonation, filterAuthentication, filterAuthorization} {
-		m.filters[filter] = filters.WithLabelValues(filter)
-	}
-	return m
 }
 
-// newResults makes a counter and a histogram of the results of a filter.
-func newResults(factory promauto.Factory, attempts, attemptsHelp, duration, durationHelp string, names ...string) map[string]result {
-	label := []string{"result"}
-	counts := factory.NewCounterVec(prometheus.CounterOpts{Name: attempts, Help: attemptsHelp}, label)
-	times := factory.NewHistogramVec(prometheus.HistogramOpts{Name: duration, Help: durationHelp, Buckets: accessBuckets}, label)
-	all := make(map[string]result, len(names))
-	for _, name := range names {
-		all[name] = result{counts.WithLabelValues(name), times.WithLabelValues(name)}
-	}
-	return all
-}
-
-func (r result) observe(took time.Duration) {
-	r.attempts.Inc()
-	r.duration.Observe(took.Seconds())
+func (r results) observe(result string, took time.Duration) {
+	r.attempts.WithLabelValues(result).Inc()
+	r.duration.WithLabelValues(result).Observe(took.Seconds())
 }
 
 // Filtered observes the time of FilterAudit or FilterImpersonation.
 func (m *access) Filtered(filter string, took time.Duration) {
-	m.filters[filter].Observe(took.Seconds())
+	m.filters.WithLabelValues(filter).Observe(took.Seconds())
 }
 
 // Authenticated counts the result of an Authenticator for a request.
 func (m *access) Authenticated(r *http.Request, user *resource.User, ok bool, err error, took time.Duration) {
-	m.filters[filterAuthentication].Observe(took.Seconds())
+	m.Filtered("authentication", took)
 	switch {
 	case ok:
-		m.authentication["success"].observe(took)
+		m.authentication.observe("success", took)
 		m.users.WithLabelValues(userLabel(user.Name)).Inc()
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && user.Name != resource.Anonymous {
 			m.expiry.Observe(time.Until(r.TLS.PeerCertificates[0].NotAfter).Seconds())
 		}
 	case err != nil:
-		m.authentication["error"].observe(took)
+		m.authentication.observe("error", took)
 	default:
-		m.authentication["failure"].observe(took)
+		m.authentication.observe("failure", took)
 	}
 }
 
 // Authorized counts the result of an Authorizer for a request.
 func (m *access) Authorized(decision authz.Decision, err error, took time.Duration) {
-	m.filters[filterAuthorization].Observe(took.Seconds())
+	m.Filtered("authorization", took)
 	name := "no-opinion"
 	switch {
 	case decision == authz.Allow:
@@ -123,7 +108,7 @@ func (m *access) Authorized(decision authz.Decision, err error, took time.Durati
 	case decision == authz.Deny:
 		name = "denied"
 	}
-	m.authorization[name].observe(took)
+	m.authorization.observe(name, took)
 }
 
 // userLabel returns the label of a user name: the name if it is one of knownUsers,

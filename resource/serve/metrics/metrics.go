@@ -31,7 +31,6 @@ type Metrics struct {
 
 	*requests
 	*access
-	*bounds
 	handshakeErrors prometheus.Counter
 }
 
@@ -43,12 +42,12 @@ func New(prefixes ...string) *Metrics {
 	factory := promauto.With(registry)
 	m := &Metrics{
 		registry: registry, gatherers: prometheus.Gatherers{registry},
-		requests: newRequests(factory), access: newAccess(factory), bounds: newBounds(),
+		requests: newRequests(factory), access: newAccess(factory),
 		handshakeErrors: factory.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_tls_handshake_errors_total", Help: "Connections closed because their TLS handshake failed.",
 		}),
 	}
-	registry.MustRegister(m.bounds, buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if len(prefixes) > 0 {
 		m.gatherers = append(m.gatherers, Shared(prefixes...))
 	}
