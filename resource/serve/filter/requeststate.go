@@ -15,6 +15,7 @@ import (
 	"portico/resource"
 	"portico/resource/audit"
 	"portico/resource/fairshare"
+	"portico/resource/serve/inflight"
 )
 
 // headerAuditID, in canonical form, identifies a request in the logs of all processes.
@@ -54,11 +55,11 @@ type requestState struct {
 	hijacked     bool
 	uncounted    bool // another server counts the request
 	terminated   bool // the deadline has counted its end
-	short        bool // it is counted as short in the lifecycle
 	// closing: the connection ends after the requests in flight on it.
 	closing atomic.Bool
-	// endLong identifies it as long-running in the lifecycle; nil: it is not.
-	endLong *context.CancelCauseFunc
+	// group is the group of the lifecycle that has the request, under cancel; nil: none.
+	group  *inflight.Group
+	cancel *context.CancelCauseFunc
 
 	warnings  warnings
 	component string // that the request is counted for; "" is the API server
@@ -119,7 +120,7 @@ func (c *Chain) open(next http.HandlerFunc) http.HandlerFunc {
 			rs.upgrade = new(upgrade)
 		}
 		rs.identify(r)
-		defer c.untrack(rs)
+		defer rs.untrack()
 		rs.ctx = stateContext{resource.ActionContext{Context: rs.client, Action: rs.action}, rs}
 		next(rs, r.WithContext(&rs.ctx))
 		if rs.code == 0 {

@@ -61,11 +61,7 @@ func (c *Chain) track(next http.HandlerFunc) http.HandlerFunc {
 			c.trackUpgrade(next, w, r)
 			return
 		}
-		switch {
-		case c.lifecycle.Short.Add():
-			rs.short = true
-		case isProbe(rs.action.Path):
-		default:
+		if !rs.enter(&c.lifecycle.Short, nil) && !isProbe(rs.action.Path) {
 			c.reject(w, r) // shutdown began after rejectDuringShutdown
 			return
 		}
@@ -76,28 +72,33 @@ func (c *Chain) track(next http.HandlerFunc) http.HandlerFunc {
 func (c *Chain) trackLong(next http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	if !c.lifecycle.Long.Add(&cancel) {
+	rs := stateOf(r.Context())
+	if !rs.enter(&c.lifecycle.Long, &cancel) {
 		c.reject(w, r)
 		return
 	}
-	rs := stateOf(r.Context())
-	rs.endLong = &cancel
 	if rs.upgrade != nil {
 		rs.upgrade.ctx = ctx
 	}
 	next(w, r.WithContext(ctx))
 }
 
+// enter adds the request to a group of the lifecycle; false if that is closed.
+func (rs *requestState) enter(group *inflight.Group, cancel *context.CancelCauseFunc) bool {
+	if !group.Add(cancel) {
+		return false
+	}
+	rs.group, rs.cancel = group, cancel
+	return true
+}
+
 // untrack removes the request from the lifecycle after everything has observed its end.
-func (c *Chain) untrack(rs *requestState) {
+func (rs *requestState) untrack() {
 	if rs.longSlot != nil {
 		rs.longSlot.Release(rs.slotUser)
 	}
-	switch {
-	case rs.short:
-		c.lifecycle.Short.Remove()
-	case rs.endLong != nil:
-		c.lifecycle.Long.Remove(rs.endLong)
+	if rs.group != nil {
+		rs.group.Remove(rs.cancel)
 	}
 }
 
@@ -129,15 +130,14 @@ func asksForUpgrade(r *http.Request) bool {
 
 // trackUpgrade is track for requests that ask for another protocol.
 func (c *Chain) trackUpgrade(next http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
-	if !c.lifecycle.Short.Add() {
+	rs := stateOf(r.Context())
+	if !rs.enter(&c.lifecycle.Short, nil) {
 		c.reject(w, r)
 		return
 	}
-	rs := stateOf(r.Context())
 	ctx, end := context.WithCancelCause(rs.ctx.Context)
 	rs.ctx.Context = ctx // no other goroutine has the context yet
 	defer end(nil)
-	rs.short = true
 	rs.upgrade.ctx, rs.upgrade.lifecycle, rs.upgrade.end = ctx, &c.lifecycle, end
 	next(w, r)
 }
@@ -156,8 +156,8 @@ func (u *upgrade) begin(rs *requestState, hijack func() error) error {
 		u.lifecycle.Long.Remove(&u.end)
 		return err
 	}
-	u.lifecycle.Short.Remove()
-	rs.short, rs.endLong = false, &u.end
+	u.lifecycle.Short.Remove(nil)
+	rs.group, rs.cancel = &u.lifecycle.Long, &u.end
 	return nil
 }
 

@@ -7,6 +7,8 @@ package inflight
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,9 +29,8 @@ const (
 // ends the contexts of the long-running ones. The zero value is ready. Safe for concurrent
 // use.
 type Lifecycle struct {
-	rejecting atomic.Bool
-	Short     Group
-	Long      LongGroup
+	rejecting   atomic.Bool
+	Short, Long Group
 }
 
 // Reject makes Rejecting return true: new requests are to be rejected.
@@ -44,32 +45,41 @@ type Group struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
-	empty  chan struct{} // made by close
+	empty  chan struct{}                         // made by Close
+	ends   map[*context.CancelCauseFunc]struct{} // of the requests that End ends
 }
 
-// Add counts a request until Remove; false after Close.
-func (g *Group) Add() bool {
+// Add counts a request until Remove with the same end; false after Close. End calls end,
+// which identifies the request; nil: the request ends by itself.
+func (g *Group) Add(end *context.CancelCauseFunc) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return false
 	}
 	g.n++
+	if end != nil {
+		if g.ends == nil {
+			g.ends = make(map[*context.CancelCauseFunc]struct{})
+		}
+		g.ends[end] = struct{}{}
+	}
 	return true
 }
 
 // Remove follows a successful Add.
-func (g *Group) Remove() {
+func (g *Group) Remove(end *context.CancelCauseFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	delete(g.ends, end)
 	g.n--
 	if g.closed && g.n == 0 {
 		close(g.empty)
 	}
 }
 
-// Close admits no further requests. The channel is closed when the last one has ended. It is called
-// once.
+// Close admits no further requests. The channel is closed when the last one has ended. It
+// is called once.
 func (g *Group) Close() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,57 +97,23 @@ func (g *Group) Count() int {
 	return g.n
 }
 
-// LongGroup is a Group of requests that End ends.
-type LongGroup struct {
-	Group
-	ending sync.Mutex
-	ends   map[*context.CancelCauseFunc]struct{}
-}
-
-// Add counts a request, which end ends, until Remove; false after Close.
-func (g *LongGroup) Add(end *context.CancelCauseFunc) bool {
-	g.ending.Lock()
-	defer g.ending.Unlock()
-	if !g.Group.Add() {
-		return false
-	}
-	if g.ends == nil {
-		g.ends = make(map[*context.CancelCauseFunc]struct{})
-	}
-	g.ends[end] = struct{}{}
-	return true
-}
-
-// Remove follows a successful Add.
-func (g *LongGroup) Remove(end *context.CancelCauseFunc) {
-	g.ending.Lock()
-	delete(g.ends, end)
-	g.ending.Unlock()
-	g.Group.Remove()
-}
-
-// End ends the contexts of the requests within the time, at endRate or faster; all at once if the
-// time is not positive.
-func (g *LongGroup) End(within time.Duration) {
-	per := int(endRate * endEvery / time.Second)
+// End ends the contexts of the requests of a closed Group within the time, at endRate or
+// faster; all at once if the time is not positive.
+func (g *Group) End(within time.Duration) {
+	g.mu.Lock()
+	ends := slices.Collect(maps.Keys(g.ends))
+	g.mu.Unlock()
+	per := len(ends)
 	if within > 0 {
-		per = max(per, int(int64(g.Count())*int64(endEvery)/int64(within))+1)
+		per = max(int(endRate*endEvery/time.Second), int(int64(len(ends))*int64(endEvery)/int64(within))+1)
 	}
-	for g.endSome(per, within <= 0) {
-		<-time.After(endEvery)
-	}
-}
-
-// endSome ends n requests, or all, and reports whether there are more.
-func (g *LongGroup) endSome(n int, all bool) bool {
-	g.ending.Lock()
-	defer g.ending.Unlock()
-	for end := range g.ends {
-		if n--; n < 0 && !all {
-			return true
+	for len(ends) > 0 {
+		n := min(per, len(ends))
+		for _, end := range ends[:n] {
+			(*end)(ErrShuttingDown)
 		}
-		(*end)(ErrShuttingDown)
-		delete(g.ends, end)
+		if ends = ends[n:]; len(ends) > 0 {
+			<-time.After(endEvery)
+		}
 	}
-	return false
 }

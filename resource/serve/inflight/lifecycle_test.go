@@ -21,7 +21,7 @@ func TestLongRequestsEndSpread(t *testing.T) {
 		{10000, -1, 0, 0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var g LongGroup
+			var g Group
 			began, ended := time.Now(), []time.Duration(nil)
 			for range c.requests {
 				end := context.CancelCauseFunc(func(error) { ended = append(ended, time.Since(began)) })
