@@ -249,6 +249,7 @@ func TestTraceOfAttempts(t *testing.T) {
 	o, refused, good := observe(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Get("Traceparent") })
 	tracer, spans := collected(t)
 	o.cfg.Traced = true
+	o.metrics = metrics.New()
 	o.serve(t, tracer)
 	const said = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 	o.do("GET", things, "Test-User", "admin", "Traceparent", said)
