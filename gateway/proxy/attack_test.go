@@ -1,39 +1,23 @@
 package proxy
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
-	"portico/apiservice"
 	"portico/gateway/upstream"
 	"portico/resource"
 )
 
-// raw sends a request unchanged and returns the answer.
-func (f *front) raw(t *testing.T, request string) *http.Response {
-	t.Helper()
-	conn, err := net.Dial("tcp", f.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	fmt.Fprint(conn, strings.ReplaceAll(request, "\n", "\r\n"))
-	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res
-}
-
 // A request to upgrade to HTTP or TLS is not forwarded as an upgrade: it would reach
 // the server past the gateway's checks.
 func TestNoTunnelForHTTP(t *testing.T) {
+	t.Parallel()
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			w.WriteHeader(http.StatusNoContent)
@@ -52,13 +36,13 @@ func TestNoTunnelForHTTP(t *testing.T) {
 		"h2c": 204, "H2C": 204, "h2": 204, "HTTP/2.0": 204, "TLS/1.0": 204, "websocket, h2c": 204, "": 204,
 		"websocket\nUpgrade: h2c": 204,
 	} {
-		res := f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec HTTP/1.1\nHost: gw\nConnection: Upgrade, HTTP2-Settings\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\nUpgrade: "+protocol+"\n\n")
+		res := f.raw(t, "GET "+execPath+" HTTP/1.1\nHost: gw\nConnection: Upgrade, HTTP2-Settings\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\nUpgrade: "+protocol+"\n\n")
 		if res.StatusCode != code {
 			t.Errorf("%q: %d, want %d", protocol, res.StatusCode, code)
 		}
 	}
 	// Without the Connection header it is no wish of the client's.
-	if res := f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec HTTP/1.1\nHost: gw\nUpgrade: websocket\n\n"); res.StatusCode != 204 {
+	if res := f.raw(t, "GET "+execPath+" HTTP/1.1\nHost: gw\nUpgrade: websocket\n\n"); res.StatusCode != 204 {
 		t.Errorf("an Upgrade alone: %d", res.StatusCode)
 	}
 }
@@ -66,9 +50,11 @@ func TestNoTunnelForHTTP(t *testing.T) {
 // A server must not switch protocols unasked, nor answer an upgrade with a success that
 // is no switch.
 func TestAnswersToUpgrades(t *testing.T) {
+	t.Parallel()
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("code") {
-			w.WriteHeader(map[string]int{"200": 200, "403": 403}[r.URL.Query().Get("code")])
+			code, _ := strconv.Atoi(r.URL.Query().Get("code"))
+			http.Error(w, "not you", code)
 			return
 		}
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -77,18 +63,19 @@ func TestAnswersToUpgrades(t *testing.T) {
 			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 		}
 	})
-	res := f.do(t, "GET", "/apis/g.example.com/v1/things", nil, nil)
+	res := f.get(t, shortPath)
 	if s := statusOf(t, res); res.StatusCode != 503 || !strings.Contains(s.Message, upstream.ErrSwitched.Error()) {
 		t.Errorf("a switch: %d %q", res.StatusCode, s.Message)
 	}
 	const wish = " HTTP/1.1\nHost: gw\nConnection: Upgrade\nUpgrade: websocket\n\n"
 	before := f.broken.Load()
-	res = f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec?code=200"+wish)
+	res = f.raw(t, "GET "+execPath+"?code=200"+wish)
 	if s := statusOf(t, res); res.StatusCode != 503 || s.Message != "invalid upgrade response: status code 200" {
 		t.Errorf("200: %d %q", res.StatusCode, s.Message)
 	}
-	if res = f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec?code=403"+wish); res.StatusCode != 403 {
-		t.Errorf("403: %d", res.StatusCode)
+	res = f.raw(t, "GET "+execPath+"?code=403"+wish)
+	if body, _ := io.ReadAll(res.Body); res.StatusCode != 403 || string(body) != "not you\n" {
+		t.Errorf("403: %d %q", res.StatusCode, body)
 	}
 	if f.broken.Load() != before {
 		t.Error("the server is suspected")
@@ -98,6 +85,7 @@ func TestAnswersToUpgrades(t *testing.T) {
 // The client's Connection header removes no header that the gateway sets, and its
 // trailers are not forwarded.
 func TestConnectionHeaderAndTrailers(t *testing.T) {
+	t.Parallel()
 	var header, trailer http.Header
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
@@ -127,12 +115,12 @@ X-Remote-Group: system:masters
 
 // A malformed or incomplete body is a 400, and does not count against the server.
 func TestMalformedBody(t *testing.T) {
-	paths := []string{"/apis/g.example.com/v1/things", longPath} // HTTP/1.1 and HTTP/2
+	t.Parallel()
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	policy := f.up.Policy()
 	policy.Timeouts.ResponseHeader = 0
 	f.up.SetPolicy(policy)
-	for _, path := range paths {
+	for _, path := range []string{shortPath, longPath} { // HTTP/1.1 and HTTP/2
 		head := "POST " + path + " HTTP/1.1\nHost: gw\nTransfer-Encoding: chunked\n\n"
 		for _, body := range []string{"-1\n", "0x5\nhello\n0\n\n", "5\nhello0\n\n", "5\nhello\nzz\n"} {
 			res := f.raw(t, head+body)
@@ -160,6 +148,7 @@ func TestMalformedBody(t *testing.T) {
 // Headers that the gateway or audit has read reach the server although the client's
 // Connection header names them; so do those that delimit the body.
 func TestConnectionHidesNothing(t *testing.T) {
+	t.Parallel()
 	type seen struct {
 		host, body string
 		header     http.Header
@@ -201,6 +190,7 @@ func TestConnectionHidesNothing(t *testing.T) {
 
 // Paths that servers read differently are refused.
 func TestAmbiguousPaths(t *testing.T) {
+	t.Parallel()
 	reached := false
 	f := startFront(t, func(http.ResponseWriter, *http.Request) { reached = true })
 	for _, path := range []string{"x/../../secrets/y", "x/..", "x/%2e%2E/y", "./x", "x%2F..%2Fy", "..",
@@ -227,6 +217,7 @@ func TestAmbiguousPaths(t *testing.T) {
 
 // A user whose name, group or extra would change as the value of a header is refused.
 func TestUsersInvalidAsHeader(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		user *resource.User
 		ok   bool
@@ -239,36 +230,29 @@ func TestUsersInvalidAsHeader(t *testing.T) {
 		{&resource.User{Name: "a", Groups: []string{"b", "\tsystem:masters"}}, false},
 		{&resource.User{Name: "a", Extra: map[string][]string{"k": {"v\n"}}}, false},
 	} {
-		act := &resource.Action{User: c.user}
-		r := httptest.NewRequest("GET", "/apis/g.example.com/v1/things", nil)
-		w := httptest.NewRecorder()
-		rt := &Route{Name: "v1.g", Condition: apiservice.Passed(), Upstream: &Upstream{short: http.HandlerFunc(ok)}}
-		(&Proxy{}).Send(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
+		r, w := httptest.NewRequest("GET", shortPath, nil), httptest.NewRecorder()
+		up := &Upstream{short: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+		along(routeTo(up))(w, r.WithContext(resource.WithAction(r.Context(), &resource.Action{User: c.user})))
 		if (w.Code == 200) != c.ok || !c.ok && w.Code != 400 {
 			t.Errorf("%q: %d", c.user, w.Code)
 		}
 	}
 }
 
-func ok(http.ResponseWriter, *http.Request) {}
-
 // A query that is not percent-encoded is refused over every protocol: it could end the
 // request line early.
 func TestQueryMustBeEncoded(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.RequestURI != "/apis/g.example.com/v1/things?x=a%20b" {
+	server, _ := startTLS(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.RequestURI != shortPath+"?x=a%20b" {
 			t.Errorf("%s arrived", r.RequestURI)
 		}
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
+	})
 	g := newLooped(t, true) // its clients speak HTTP/2
 	g.sendsTo(t, server)
 	for _, query := range []string{"x HTTP/1.0", "x=a b", "x#y", "x=é", "x=\xff", "watch=true&x=a b"} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, "BREW"} {
-			req, err := http.NewRequest(method, g.URL+"/apis/g.example.com/v1/things", strings.NewReader("body"))
+			req, err := http.NewRequest(method, g.URL+shortPath, strings.NewReader("body"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +270,7 @@ func TestQueryMustBeEncoded(t *testing.T) {
 	if e := g.up.Status().Endpoints[0]; e.Errors != 0 {
 		t.Errorf("the server is blamed: %+v", e)
 	}
-	if res := g.get(t, "/apis/g.example.com/v1/things?x=a%20b", nil); res.StatusCode != 200 {
+	if res := g.get(t, shortPath+"?x=a%20b", nil); res.StatusCode != 200 {
 		t.Errorf("percent-encoded: %d", res.StatusCode)
 	}
 }
@@ -296,7 +280,7 @@ func TestMethodIsAToken(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s arrived", r.Method) })
 	for _, method := range []string{"GET /apis/g.example.com/v1/secrets HTTP/1.1", "G T", "GET\r\nX: y", "GÉT"} {
-		for _, path := range []string{"/apis/g.example.com/v1/things", "/api/v1/namespaces/a/pods/x/log"} { // HTTP/1.1 and HTTP/2
+		for _, path := range []string{shortPath, "/api/v1/namespaces/a/pods/x/log"} { // HTTP/1.1 and HTTP/2
 			r := httptest.NewRequest("GET", path, nil)
 			r.Method = method
 			w := httptest.NewRecorder()

@@ -2,19 +2,26 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"portico/apiservice/backend"
+	"portico/gateway/upstream"
 	"portico/resource/audit"
 	"portico/resource/serve/filter"
 )
@@ -22,6 +29,7 @@ import (
 // Audit events of proxied requests have the code that the client got and the body as it
 // was sent, which streams as without audit.
 func TestAuditThroughTheProxy(t *testing.T) {
+	t.Parallel()
 	seen, entered := make(chan string), make(chan struct{})
 	change, events := auditing(t, "Request")
 	front := startChain(t, func(w http.ResponseWriter, r *http.Request) {
@@ -45,9 +53,8 @@ func TestAuditThroughTheProxy(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}, change)
-	const path = "/apis/g.example.com/v1/things"
 	ask := func(ctx context.Context, method, query string, body io.Reader) (int, error) {
-		r, err := http.NewRequestWithContext(ctx, method, front.URL+path+query, body)
+		r, err := http.NewRequestWithContext(ctx, method, front.URL+shortPath+query, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +95,7 @@ create ?do=break %d "" {}
 get /x?do=wait 200 "x"  waited for the server
 get /x?do=hang 499 "x" `, broken)
 	until(t, "the client's end is recorded", func() bool { return strings.Count(events(), "\n") == strings.Count(want, "\n") })
-	if got := strings.ReplaceAll(events(), path, ""); got != want {
+	if got := strings.ReplaceAll(events(), shortPath, ""); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
@@ -132,12 +139,120 @@ func auditing(t *testing.T, level string) (change func(*filter.Config), events f
 	}
 }
 
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
+// A request that is sent twice has one audit event with its whole body, whether or not the
+// body was kept to be sent again.
+func TestAuditOfRetriedRequests(t *testing.T) {
+	t.Parallel()
+	var got atomic.Pointer[string]
+	good, _ := startTLS(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got.Store(new(string(body)))
+		w.WriteHeader(http.StatusCreated)
+	})
+	hangUp := func(net.Conn) {}
+	small, large := `{"metadata":{"name":"x"}}`, `{"a":"`+strings.Repeat("x", 200_000)+`"}`
+	for name, c := range map[string]struct {
+		refuse func(net.Conn)
+		body   string
+		sized  bool
+	}{
+		"kept, connection closed": {hangUp, small, true}, "kept, stream refused": {refuseStreams, small, true},
+		"large, connection closed": {hangUp, large, true}, "of unknown length, connection closed": {hangUp, small, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := startRefusing(t, good.TLS, c.refuse)
+			change, events := auditing(t, "Request")
+			up := upstreamTo(t, upstream.Trust{Insecure: true}, []string{bad.Addr().String(), good.Listener.Addr().String()}, func(c *upstream.Config) {
+				c.Policy.Balance, c.Policy.PanicThresholdPercent = backend.RoundRobin, 0 // the first endpoint gets the first request
+			})
+			front := httptest.NewServer(newChain(t, along(routeTo(up)), change))
+			defer front.Close()
+			var body io.Reader = strings.NewReader(c.body)
+			if !c.sized {
+				body = io.MultiReader(body)
+			}
+			res, err := http.Post(front.URL+shortPath, "application/json", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if n := bad.refused.Load(); res.StatusCode != http.StatusCreated || n == 0 {
+				t.Fatalf("%d; the first endpoint had %d connections", res.StatusCode, n)
+			}
+			if body := got.Swap(nil); body == nil || *body != c.body {
+				t.Errorf("the second endpoint did not get the body as it was sent")
+			}
+			until(t, "the event is written", func() bool { return events() != "" })
+			if got := events(); strings.Count(got, "create ") != 1 || !strings.HasSuffix(got, ` `+c.body) {
+				t.Errorf("got %.300s (%d bytes)", got, len(got))
+			}
+		})
+	}
+}
+
+// refusing is an endpoint that processes no request, and counts its connections.
+type refusing struct {
+	net.Listener
+	refused atomic.Int64
+}
+
+func startRefusing(t *testing.T, config *tls.Config, refuse func(net.Conn)) *refusing {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &refusing{Listener: l}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.refused.Add(1)
+			go func() {
+				defer conn.Close()
+				refuse(tls.Server(conn, config))
+			}()
+		}
+	}()
+	return r
+}
+
+// refuseStreams resets every request with REFUSED_STREAM when it is complete.
+func refuseStreams(conn net.Conn) {
+	byFrames(conn, func(fr *http2.Framer, stream uint32) { _ = fr.WriteRSTStream(stream, http2.ErrCodeRefusedStream) })
+}
+
+// byFrames speaks HTTP/2; on is called when a request is complete.
+func byFrames(conn net.Conn, on func(fr *http2.Framer, stream uint32)) {
+	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	fr := http2.NewFramer(conn, conn)
+	_ = fr.WriteSettings()
+	for {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				_ = fr.WriteSettingsAck()
+			}
+		case *http2.PingFrame:
+			_ = fr.WritePing(true, frame.Data)
+		}
+		if end, ok := frame.(interface{ StreamEnded() bool }); ok && end.StreamEnded() {
+			on(fr, frame.Header().StreamID)
 		}
 	}
 }
+
+// unsized hides the length of a body.
+type unsized struct{ io.Reader }

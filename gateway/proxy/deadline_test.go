@@ -3,64 +3,20 @@ package proxy
 import (
 	"bytes"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"portico/apiservice"
-	"portico/gateway/upstream"
-	"portico/resource/serve/filter"
 )
-
-// startChain is a gateway's filters and its proxy before a server on a socket.
-func startChain(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Config)) *httptest.Server {
-	t.Helper()
-	front, _ := startChainTo(t, behind, change...)
-	return front
-}
-
-// startChainTo also returns the proxy's Upstream.
-func startChainTo(t *testing.T, behind http.HandlerFunc, change ...func(*filter.Config)) (*httptest.Server, *Upstream) {
-	t.Helper()
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: behind}
-	go server.Serve(l)
-	t.Cleanup(func() { server.Close() })
-	f := frontOf(t, l.Addr().String(), upstream.Trust{Plain: true})
-	rt := &Route{Name: "v1.", Upstream: f.up, Condition: apiservice.Passed(), traffic: NewTraffic().route(routeName{"v1.", "test"})}
-	cfg := filter.Config{
-		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler),
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
-	}
-	for _, f := range change {
-		f(&cfg)
-	}
-	chain, err := filter.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	front := httptest.NewUnstartedServer(chain)
-	front.EnableHTTP2 = true
-	front.StartTLS()
-	t.Cleanup(front.Close)
-	return front, f.up
-}
 
 // A request whose deadline passes gets a whole 504, while its body is sent and while
 // the server is silent. A server that breaks off does not complete an answer.
 func TestDeadlineThroughTheProxy(t *testing.T) {
+	t.Parallel()
 	front := startChain(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("begin") {
 			_, _ = io.WriteString(w, "begun")
-			_ = http.NewResponseController(w).Flush()
+			flush(w)
 		}
 		<-r.Context().Done()
 	})
@@ -73,7 +29,7 @@ func TestDeadlineThroughTheProxy(t *testing.T) {
 			client = &http.Client{Transport: transport, Timeout: 30 * time.Second}
 			defer transport.CloseIdleConnections()
 		}
-		const path = "/apis/g.example.com/v1/things?timeout=50ms"
+		const path = shortPath + "?timeout=50ms"
 		body, never := io.Pipe()
 		time.AfterFunc(10*time.Second, func() { never.Close() })
 		slow, _ := http.NewRequestWithContext(t.Context(), "POST", front.URL+path, io.MultiReader(strings.NewReader("x"), body))

@@ -1,11 +1,10 @@
 // Package proxy sends requests from the gateway to the server that their group/version
 // is routed to, and the answers back. No server is special to it.
 //
-//   - table.go: an immutable snapshot, group/version to route. A look-up is one atomic
-//     load. Package gateway/routing makes it.
-//   - send.go: sends a request along its route, in the order of its checks; refuses what
-//     a server could read as another request than was authorized. upgrade.go: requests
-//     that leave HTTP.
+//   - send.go: the table, an immutable snapshot of group/version to route that package
+//     gateway/routing makes; sends a request along its route, in the order of its checks,
+//     and refuses what a server could read as another request than was authorized.
+//     upgrade.go: requests that leave HTTP.
 //   - proxy.go: three reverse proxies for each server, beside its endpoints (package
 //     gateway/upstream).
 //   - relay.go: copies the answers of long-running requests, in pieces of 32 KiB: with

@@ -1,26 +1,19 @@
 package proxy
 
 import (
-	"context"
-	"crypto/x509"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"portico/apiservice"
-	"portico/apiservice/backend"
 	"portico/gateway/upstream"
-	"portico/resource"
 	"portico/resource/response"
 )
 
-// looped is the part of a gateway that concerns loops: it admits a request, and sends
-// it to the next server.
+// looped is the part of a gateway that concerns loops: it admits a request, and sends it to
+// the next server.
 type looped struct {
 	*httptest.Server
 	via      *upstream.Via
@@ -28,46 +21,32 @@ type looped struct {
 	received atomic.Int32
 }
 
-// newLooped starts a gateway that sends requests to sendsTo; frontProxy says whether
-// its clients are front proxies.
+// newLooped starts a gateway; frontProxies says whether its clients are front proxies.
 func newLooped(t *testing.T, frontProxies bool) *looped {
 	t.Helper()
 	g := &looped{via: upstream.NewVia()}
-	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g.Server, _ = startTLS(t, func(w http.ResponseWriter, r *http.Request) {
 		g.received.Add(1)
 		if err := g.via.Admit(r.Header, func() bool { return frontProxies }); err != nil {
 			response.WriteStatus(w, r, err)
 			return
 		}
-		act := resource.ParseAction(r)
-		act.User = alice()
-		rt := &Route{Name: "v1.test", Upstream: g.up, Condition: apiservice.Passed()}
-		(&Proxy{}).Send(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
-	}))
-	g.EnableHTTP2 = true
-	g.StartTLS()
-	t.Cleanup(g.Close)
+		asAlice(along(routeTo(g.up)))(w, r)
+	})
 	return g
 }
 
+// sendsTo makes next the server of the gateway.
 func (g *looped) sendsTo(t *testing.T, next *httptest.Server) {
 	t.Helper()
-	pool := x509.NewCertPool()
-	pool.AddCert(next.Certificate())
-	address := next.Listener.Addr().String()
-	base := &url.URL{Scheme: "https", Host: address}
-	g.up = NewUpstream(upstream.Config{
-		Base: base, Endpoints: upstream.At(address), Policy: upstream.NewPolicy(&backend.Spec{}), Via: g.via,
-		Trust: upstream.Trust{Roots: fixed(pool), ServerName: "example.com"},
-	}, NewMaker(slog.New(slog.DiscardHandler)))
-	t.Cleanup(g.up.Close)
+	g.up = upstreamTo(t, trustOf(next), []string{next.Listener.Addr().String()}, func(c *upstream.Config) { c.Via = g.via })
 }
 
-// loopRequests are the kinds of requests that are sent over different protocols.
+// loopRequests are requests that are sent over different protocols, and their headers.
 var loopRequests = map[string]http.Header{
-	"/apis/g.example.com/v1/things":            nil,
-	watchPath:                                  nil,
-	"/api/v1/namespaces/a/pods/b/exec":         {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}},
+	shortPath: nil,
+	watchPath: nil,
+	execPath:  {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}},
 	"/api/v1/namespaces/a/pods/b/log?follow=1": nil,
 }
 
@@ -135,16 +114,11 @@ func TestGatewayBehindGateway(t *testing.T) {
 	t.Parallel()
 	for frontProxies, entries := range map[bool]int{true: 0, false: 1} {
 		var via atomic.Value
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			via.Store(r.Header.Get(upstream.HeaderVia))
-		}))
-		server.EnableHTTP2 = true
-		server.StartTLS()
-		t.Cleanup(server.Close)
+		server, _ := startTLS(t, func(_ http.ResponseWriter, r *http.Request) { via.Store(r.Header.Get(upstream.HeaderVia)) })
 		first, second := newLooped(t, true), newLooped(t, frontProxies)
 		first.sendsTo(t, second.Server)
 		second.sendsTo(t, server)
-		for _, path := range []string{"/apis/g.example.com/v1/things", watchPath} {
+		for _, path := range []string{shortPath, watchPath} {
 			if res := first.get(t, path, nil); res.StatusCode != 200 {
 				t.Errorf("%s: %d", path, res.StatusCode)
 			}
@@ -162,7 +136,7 @@ func TestCheckOfOneself(t *testing.T) {
 	g := newLooped(t, true)
 	g.sendsTo(t, g.Server)
 	var answer *upstream.AnswerError
-	err := g.up.Probe(context.Background(), "https://"+g.Listener.Addr().String(), "/healthz", func(http.Header) {})
+	err := g.up.Probe(t.Context(), "https://"+g.Listener.Addr().String(), "/healthz", func(http.Header) {})
 	if !errors.As(err, &answer) || answer.Code != 508 || !strings.Contains(err.Error(), "leads back to this gateway") {
 		t.Errorf("a check: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 // A server that does not answer takes no slots from requests to others: the limit of
 // the gateway does not count requests that wait for servers.
 func TestHungServerTakesNoSlots(t *testing.T) {
+	t.Parallel()
 	arrived, answer := make(chan struct{}), make(chan struct{})
 	front := startChain(t, func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
@@ -50,6 +51,7 @@ func TestHungServerTakesNoSlots(t *testing.T) {
 
 // A request beyond the server's limit gets 429 with Retry-After.
 func TestTooMany(t *testing.T) {
+	t.Parallel()
 	hang, arrived := make(chan struct{}), make(chan struct{}, 10)
 	f := startFront(t, func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
@@ -60,8 +62,7 @@ func TestTooMany(t *testing.T) {
 	f.up.SetPolicy(p)
 	first := make(chan int)
 	go func() {
-		req, _ := http.NewRequest("GET", f.URL+"/apis/g.example.com/v1/things", nil)
-		res, err := http.DefaultClient.Do(req)
+		res, err := http.Get(f.URL + shortPath)
 		if err != nil {
 			first <- 0
 			return
@@ -70,7 +71,7 @@ func TestTooMany(t *testing.T) {
 		first <- res.StatusCode
 	}()
 	<-arrived
-	res := f.do(t, "GET", "/apis/g.example.com/v1/things", nil, nil)
+	res := f.get(t, shortPath)
 	if s := statusOf(t, res); res.StatusCode != 429 || s.Reason != metav1.StatusReasonTooManyRequests || res.Header.Get("Retry-After") != "1" {
 		t.Errorf("%d %v %+v", res.StatusCode, res.Header, s)
 	}

@@ -3,19 +3,15 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -38,7 +34,6 @@ import (
 // with access log, metrics and traces.
 type observed struct {
 	*Proxy
-	routes    atomic.Pointer[Table]
 	metrics   *metrics.Metrics
 	accessLog *accesslog.Log
 	chain     http.Handler
@@ -59,24 +54,11 @@ func (asks) Authenticate(r *http.Request) (*resource.User, bool, error) {
 
 // observe starts the proxy of the group g.example.com before a server with the handler
 // behind, and an endpoint that refuses connections, which is tried first.
-func observe(t testing.TB, behind http.HandlerFunc) (o *observed, refused, good string) {
+func observe(t *testing.T, behind http.HandlerFunc) (o *observed, refused, good string) {
 	t.Helper()
 	listening := httptest.NewTLSServer(behind)
 	t.Cleanup(listening.Close)
-	pool := x509.NewCertPool()
-	pool.AddCert(listening.Certificate())
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	endpoints := upstream.At(closed.Addr().String(), listening.Listener.Addr().String())
-	up := NewUpstream(upstream.Config{
-		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Endpoints: endpoints,
-		Trust: upstream.Trust{Roots: fixed(pool), ServerName: "example.com"}, Policy: upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin}),
-	}, NewMaker(slog.New(slog.DiscardHandler)))
-	t.Cleanup(up.Close)
-
+	up := upstreamTo(t, trustOf(listening), []string{closedPort(t), listening.Listener.Addr().String()}, func(c *upstream.Config) { c.Policy.Balance = backend.RoundRobin })
 	o = &observed{metrics: metrics.New()}
 	routes := map[schema.GroupVersion]*Route{
 		{Group: "g.example.com", Version: "v1"}:    {Name: "v1.g.example.com", Upstream: up, Condition: apiservice.Passed()},
@@ -86,8 +68,8 @@ func observe(t testing.TB, behind http.HandlerFunc) (o *observed, refused, good 
 	upstreams := map[string]*upstream.Upstream{"apiservice/v1.g.example.com": up.Upstream}
 	counts := NewTraffic()
 	counts.Watch(routes, upstreams)
-	o.routes.Store(&Table{Routes: routes})
 	o.metrics.Registry().MustRegister(counts, NewUpstreamMetrics(func() map[string]*upstream.Upstream { return upstreams }))
+	var err error
 	if o.accessLog, err = accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &o.out}); err != nil {
 		t.Fatal(err)
 	}
@@ -98,27 +80,22 @@ func observe(t testing.TB, behind http.HandlerFunc) (o *observed, refused, good 
 		}
 		return authz.NoOpinion, "", nil
 	})
-	o.Proxy = New(Config{Table: o.routes.Load, Authorizer: mayDebug, Logged: true})
+	o.Proxy = New(Config{Table: func() *Table { return &Table{Routes: routes} }, Authorizer: mayDebug, Logged: true})
 	o.serve(t, nil)
+	endpoints := up.Endpoints()
 	return o, endpoints[0].URL, endpoints[1].URL
 }
 
 // serve makes the chain.
-func (o *observed) serve(t testing.TB, tracer *tracing.Tracer) {
+func (o *observed) serve(t *testing.T, tracer *tracing.Tracer) {
 	t.Helper()
-	s, err := filter.New(filter.Config{
-		Authenticator: asks{}, Metrics: o.metrics, Logger: slog.New(slog.DiscardHandler),
-		AccessLog: o.accessLog, Tracer: tracer, TrustsTrace: filter.TrustedTracers,
-		Handler: o.DebugHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if act := resource.ActionFrom(r.Context()); act.IsResource {
-				o.Send(w, r, o.lookup(act.Group, act.Version))
-			}
-		})),
+	o.chain = newChain(t, o.DebugHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if act := resource.ActionFrom(r.Context()); act.IsResource {
+			o.Send(w, r, o.lookup(act.Group, act.Version))
+		}
+	})), func(c *filter.Config) {
+		c.Authenticator, c.Metrics, c.AccessLog, c.Tracer, c.TrustsTrace = asks{}, o.metrics, o.accessLog, tracer, filter.TrustedTracers
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.chain = s
 }
 
 func (o *observed) do(method, path string, header ...string) *httptest.ResponseRecorder {
@@ -147,27 +124,26 @@ func (o *observed) lines(t *testing.T) (lines []map[string]any) {
 	return lines
 }
 
-const things = "/apis/g.example.com/v1/things"
-
 // A request that was sent twice has both attempts in metrics, access log and debug
 // headers.
 func TestObservedRetry(t *testing.T) {
+	t.Parallel()
 	var got http.Header
 	o, refused, good := observe(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Header.Clone()
 		w.Header().Set("X-Portico-Backend", "me")
 		w.Header().Set("Server-Timing", "secret;dur=1")
 	})
-	w := o.do("GET", things, "Test-User", "admin", "X-Portico-Debug", "1", "X-Portico-Backend", "mine")
+	w := o.do("GET", shortPath, "Test-User", "admin", "X-Portico-Debug", "1", "X-Portico-Backend", "mine")
 	if w.Code != 200 {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
 	if got["X-Portico-Debug"] != nil || got["X-Portico-Backend"] != nil {
 		t.Errorf("the server got %v", got)
 	}
-	who := []string{`apiservice/v1.g.example.com; apiservice="v1.g.example.com"; endpoint="` + good + `"; attempts=2`}
-	if h := w.Header()["X-Portico-Backend"]; len(h) != 1 || h[0] != who[0] {
-		t.Errorf("X-Portico-Backend: %q, want %q", h, who)
+	server := `apiservice/v1.g.example.com; apiservice="v1.g.example.com"; endpoint="` + good + `"; attempts=2`
+	if h := w.Header()["X-Portico-Backend"]; len(h) != 1 || h[0] != server {
+		t.Errorf("X-Portico-Backend: %q, want %q", h, server)
 	}
 	timing := regexp.MustCompile(`^gateway;dur=\d+\.\d{3}, upstream;dur=\d+\.\d{3}$`)
 	if h := w.Header()["Server-Timing"]; len(h) != 1 || !timing.MatchString(h[0]) {
@@ -198,38 +174,61 @@ func TestObservedRetry(t *testing.T) {
 	}
 }
 
-// Debug headers are for users that ask for them and have the permission.
-func TestDebugHeadersAreForThoseAllowed(t *testing.T) {
-	o, _, _ := observe(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Portico-Backend", "theirs")
-		w.Header().Set("Server-Timing", "theirs;dur=1")
+// Debug headers, also of answers that the gateway makes itself, are for users that ask for
+// them and have the permission, which is checked once for each request.
+func TestDebugHeaders(t *testing.T) {
+	t.Parallel()
+	o, _, _ := observe(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(headerBackend, "theirs")
+		w.Header().Set(headerTiming, "theirs;dur=1")
 	})
-	for _, header := range [][]string{{"Test-User", "jane", "X-Portico-Debug", "1"}, {"Test-User", "admin"}} {
-		h := o.do("GET", things, header...).Header()
-		if h["X-Portico-Backend"] != nil || h["Server-Timing"] != nil {
-			t.Errorf("%q: got %v", header, h)
+	timing := regexp.MustCompile(`^gateway;dur=\d+\.\d{3}$`)
+	for path, want := range map[string]struct {
+		code    int
+		backend string
+	}{
+		"/apis":                            {200, "gateway"},
+		"/apis/down.example.com/v1/things": {503, `gateway; apiservice="v1.down.example.com"`},
+		shortPath:                          {200, ""}, // of the server
+	} {
+		for user, allowed := range map[string]bool{"admin": true, "jane": false} {
+			o.asked.Store(0)
+			h := o.do("GET", path, "Test-User", user, headerDebug, "1")
+			if n := o.asked.Load(); n != 1 {
+				t.Errorf("%s: the permission of %s is checked %d times", path, user, n)
+			}
+			backend, dur := h.Header().Get(headerBackend), h.Header().Get(headerTiming)
+			switch {
+			case h.Code != want.code:
+				t.Errorf("%s: %d", path, h.Code)
+			case !allowed && (backend != "" || dur != ""):
+				t.Errorf("%s for %s: %q %q", path, user, backend, dur)
+			case allowed && want.backend != "" && (backend != want.backend || !timing.MatchString(dur)):
+				t.Errorf("%s: %q %q, want %q", path, backend, dur, want.backend)
+			case allowed && want.backend == "" && (!strings.HasPrefix(backend, "apiservice/") || timing.MatchString(dur)):
+				t.Errorf("%s: %q %q, want those of a server", path, backend, dur)
+			}
+		}
+		if h := o.do("GET", path, "Test-User", "admin").Header(); h[headerBackend] != nil || h[headerTiming] != nil {
+			t.Errorf("%s has headers that were not asked for: %v", path, h)
 		}
 	}
 }
 
 // A long-running request is counted while it is open, and in the access log at its end.
 func TestObservedLongRunning(t *testing.T) {
+	t.Parallel()
 	begun, done := make(chan struct{}), make(chan struct{})
 	o, _, good := observe(t, func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(200)
-		_ = http.NewResponseController(w).Flush()
+		flush(w)
 		close(begun)
 		<-done
 	})
 	ended := make(chan struct{})
-	go func() { defer close(ended); o.do("GET", things+"?watch=true") }()
+	go func() { defer close(ended); o.do("GET", watchPath) }()
 	<-begun
 	key := "portico_upstream_longrunning_requests{apiservice=v1.g.example.com,backend=apiservice/v1.g.example.com,endpoint=" + good + "}"
-	for deadline := time.Now().Add(20 * time.Second); gathered(t, o.metrics.Registry())[key] != 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the watch is not counted")
-		}
-	}
+	until(t, "the watch is counted", func() bool { return gathered(t, o.metrics.Registry())[key] == 1 })
 	close(done)
 	<-ended
 	values := gathered(t, o.metrics.Registry())
@@ -245,6 +244,7 @@ func TestObservedLongRunning(t *testing.T) {
 
 // Every attempt has a span, and the span of the server that answers is below it.
 func TestTraceOfAttempts(t *testing.T) {
+	t.Parallel()
 	var got string
 	o, refused, good := observe(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Get("Traceparent") })
 	tracer, spans := collected(t)
@@ -252,7 +252,7 @@ func TestTraceOfAttempts(t *testing.T) {
 	o.metrics = metrics.New()
 	o.serve(t, tracer)
 	const said = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
-	o.do("GET", things, "Test-User", "admin", "Traceparent", said)
+	o.do("GET", shortPath, "Test-User", "admin", "Traceparent", said)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = tracer.Run(ctx)
@@ -272,11 +272,11 @@ func TestTraceOfAttempts(t *testing.T) {
 		t.Fatalf("got %v", byName)
 	}
 	if hex.EncodeToString(server.GetTraceId()) != said[3:35] || hex.EncodeToString(server.GetParentSpanId()) != said[36:52] {
-		t.Errorf("the client's trace is not gone on with: %v", server)
+		t.Errorf("the span is not of the client's trace: %v", server)
 	}
 	for _, attempt := range []*otlp.Span{first, second} {
 		if hex.EncodeToString(attempt.GetParentSpanId()) != hex.EncodeToString(server.GetSpanId()) {
-			t.Errorf("not below the request: %v", attempt)
+			t.Errorf("the span of an attempt has another parent: %v", attempt)
 		}
 	}
 	if first.GetStatus().GetCode() != otlp.Status_STATUS_CODE_ERROR || second.GetStatus().GetCode() == otlp.Status_STATUS_CODE_ERROR {
@@ -289,7 +289,7 @@ func TestTraceOfAttempts(t *testing.T) {
 		t.Errorf("the access log has %v", line)
 	}
 	// A trace that is not sampled has that in its header.
-	o.do("GET", things, "Test-User", "jane", "Traceparent", said)
+	o.do("GET", shortPath, "Test-User", "jane", "Traceparent", said)
 	if !strings.HasSuffix(got, "-00") || strings.Contains(got, said[3:35]) {
 		t.Errorf("the server got %s", got)
 	}

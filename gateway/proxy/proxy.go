@@ -51,17 +51,9 @@ func NewMaker(logger *slog.Logger) *Maker {
 	return &Maker{copying: newBuffers(copyBuffer), upgraded: newBuffers(upgradeBuffer), logger: logger}
 }
 
-// target sends requests to one server. *upstream.Upstream implements it.
-type target interface {
-	Base() *url.URL
-	Short() http.RoundTripper
-	Long() http.RoundTripper
-	Upgrade() http.RoundTripper
-}
-
 // build returns the reverse proxies to one server: for requests with a deadline, for
 // long-running ones, and for those that leave HTTP.
-func (p *Maker) build(up target) (short, long, upgrade http.Handler) {
+func (p *Maker) build(up *upstream.Upstream) (short, long, upgrade http.Handler) {
 	common := httputil.ReverseProxy{
 		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, up.Base()) },
 		ErrorHandler: p.fail,

@@ -1,190 +1,171 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"io"
-	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
-	"time"
 
+	"portico/gateway/upstream/transport"
 	"portico/resource/serve/inflight"
 )
 
-// written counts writes and flushes.
-type written struct {
-	*httptest.ResponseRecorder
-	writes, flushes int
-	fail            error
-}
-
-func (p *written) Write(b []byte) (int, error) {
-	if p.fail != nil {
-		return 0, p.fail
-	}
-	p.writes++
-	return p.ResponseRecorder.Write(b)
-}
-
-func (p *written) FlushError() error { p.flushes++; return nil }
-
-func relayOf(body io.Reader, to *written) *relay {
-	return &relay{
-		body: io.NopCloser(body), to: to, buffers: newBuffers(copyBuffer), answer: &http.Response{}, log: slog.New(slog.DiscardHandler),
-	}
-}
-
-// A relay copies what has been received in large pieces, and flushes each.
-func TestRelayMovesLargePieces(t *testing.T) {
-	data := bytes.Repeat([]byte("0123456789abcdef"), 20<<10)
-	to := &written{ResponseRecorder: httptest.NewRecorder()}
-	if err := relayOf(bytes.NewReader(data), to).copy(); err != io.EOF {
-		t.Fatal(err)
-	}
-	if want := len(data) / copyBuffer; to.writes != want || to.flushes != want+1 || !bytes.Equal(to.Body.Bytes(), data) {
-		t.Errorf("%d bytes in %d writes and %d flushes, want %d writes", to.Body.Len(), to.writes, to.flushes, want)
-	}
-}
-
-// A relay ends with the error of the client or of the body.
-func TestRelayErrors(t *testing.T) {
-	gone := errors.New("the client is gone")
-	to := &written{ResponseRecorder: httptest.NewRecorder(), fail: gone}
-	if err := relayOf(bytes.NewReader([]byte("x")), to).copy(); err != gone {
-		t.Errorf("a client that is gone: %v", err)
-	}
-	broken := errors.New("the connection broke")
-	to = &written{ResponseRecorder: httptest.NewRecorder()}
-	body := io.MultiReader(bytes.NewReader([]byte("x")), &failing{broken})
-	if err := relayOf(body, to).copy(); err != broken || to.Body.String() != "x" {
-		t.Errorf("a body that breaks: %v after %q", err, to.Body)
-	}
-}
-
-// A shutdown of the gateway completes a watch, and breaks off every other answer.
+// A shutdown of the gateway completes a watch, whose client continues at another gateway. It
+// breaks off every other answer that has begun, and answers 503 for one that has not.
 func TestRelayAtShutdown(t *testing.T) {
-	ctx, end := context.WithCancelCause(context.WithValue(t.Context(), http.ServerContextKey, new(http.Server)))
-	end(inflight.ErrShuttingDown)
-	for _, watch := range []bool{true, false} {
-		to := &written{ResponseRecorder: httptest.NewRecorder()}
-		r := relayOf(&failing{context.Canceled}, to)
-		r.ctx, r.watch = ctx, watch
-		if _, err := r.Read(nil); (err == io.EOF) != watch {
-			t.Errorf("a watch: %v; ended with %v", watch, err)
+	t.Parallel()
+	shutdown := make(chan context.CancelCauseFunc, 1)
+	server, trust := startTLS(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == execPath {
+			(<-shutdown)(inflight.ErrShuttingDown)
+		} else {
+			io.WriteString(w, "part")
+			flush(w)
 		}
-	}
-	w := httptest.NewRecorder()
-	NewMaker(slog.New(slog.DiscardHandler)).fail(w, httptest.NewRequestWithContext(ctx, "GET", "/api/v1/pods?watch=1", nil), context.Canceled)
-	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "the gateway is shutting down") {
-		t.Errorf("before the header: %d %s", w.Code, w.Body)
-	}
-}
-
-type failing struct{ err error }
-
-func (f *failing) Read([]byte) (int, error) { return 0, f.err }
-
-// The bodies of answers, over HTTP/2 and HTTP/1.1, wait for data in a read of no bytes.
-// Without that, a relay holds a buffer while it waits.
-func TestBodiesWaitInEmptyReads(t *testing.T) {
-	for _, h2 := range []bool{false, true} {
-		next := make(chan struct{})
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			for range next {
-				_, _ = io.WriteString(w, "data")
-				_ = http.NewResponseController(w).Flush()
-			}
-		}))
-		server.EnableHTTP2 = h2
-		server.StartTLS()
-		go func() { next <- struct{}{} }() // the header waits for it
-		res, err := server.Client().Get(server.URL)
-		if err != nil || (res.ProtoMajor == 2) != h2 {
-			t.Fatal(res, err)
-		}
-		buf := make([]byte, 100)
-		if n, err := res.Body.Read(buf); n != 4 || err != nil {
-			t.Fatalf("%s: %d, %v", res.Proto, n, err)
-		}
-		waited := make(chan struct{})
-		go func() { defer close(waited); _, _ = res.Body.Read(nil) }()
-		select {
-		case <-waited:
-			t.Errorf("%s: an empty read does not wait", res.Proto)
-		case <-time.After(20 * time.Millisecond):
-		}
-		next <- struct{}{}
-		<-waited
-		if n, err := res.Body.Read(buf); n != 4 || err != nil {
-			t.Fatalf("%s: %d, %v after the wait", res.Proto, n, err)
-		}
-		close(next)
-		res.Body.Close()
-		server.Close()
-	}
-}
-
-// The header of a watch is sent before its first event.
-func TestProxyWatchHeader(t *testing.T) {
-	end := make(chan struct{})
-	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		<-end
+		<-r.Context().Done()
 	})
-	res := f.do(t, "GET", watchPath, nil, nil)
-	if res.StatusCode != http.StatusOK {
-		t.Error(res.Status)
-	}
-	close(end)
-}
-
-// A server that breaks off breaks off the client's watch too: it must not look
-// complete.
-func TestProxyWatchBrokenOff(t *testing.T) {
-	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "part")
-		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	})
-	if got, err := io.ReadAll(f.do(t, "GET", watchPath, nil, nil).Body); err == nil {
-		t.Errorf("got %q and a proper end", got)
-	}
-}
-
-// halves is a body that is received in two pieces.
-type halves struct{ pieces []string }
-
-func (h *halves) Read(b []byte) (int, error) {
-	if len(h.pieces) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, h.pieces[0])
-	h.pieces = h.pieces[1:]
-	return n, nil
-}
-
-// A part of a short answer is flushed before the rest is waited for; an answer in one
-// piece is not flushed on its own.
-func TestShortAnswersInPieces(t *testing.T) {
-	for _, tc := range []struct {
-		pieces  []string
-		flushes int
-	}{{[]string{"all"}, 0}, {[]string{"a", "ll"}, 1}, {[]string{"a", "l", "l"}, 2}} {
-		to := &written{ResponseRecorder: httptest.NewRecorder()}
-		h := &proxiedRequest{client: to}
-		res := &http.Response{
-			StatusCode: 200, ContentLength: 3, Header: http.Header{}, Body: io.NopCloser(&halves{tc.pieces}),
-			Request: httptest.NewRequest("GET", "/", nil).WithContext(context.WithValue(t.Context(), proxiedRequestKey{}, h)),
-		}
-		if err := inPieces(res); err != nil {
+	send := asAlice(along(routeTo(upstreamTo(t, trust, []string{server.Listener.Addr().String()}))))
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, end := context.WithCancelCause(r.Context())
+		shutdown <- end
+		send(w, r.WithContext(ctx))
+	}))
+	defer gateway.Close()
+	for path, want := range map[string]string{watchPath: "200 part complete", longPath: "200 part broken off", execPath: "503 shutting down complete"} {
+		res, err := http.Get(gateway.URL + path)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.Copy(to, res.Body); err != nil || to.Body.String() != "all" || to.flushes != tc.flushes {
-			t.Errorf("%q: %q with %d flushes, want %d; %v", tc.pieces, to.Body, to.flushes, tc.flushes, err)
+		if path != execPath {
+			(<-shutdown)(inflight.ErrShuttingDown)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		got := fmt.Sprint(res.StatusCode, " ", string(body))
+		if strings.Contains(got, "the gateway is shutting down") {
+			got = "503 shutting down"
+		}
+		if got += map[bool]string{true: " complete", false: " broken off"}[err == nil]; got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
+}
+
+// A server that breaks off an answer breaks off the client's too: it must not look complete.
+func TestProxyBrokenOff(t *testing.T) {
+	t.Parallel()
+	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "part")
+		flush(w)
+		panic(http.ErrAbortHandler)
+	})
+	for _, path := range []string{watchPath, shortPath} {
+		if got, err := io.ReadAll(f.get(t, path).Body); err == nil || string(got) != "part" {
+			t.Errorf("%s: got %q and the error %v", path, got, err)
+		}
+	}
+}
+
+// A part of an answer whose length is known reaches the client before the server sends the
+// rest.
+func TestAnswersInPieces(t *testing.T) {
+	t.Parallel()
+	next := make(chan struct{})
+	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "9")
+		for range 3 {
+			_, _ = io.WriteString(w, "abc")
+			flush(w)
+			select {
+			case <-next:
+			case <-r.Context().Done():
+			}
+		}
+	})
+	body, piece := f.get(t, shortPath).Body, make([]byte, 3)
+	for range 3 {
+		if _, err := io.ReadFull(body, piece); err != nil || string(piece) != "abc" {
+			t.Fatalf("got %q, %v", piece, err)
+		}
+		next <- struct{}{}
+	}
+}
+
+// stuck opens a watch on a connection with small buffers, and reads nothing of its answer but
+// the header.
+func (f *front) stuck(t *testing.T, path string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(f.Config.Handler)
+	server.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		if err := conn.(*net.TCPConn).SetWriteBuffer(64 << 10); err != nil {
+			t.Error(err)
+		}
+		return ctx
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+	if _, err := http.ReadResponse(bufio.NewReaderSize(conn, 4<<10), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Clients that do not read hold up no others, although all watches share a connection to the
+// server, and hold little memory.
+func TestClientsThatDoNotRead(t *testing.T) {
+	const clients, events, size = 16, 100, 100 << 10
+	next := make(chan struct{})
+	event := append(bytes.Repeat([]byte("x"), size), '\n')
+	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
+		flush(w)
+		for range events {
+			if !r.URL.Query().Has("stuck") {
+				select {
+				case <-next:
+				case <-r.Context().Done():
+				}
+			}
+			if _, err := w.Write(event); err != nil {
+				return
+			}
+			flush(w)
+		}
+		<-r.Context().Done()
+	})
+	for range clients {
+		f.stuck(t, watchPath+"&stuck")
+	}
+	other := bufio.NewReaderSize(f.get(t, watchPath).Body, 64<<10)
+	before := heapInUse()
+	for range events {
+		next <- struct{}{}
+		if line, err := other.ReadBytes('\n'); err != nil || !bytes.Equal(line, event) {
+			t.Fatalf("%d bytes, %v", len(line), err)
+		}
+	}
+	if grown := heapInUse() - before; grown > clients*(transport.StreamBuffer+size)+16<<20 {
+		t.Errorf("%d clients hold %d MiB", clients, grown>>20)
+	}
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

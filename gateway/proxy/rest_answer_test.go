@@ -3,19 +3,14 @@ package proxy
 import (
 	"bufio"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico/apiservice"
-	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/serve/filter"
 )
@@ -23,6 +18,7 @@ import (
 // A redirect within the API reaches the client, which sends a new request; one that
 // leads elsewhere does not.
 func TestRESTRedirects(t *testing.T) {
+	t.Parallel()
 	var location string
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", location)
@@ -84,6 +80,7 @@ func TestRESTRedirects(t *testing.T) {
 
 // X-Forwarded-Uri is the path of the client's request, not of the server's.
 func TestRESTForwardedURI(t *testing.T) {
+	t.Parallel()
 	front := restFront(t, "/api", func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.RequestURI+" "+r.Header.Get("X-Forwarded-Uri"))
 	})
@@ -96,6 +93,7 @@ func TestRESTForwardedURI(t *testing.T) {
 // A GET of a REST server that accepts a stream of events has no deadline; other
 // requests with that header have one.
 func TestRESTStreams(t *testing.T) {
+	t.Parallel()
 	routes := &Table{Routes: map[schema.GroupVersion]*Route{
 		{Group: "shop.example.com", Version: "v1"}: {REST: &REST{}}, {Version: "v1"}: {},
 	}}
@@ -120,45 +118,30 @@ func TestRESTStreams(t *testing.T) {
 	}
 }
 
-// A stream of events outlasts the deadline of other requests, and each event arrives
-// when it is sent.
+// A stream of events outlasts the deadline of other requests, and each event arrives when it
+// is sent.
 func TestRESTStreamLasts(t *testing.T) {
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
 	goOn := make(chan struct{})
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	rt := routeTo(upstreamOnSocket(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept") != "text/event-stream" {
 			<-r.Context().Done()
 			return
 		}
 		for _, event := range []string{"data: one\n", "data: two\n"} {
 			_, _ = io.WriteString(w, event)
-			_ = http.NewResponseController(w).Flush()
+			flush(w)
 			select {
 			case <-goOn:
 			case <-r.Context().Done():
 				return
 			}
 		}
-	})}
-	go server.Serve(l)
-	defer server.Close()
-	rt := &Route{
-		Name: "v1.shop.example.com", Upstream: frontOf(t, l.Addr().String(), upstream.Trust{Plain: true}).up, Condition: apiservice.Passed(), REST: &REST{root: shopRoot},
-	}
+	})))
+	rt.REST = &REST{root: shopRoot}
 	routes := &Table{Routes: map[schema.GroupVersion]*Route{{Group: "shop.example.com", Version: "v1"}: rt}}
 	p := New(Config{Table: func() *Table { return routes }})
-	chain, err := filter.New(filter.Config{
-		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler),
-		Handler:        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.Send(w, r, rt) }),
-		RequestTimeout: 50 * time.Millisecond, LongRunning: p.Streams,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	front := httptest.NewServer(chain)
+	front := httptest.NewServer(newChain(t, along(rt), func(c *filter.Config) { c.RequestTimeout, c.LongRunning = 50*time.Millisecond, p.Streams }))
 	defer front.Close()
 	get := func(accept string) *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+shopRoot+"/pets", nil)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -53,28 +54,19 @@ func TestRESTBodyOverrides(t *testing.T) {
 		{"application/octet-stream", "", strings.Repeat("\x00\xff{", 50_000), 200},
 	} {
 		for _, chunked := range []bool{false, true} {
+			if chunked && c.body == "" {
+				continue
+			}
 			arrived = ""
 			var body io.Reader = strings.NewReader(c.body)
 			if chunked {
 				body = iotest.HalfReader(body) // of unknown length
 			}
-			req, err := http.NewRequestWithContext(t.Context(), "POST", front.URL+shopRoot+"/pets", body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if chunked && c.body == "" {
-				continue
-			}
-			req.Header = http.Header{"Content-Type": {c.media}}
+			header := []string{"Content-Type", c.media}
 			if c.encoding != "" {
-				req.Header.Set("Content-Encoding", c.encoding)
+				header = append(header, "Content-Encoding", c.encoding)
 			}
-			res, err := http.DefaultTransport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, _ := io.ReadAll(res.Body)
-			res.Body.Close()
+			res, text := sendREST(t, front, "POST", shopRoot+"/pets", body, header...)
 			if res.StatusCode != c.code || c.code == 200 && arrived != "whole: "+c.body || c.code != 200 && arrived != "" {
 				t.Errorf("%q %q %.60q, chunked %v: %d %.200s, and it arrived: %.60q", c.media, c.encoding, c.body, chunked, res.StatusCode, text, arrived)
 			}
@@ -87,12 +79,9 @@ func TestRESTAllowsAnyBody(t *testing.T) {
 	t.Parallel()
 	p := &REST{root: shopRoot, anyBody: true}
 	for _, media := range []string{"application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json"} {
-		r, err := http.NewRequest("POST", shopRoot+"/pets", strings.NewReader(`{"_method":"DELETE"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := httptest.NewRequest("POST", shopRoot+"/pets", strings.NewReader(`{"_method":"DELETE"}`))
 		r.Header.Set("Content-Type", media)
-		if err := (&Route{REST: p}).Refuse(withAction(r)); err != nil {
+		if err := (&Route{REST: p}).refuse(r, resource.ParseAction(r)); err != nil {
 			t.Errorf("%s: %v", media, err)
 		}
 		if body, err := io.ReadAll(r.Body); err != nil || len(body) == 0 {
@@ -107,34 +96,17 @@ func FuzzOverrideReader(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		members, ok := membersOf(text)
-		if !ok {
+		var object map[string]json.RawMessage
+		if json.Unmarshal([]byte(text), &object) != nil || object == nil {
 			return
 		}
 		has := false
-		for _, m := range members {
-			has = has || strings.EqualFold(m, "_method")
+		for name := range object {
+			has = has || strings.EqualFold(name, "_method")
 		}
 		got, err := io.ReadAll(&overrideReader{ReadCloser: io.NopCloser(iotest.OneByteReader(strings.NewReader(text)))})
 		if (err != nil) != has || err == nil && string(got) != text {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	})
-}
-
-func withAction(r *http.Request) *http.Request {
-	return r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r)))
-}
-
-// membersOf returns the names of an object's members; false if
-// the text is no object.
-func membersOf(text string) (names []string, ok bool) {
-	var object map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &object) != nil || object == nil {
-		return nil, false
-	}
-	for name := range object {
-		names = append(names, name)
-	}
-	return names, true
 }

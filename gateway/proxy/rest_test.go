@@ -3,56 +3,35 @@ package proxy
 import (
 	"encoding/json"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"portico/apiservice"
-	"portico/apiservice/backend"
-	"portico/gateway/upstream"
-	"portico/resource"
 )
 
-// restFront is a gateway before a REST server with the handler handle.
+// restFront starts a gateway before a REST server with the handler handle.
 func restFront(t *testing.T, prefix string, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
-	socket := filepath.Join(t.TempDir(), "s")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: handle}
-	go server.Serve(listener)
-	endpoint := upstream.At(socket)[0]
-	endpoint.Network = "unix"
-	up := NewUpstream(upstream.Config{
-		Base: &url.URL{Scheme: "http", Host: "shop"}, Endpoints: []upstream.Endpoint{endpoint}, Trust: upstream.Trust{Plain: true},
-		Policy: upstream.NewPolicy(&backend.Spec{}), Broken: func(string) {},
-	}, NewMaker(slog.New(slog.DiscardHandler)))
-	rt := &Route{
-		Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(),
-		REST: &REST{root: "/apis/shop.example.com/v1", prefix: prefix, hosts: []string{"shop"}},
-	}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act := resource.ParseAction(r)
-		act.User = alice()
-		(&Proxy{}).Send(w, r.WithContext(resource.WithAction(r.Context(), act)), rt)
-	}))
-	t.Cleanup(func() { front.Close(); up.Close(); server.Close() })
-	return front
+	rt := routeTo(upstreamOnSocket(t, handle))
+	rt.REST = &REST{root: shopRoot, prefix: prefix, hosts: []string{"shop"}}
+	gateway := httptest.NewServer(asAlice(along(rt)))
+	t.Cleanup(gateway.Close)
+	return gateway
 }
 
-// ask sends a request line unchanged.
+// askREST sends a request line unchanged; header has names and values in turn.
 func askREST(t *testing.T, front *httptest.Server, method, target string, header ...string) (*http.Response, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, front.URL, nil)
+	return sendREST(t, front, method, target, nil, header...)
+}
+
+// sendREST is askREST with a body.
+func sendREST(t *testing.T, front *httptest.Server, method, target string, body io.Reader, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, front.URL, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,17 +45,18 @@ func askREST(t *testing.T, front *httptest.Server, method, target string, header
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
+	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res, string(body)
+	return res, string(text)
 }
 
 const shopRoot = "/apis/shop.example.com/v1"
 
 // The prefix of the API's paths is replaced by the server's.
 func TestRESTPaths(t *testing.T) {
+	t.Parallel()
 	seen := func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Method+" "+r.RequestURI+" "+r.Header.Get("X-Forwarded-Prefix")+" "+r.Header.Get("X-Remote-User")+r.Header.Get("Content-Type"))
 	}
@@ -101,6 +81,7 @@ func TestRESTPaths(t *testing.T) {
 
 // Paths that a server could read as others than were authorized are refused.
 func TestRESTAmbiguousPaths(t *testing.T) {
+	t.Parallel()
 	front := restFront(t, "/api", func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s arrived", r.RequestURI) })
 	for _, rest := range []string{
 		"/pets/../admin", "/pets/%2e%2e/admin", "/pets/..;/admin", "/pets/..;x=1/admin", "/pets/%2e%2e%3b/admin", "/./pets", "/pets/.", "/pets%2F1", "/pets/1%2ftoys", "/pets/a%5Cb", "/pets/..%5cadmin", "//pets", "/pets//1",
@@ -114,6 +95,7 @@ func TestRESTAmbiguousPaths(t *testing.T) {
 
 // Headers and query parameters that override the method or path are refused.
 func TestRESTOverrides(t *testing.T) {
+	t.Parallel()
 	arrived := false
 	front := restFront(t, "/api", func(http.ResponseWriter, *http.Request) { arrived = true })
 	for _, c := range []struct{ query, name, value string }{
@@ -143,6 +125,7 @@ func TestRESTOverrides(t *testing.T) {
 // Clients that expect Kubernetes objects get an error that says how to use the API;
 // others are forwarded.
 func TestRESTRefusesKubernetesClients(t *testing.T) {
+	t.Parallel()
 	front := restFront(t, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "[]") })
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 	for _, tc := range []struct {
@@ -184,6 +167,7 @@ func TestRESTRefusesKubernetesClients(t *testing.T) {
 
 // A DELETE with DeleteOptions is refused: it may be a dry run.
 func TestRESTDelete(t *testing.T) {
+	t.Parallel()
 	front := restFront(t, "", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Write(body)
@@ -197,18 +181,9 @@ func TestRESTDelete(t *testing.T) {
 		"":                                      200,
 		strings.Repeat("x", maxDeleteOptions+1): 200,
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), "DELETE", front.URL+shopRoot+"/pets/1", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := http.DefaultTransport.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		echo, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if err != nil || res.StatusCode != want || want == 200 && string(echo) != body {
-			t.Errorf("%.60s: %d %.200s, %v", body, res.StatusCode, echo, err)
+		res, echo := sendREST(t, front, "DELETE", shopRoot+"/pets/1", strings.NewReader(body))
+		if res.StatusCode != want || want == 200 && echo != body {
+			t.Errorf("%.60s: %d %.200s", body, res.StatusCode, echo)
 		}
 	}
 }
@@ -216,6 +191,7 @@ func TestRESTDelete(t *testing.T) {
 // A Location leads to the API through the gateway, to another host unchanged, or is
 // removed.
 func TestRESTLocation(t *testing.T) {
+	t.Parallel()
 	var location string
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", location)
@@ -251,7 +227,62 @@ func TestRESTLocation(t *testing.T) {
 	}
 }
 
-func FuzzPlainRequest(f *testing.F) {
+// A REST server gets no header in which proxies name users, clients or certificates, in
+// any spelling, but the gateway's own.
+func TestRESTHeaders(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	front := restFront(t, "", func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
+	var header []string
+	for _, name := range []string{
+		"X-Remote-User", "X.Remote.User", "X_Remote_Group", "X'Remote-Uid", "Remote-User", "Remote_Groups", "REMOTE.USER",
+		"X-Forwarded-User", "X-Forwarded-For", "X_Forwarded_For", "X-Forwarded-Host", "X-Forwarded-Client-Cert", "X-Forwarded-Prefix", "X-Forwarded-Server",
+		"X-Forwarded-Preferred-Username", "Forwarded", "X-Real-Ip", "X_REAL_IP", "True-Client-Ip", "X-Ssl-Client-Cn", "Ssl-Client-S-Dn", "X-Client-Cert",
+		"Client-Cert", "X-Webauth-User", "X-Auth-Request-Email", "X-Authenticated-User", "X-User", "X-Consumer-Username", "Proxy", "Content_Type",
+		"X-Goog-Authenticated-User-Email", "X-Ms-Client-Principal-Name",
+	} {
+		header = append(header, name, "evil")
+	}
+	kept := []string{"X-Request-Id", "X-Auth-Token", "Cookie", "If-Match", "X-Custom", "Accept-Language", "Content-Type"}
+	for _, name := range kept {
+		header = append(header, name, "kept")
+	}
+	if res, body := askREST(t, front, "GET", shopRoot+"/pets", header...); res.StatusCode != 200 {
+		t.Fatalf("%d %s", res.StatusCode, body)
+	}
+	for name, values := range got {
+		if strings.Contains(strings.Join(values, ","), "evil") {
+			t.Errorf("the server got %s: %q", name, values)
+		}
+	}
+	for _, name := range kept {
+		if got.Get(name) != "kept" {
+			t.Errorf("%s is %q", name, got[name])
+		}
+	}
+	if got.Get("X-Forwarded-For") != "127.0.0.1" || got.Get("X-Forwarded-Proto") != "http" || got.Get("X-Forwarded-Prefix") != shopRoot || got.Get("X-Remote-User") != "alice" {
+		t.Errorf("the gateway's own: %v", got)
+	}
+}
+
+// Selectors are refused: authorization may read a name from one, and a REST server
+// would list or delete everything.
+func TestRESTSelectors(t *testing.T) {
+	t.Parallel()
+	front := restFront(t, "", func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s arrived", r.Method, r.RequestURI) })
+	for _, query := range []string{
+		"fieldSelector=metadata.name%3Dmine", "labelSelector=a%3Db", "field%53elector=metadata.name=mine", "a=1&fieldSelector=", "labelSelector", "fieldSelector=%20&fieldSelector=metadata.name=mine",
+	} {
+		for _, method := range []string{"GET", "HEAD", "DELETE", "POST"} {
+			if res, body := askREST(t, front, method, shopRoot+"/pets?"+query); res.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s %s: %d %s", method, query, res.StatusCode, body)
+			}
+		}
+	}
+}
+
+// A path that is not ambiguous reaches a REST server below its prefix, escaped as it was.
+func FuzzRESTRequest(f *testing.F) {
 	f.Add("/pets/1", "a=1")
 	f.Add("/pets/%2e%2e/x", "")
 	f.Add("//x/..;/%5c", "%zz")

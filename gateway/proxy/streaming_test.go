@@ -49,9 +49,6 @@ func passages(t *testing.T, behind http.HandlerFunc) []passage {
 	}
 }
 
-// shortPath is answered within a deadline, watchPath is not.
-const shortPath = "/apis/g.example.com/v1/things/a"
-
 func (p *passage) send(t *testing.T, ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, p.url+path, body)
@@ -78,20 +75,21 @@ func soon(t *testing.T, what string, signal <-chan struct{}) {
 	}
 }
 
-// Each event reaches the client before the server sends the next, and the header before
-// the first; a client that goes ends the request at the server.
+// Each event reaches the client before the server sends the next, and the header before the
+// first; a client that goes ends the request at the server.
 func TestServerSentEvents(t *testing.T) {
+	t.Parallel()
 	var next chan string
 	ended, over := make(chan struct{}, 1), make(chan struct{})
-	behind := func(w http.ResponseWriter, r *http.Request) {
+	all := passages(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = http.NewResponseController(w).Flush()
+		flush(w)
 		for {
 			select {
 			case event := <-next:
 				fmt.Fprintf(w, "data: %s\n\n", event)
-				_ = http.NewResponseController(w).Flush()
+				flush(w)
 			case <-r.Context().Done():
 				ended <- struct{}{}
 				return
@@ -99,37 +97,37 @@ func TestServerSentEvents(t *testing.T) {
 				return
 			}
 		}
-	}
-	all := passages(t, behind)
+	})
 	t.Cleanup(func() { close(over) }) // before the servers, which wait
 	for _, p := range all {
-		t.Run(p.name, func(t *testing.T) {
-			next = make(chan string)
-			res, err := p.send(t, t.Context(), "GET", shortPath, nil, http.Header{"Accept": {"text/event-stream"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if h := res.Header; h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || h.Get("Content-Length") != "" {
-				t.Errorf("header %v", h)
-			}
-			events := bufio.NewReader(res.Body)
-			for i := range 20 {
-				next <- fmt.Sprint("event ", i)
-				if got, err := events.ReadString('\n'); err != nil || got != fmt.Sprintf("data: event %d\n", i) {
-					t.Fatalf("got %q, %v", got, err)
+		for _, path := range []string{shortPath, watchPath} {
+			t.Run(p.name+" "+path, func(t *testing.T) {
+				next = make(chan string)
+				res, err := p.send(t, t.Context(), "GET", path, nil, http.Header{"Accept": {"text/event-stream"}})
+				if err != nil {
+					t.Fatal(err)
 				}
-				if got, err := events.ReadString('\n'); err != nil || got != "\n" {
-					t.Fatalf("an event does not end: %q, %v", got, err)
+				if h := res.Header; h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || h.Get("Content-Length") != "" {
+					t.Errorf("header %v", h)
 				}
-			}
-			res.Body.Close()
-			soon(t, "the server is freed", ended)
-		})
+				for i := range 20 {
+					next <- fmt.Sprint("event ", i)
+					want := fmt.Sprintf("data: event %d\n\n", i)
+					got := make([]byte, len(want))
+					if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != want {
+						t.Fatalf("got %q, %v", got, err)
+					}
+				}
+				res.Body.Close()
+				soon(t, "the server is freed", ended)
+			})
+		}
 	}
 }
 
 // Trailers of answers reach the client, announced or not.
 func TestTrailersOfAnswers(t *testing.T) {
+	t.Parallel()
 	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Checksum")
 		io.WriteString(w, "body")
@@ -170,6 +168,7 @@ func (c *counted) Read(p []byte) (int, error) {
 // the body being sent. Over HTTP/2 net/http does not report the header, and the gateway
 // reads the body in any case.
 func TestExpectContinue(t *testing.T) {
+	t.Parallel()
 	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("refuse") {
 			w.WriteHeader(http.StatusForbidden)
@@ -228,6 +227,7 @@ func (endless) Read(p []byte) (int, error) {
 // A client that goes ends the request at the server at once: before the answer, during
 // it, while it is not read, and while the request is sent.
 func TestClientsThatGo(t *testing.T) {
+	t.Parallel()
 	arrived, ended, over := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	all := passages(t, func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -239,7 +239,7 @@ func TestClientsThatGo(t *testing.T) {
 		switch r.URL.Query().Get("in") {
 		case "answer":
 			io.WriteString(w, "begun")
-			_ = http.NewResponseController(w).Flush()
+			flush(w)
 		case "flood":
 			arrived <- struct{}{}
 			for _, err := w.Write(make([]byte, 64<<10)); err == nil; _, err = w.Write(make([]byte, 64<<10)) {
@@ -285,5 +285,97 @@ func TestClientsThatGo(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// The request's body is forwarded while its long-running answer is sent.
+func TestLongAnswerDuringRequest(t *testing.T) {
+	t.Parallel()
+	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		flush(w)
+		lines := bufio.NewScanner(r.Body)
+		for lines.Scan() {
+			fmt.Fprintln(w, lines.Text())
+			flush(w)
+		}
+	}) {
+		if !strings.HasPrefix(p.name, "HTTP/2") {
+			continue // its clients send all before they read
+		}
+		t.Run(p.name, func(t *testing.T) {
+			asked, asking := io.Pipe()
+			res, err := p.send(t, t.Context(), "POST", longPath, asked, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			answers := bufio.NewReader(res.Body)
+			for i := range 3 {
+				want := fmt.Sprintln("line", i)
+				if _, err := io.WriteString(asking, want); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := answers.ReadString('\n'); got != want || err != nil {
+					t.Fatalf("got %q, %v", got, err)
+				}
+			}
+			asking.Close()
+			if _, err := answers.ReadByte(); err != io.EOF {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A stream of events that answers a request with a body is written by one goroutine,
+// and complete.
+func TestEventsForRequestWithBody(t *testing.T) {
+	t.Parallel()
+	const events = 5
+	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range events {
+			_, _ = io.WriteString(w, "data: x\n\n")
+			flush(w)
+		}
+	}) {
+		t.Run(p.name, func(t *testing.T) {
+			for range 5 {
+				res, err := p.send(t, t.Context(), "POST", longPath, strings.NewReader("body"), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if want := strings.Repeat("data: x\n\n", events); string(got) != want || err != nil {
+					t.Fatalf("%q %v", got, err)
+				}
+			}
+		})
+	}
+}
+
+// A refusal in pieces ends although the request's body was never sent.
+func TestLongRefusalOfUnsentBody(t *testing.T) {
+	t.Parallel()
+	for _, p := range passages(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, "no")
+		flush(w)
+	}) {
+		t.Run(p.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			res, err := p.send(t, ctx, "POST", longPath, strings.NewReader(strings.Repeat("x", 1000)), http.Header{"Expect": {"100-continue"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if got, err := io.ReadAll(res.Body); res.StatusCode != http.StatusForbidden || string(got) != "no" || err != nil {
+				t.Errorf("%d %q %v", res.StatusCode, got, err)
+			}
+		})
 	}
 }

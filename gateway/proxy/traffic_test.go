@@ -5,34 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
-
-// gathered returns the values of what is registered, counts of histograms
-// included, by name and labels.
-func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetName()+"="+l.GetValue())
-			}
-			key := f.GetName() + "{" + strings.Join(labels, ",") + "}"
-			out[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return out
-}
 
 func registered(t *testing.T, c prometheus.Collector) *prometheus.Registry {
 	t.Helper()
@@ -112,45 +89,5 @@ func TestTrafficBound(t *testing.T) {
 	all.keep(func(routeName) bool { return false }, nil)
 	if e := all.route(routeName{"v1.g", "b"}).endpoint("a"); e == all.other {
 		t.Error("there is room, and it is not used")
-	}
-}
-
-// Concurrent requests lose no count.
-func TestTrafficConcurrently(t *testing.T) {
-	all := NewTraffic()
-	registry := registered(t, all)
-	var together sync.WaitGroup
-	for i := range 4 {
-		together.Go(func() {
-			for j := range 200 {
-				all.route(routeName{"v1.", "core"}).endpoint(fmt.Sprint(j % 3)).count(sent{verb: "GET", code: 200 + 100*(j%4)})
-				if i == 0 && j%50 == 0 {
-					all.keep(func(routeName) bool { return true }, func(routeName) []string { return []string{"0", "1", "2"} })
-					_, _ = registry.Gather()
-				}
-			}
-		})
-	}
-	together.Wait()
-	total := 0.0
-	for key, n := range gathered(t, registry) {
-		if strings.HasPrefix(key, "portico_upstream_requests_total") {
-			total += n
-		}
-	}
-	if total != 800 {
-		t.Errorf("counted %v", total)
-	}
-}
-
-func BenchmarkTraffic(b *testing.B) {
-	rt := NewTraffic().route(routeName{"v1.", "core"})
-	for i := range 3 {
-		rt.endpoint(fmt.Sprint("https://127.0.0.1:844", i))
-	}
-	url := "https://127.0.0.1:8441"
-	b.ReportAllocs()
-	for b.Loop() {
-		rt.endpoint(url).count(sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond, own: time.Microsecond})
 	}
 }

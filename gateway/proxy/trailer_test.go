@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"crypto/x509"
 	"fmt"
 	"io"
 	"log"
@@ -13,13 +12,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"portico/gateway/upstream"
 )
 
 // Headers that a server must not send, or not as trailers, are removed from its
 // trailers, announced or not; others pass.
 func TestTrailersOfServers(t *testing.T) {
+	t.Parallel()
 	pass := []string{"Grpc-Message", "Grpc-Status", "X-Checksum"}
 	drop := []string{
 		"Audit-Id", "X-Portico-Backend", "Server-Timing", "Access-Control-Allow-Origin", "Set-Cookie", "Location", "Host", "Authorization",
@@ -37,7 +35,7 @@ func TestTrailersOfServers(t *testing.T) {
 				defer w.Header().Set(http.TrailerPrefix+name, "theirs")
 			}
 			fmt.Fprint(w, "body")
-			_ = http.NewResponseController(w).Flush() // or it would say how long that is
+			flush(w) // or it would say how long that is
 			return
 		}
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -65,9 +63,7 @@ func TestTrailersOfServers(t *testing.T) {
 		server.EnableHTTP2 = protocol == "HTTP/2"
 		server.StartTLS()
 		defer server.Close()
-		pool := x509.NewCertPool()
-		pool.AddCert(server.Certificate())
-		f := frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"})
+		f := frontOf(t, trustOf(server), server.Listener.Addr().String())
 		for name, c := range map[string]struct{ path, header, body string }{
 			"short": {path: shortPath}, "long": {path: longPath}, "long, with a body": {path: longPath, body: "x"},
 			"refused another protocol": {path: longPath, header: "Upgrade"},
@@ -92,6 +88,7 @@ func TestTrailersOfServers(t *testing.T) {
 // Informational responses of a server (1xx) do not reach the client, with or without
 // headers that only the gateway sets.
 func TestInformationalResponses(t *testing.T) {
+	t.Parallel()
 	f := startFront(t, func(w http.ResponseWriter, _ *http.Request) {
 		for range 10 {
 			w.Header().Set("Audit-Id", "theirs")

@@ -3,7 +3,6 @@ package proxy
 import (
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -15,10 +14,8 @@ import (
 // The 503 for a request without an answer says that it may have been carried out,
 // unless no server processed any of it or it changes nothing.
 func TestUnknownOutcome(t *testing.T) {
-	server := httptest.NewUnstartedServer(nil)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
+	t.Parallel()
+	server, _ := startTLS(t, nil)
 	const unknown = "it is not known whether the request was carried out"
 	for name, c := range map[string]struct {
 		on      func(fr *http2.Framer, stream uint32)
@@ -34,7 +31,7 @@ func TestUnknownOutcome(t *testing.T) {
 		"broken off": {func(fr *http2.Framer, stream uint32) { _ = fr.WriteRSTStream(stream, http2.ErrCodeCancel) }, false},
 	} {
 		bad := startRefusing(t, server.TLS, func(conn net.Conn) { byFrames(conn, c.on) })
-		f := frontOf(t, bad.Addr().String(), upstream.Trust{Insecure: true})
+		f := frontOf(t, upstream.Trust{Insecure: true}, bad.Addr().String())
 		for _, method := range []string{"POST", "DELETE", "GET", "OPTIONS"} {
 			body := ""
 			if method == "POST" {
@@ -52,8 +49,9 @@ func TestUnknownOutcome(t *testing.T) {
 
 // The outcome of a GET that runs a command is unknown as well.
 func TestUnknownOutcomeOfExec(t *testing.T) {
+	t.Parallel()
 	f := startFront(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	res := f.raw(t, "GET /api/v1/namespaces/a/pods/b/exec HTTP/1.1\nHost: gw\nConnection: Upgrade\nUpgrade: websocket\n\n")
+	res := f.raw(t, "GET "+execPath+" HTTP/1.1\nHost: gw\nConnection: Upgrade\nUpgrade: websocket\n\n")
 	if s := statusOf(t, res); res.StatusCode != 503 || res.Header.Get("Retry-After") != "" || !strings.Contains(s.Message, "it is not known") {
 		t.Errorf("%d, Retry-After %q, %s", res.StatusCode, res.Header.Get("Retry-After"), s.Message)
 	}

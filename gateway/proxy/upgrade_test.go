@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -18,7 +17,6 @@ import (
 
 	"golang.org/x/net/websocket"
 
-	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
 	"portico/resource/serve"
@@ -40,18 +38,10 @@ type upgradeRoute struct {
 
 const upgradeLimit = 250 * time.Millisecond
 
-func upgradeRoutes(t *testing.T) []*upgradeRoute {
+func upgradeRoutes(t *testing.T) (routes []*upgradeRoute) {
 	t.Helper()
-	var routes []*upgradeRoute
-	for _, c := range []struct {
-		name, path string
-		tls        bool
-		plain      *REST
-	}{
-		{"aggregated server", "/apis/vms.example.com/v1/namespaces/a/vms/b/console", true, nil},
-		{"REST server", shopRoot + "/tills/1/live", false, &REST{root: shopRoot}},
-	} {
-		w := &upgradeRoute{name: c.name, path: c.path, metrics: metrics.New(), ended: make(chan error, 8)}
+	for name, rest := range map[string]*REST{"aggregated server": nil, "REST server": {root: shopRoot}} {
+		w := &upgradeRoute{name: name, metrics: metrics.New(), ended: make(chan error, 8)}
 		behind := websocket.Handler(func(conn *websocket.Conn) {
 			var text string
 			err := websocket.Message.Receive(conn, &text)
@@ -60,45 +50,35 @@ func upgradeRoutes(t *testing.T) []*upgradeRoute {
 			}
 			w.ended <- err
 		})
-		if c.tls {
-			server := httptest.NewTLSServer(behind)
-			t.Cleanup(server.Close)
-			pool := x509.NewCertPool()
-			pool.AddCert(server.Certificate())
-			w.up = frontOf(t, server.Listener.Addr().String(), upstream.Trust{Roots: fixed(pool), ServerName: "example.com"}).up
+		if rest == nil {
+			server, trust := startTLS(t, behind.ServeHTTP)
+			w.path, w.up = "/apis/vms.example.com/v1/namespaces/a/vms/b/console", upstreamTo(t, trust, []string{server.Listener.Addr().String()})
 		} else {
-			l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := &http.Server{Handler: behind}
-			go server.Serve(l)
-			t.Cleanup(func() { server.Close() })
-			w.up = frontOf(t, l.Addr().String(), upstream.Trust{Plain: true}).up
+			w.path, w.up = shopRoot+"/tills/1/live", upstreamOnSocket(t, behind)
 		}
-		w.serve(t, c.plain)
+		w.serve(t, rest)
 		routes = append(routes, w)
 	}
 	return routes
 }
 
 // serve starts the gateway.
-func (w *upgradeRoute) serve(t *testing.T, plain *REST) {
+func (w *upgradeRoute) serve(t *testing.T, rest *REST) {
 	t.Helper()
 	traffic := NewTraffic()
-	rt := &Route{Name: "v1.test", Upstream: w.up, Condition: apiservice.Passed(), REST: plain, traffic: traffic.route(routeName{"v1.test", "test"})}
+	rt := routeTo(w.up)
+	rt.REST, rt.traffic = rest, traffic.route(routeName{"v1.test", "test"})
 	w.metrics.Registry().MustRegister(traffic)
-	socket := filepath.Join(t.TempDir(), "g")
+	w.server = filepath.Join(t.TempDir(), "g")
 	chain, err := filter.New(filter.Config{
-		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler),
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (&Proxy{}).Send(w, r, rt) }),
+		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler), Handler: along(rt),
 		Metrics: w.metrics, RequestTimeout: upgradeLimit, MaxInFlight: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server, err := serve.New(serve.Config{
-		Listen: []serve.ListenAddress{{Address: "unix://" + socket}}, Chain: chain, Logger: slog.New(slog.DiscardHandler), ShutdownTimeout: time.Hour,
+		Listen: []serve.ListenAddress{{Address: "unix://" + w.server}}, Chain: chain, Logger: slog.New(slog.DiscardHandler), ShutdownTimeout: time.Hour,
 	})
 	if err == nil {
 		err = server.Listen()
@@ -109,7 +89,6 @@ func (w *upgradeRoute) serve(t *testing.T, plain *REST) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	w.server = socket
 	w.shutdown = func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -173,6 +152,7 @@ func (w *upgradeRoute) free(t *testing.T) {
 // A connection that has left HTTP outlasts the deadline of requests, holds no slot, and
 // releases everything, whichever side ends it.
 func TestUpgradedConnections(t *testing.T) {
+	t.Parallel()
 	for _, w := range upgradeRoutes(t) {
 		t.Run(w.name, func(t *testing.T) {
 			policy := upstream.NewPolicy(&backend.Spec{})
