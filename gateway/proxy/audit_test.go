@@ -253,6 +253,3 @@ func byFrames(conn net.Conn, on func(fr *http2.Framer, stream uint32)) {
 		}
 	}
 }
-
-// unsized hides the length of a body.
-type unsized struct{ io.Reader }
