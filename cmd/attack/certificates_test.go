@@ -57,6 +57,7 @@ func TestClientCertificates(t *testing.T) {
 		{"a front proxy of the servers' authority", i.servers.issue(t, subject{name: "front-proxy-client"}), names, 401, "", nil},
 		{"the gateway's own", file("gateway"), nil, 401, "", nil},
 		{"the gateway's own, with a user", file("gateway"), names, 401, "", nil},
+		{"the core server's own, with a user", file("core"), names, 201, "system:portico:core", nil},
 		{"a user of a stranger", i.stranger.issue(t, subject{name: "portico:admin", groups: []string{masters}}), nil, 401, "", nil},
 		{"a front proxy of a stranger", i.stranger.issue(t, subject{name: "front-proxy-client"}), names, 401, "", nil},
 		{"an expired user", i.clients.issue(t, subject{name: "jane", from: -2 * time.Hour, until: -time.Hour}), nil, 401, "", nil},

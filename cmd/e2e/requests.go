@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -18,20 +17,6 @@ import (
 
 	"portico/cmd/internal/pki"
 )
-
-// ForeignCertificate is an administrator's certificate of another installation.
-func ForeignCertificate(t *testing.T) tls.Certificate {
-	t.Helper()
-	files, err := pki.Ensure(pki.Config{Dir: filepath.Join(t.TempDir(), "pki")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := tls.LoadX509KeyPair(files.Admin.CertFile, files.Admin.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
-}
 
 // HTTPClient returns a client with the credentials of cfg and a time-out of Patience.
 func HTTPClient(t *testing.T, cfg *rest.Config) *http.Client {

