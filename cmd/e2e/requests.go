@@ -29,32 +29,37 @@ func HTTPClient(t *testing.T, cfg *rest.Config) *http.Client {
 	return client
 }
 
-// Get sends a GET and returns the status code and the body; accept may be "".
-func Get(t *testing.T, client *http.Client, url, accept string) (code int, body string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+// Ask sends one request and returns the response and its body, which is closed. Unlike client-go
+// it does not retry. The Content-Type is JSON; header lines "Name: value" replace the default or
+// are added. If the body breaks off, the response, the body until then, and an error are returned.
+func Ask(ctx context.Context, client *http.Client, method, url, body string, header ...string) (*http.Response, string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		return nil, "", err
 	}
-	if accept != "" {
-		req.Header.Set("Accept", accept)
+	req.Header.Set("Content-Type", "application/json")
+	for _, line := range header {
+		if name, value, _ := strings.Cut(line, ": "); value != "" {
+			req.Header.Set(name, value)
+		}
 	}
-	return Send(t, client, req)
-}
-
-// Send sends a request and returns the status code and the body.
-func Send(t *testing.T, client *http.Client, req *http.Request) (code int, body string) {
-	t.Helper()
 	resp, err := client.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return nil, "", err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
+	return resp, string(data), err
+}
+
+// Get sends a GET and returns the status code and the body; accept may be "".
+func Get(t *testing.T, client *http.Client, url, accept string) (code int, body string) {
+	t.Helper()
+	resp, body, err := Ask(t.Context(), client, http.MethodGet, url, "", "Accept: "+accept)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp.StatusCode, string(data)
+	return resp.StatusCode, body
 }
 
 // UserConfig returns the configuration of a client with a certificate of its own.
@@ -71,45 +76,24 @@ func (up *Installation) UserConfig(t *testing.T, user string) *rest.Config {
 	return cfg
 }
 
-// Do sends one request as the administrator and returns the status code and the body of the
-// response. Unlike client-go it does not retry. The Content-Type is JSON; header lines are
-// "Name: value".
+// Do sends one request as the administrator, as [Ask] does, and returns the status code and the
+// body of the response.
 func (up *Installation) Do(t *testing.T, method, path, body string, header ...string) (code int, answer string) {
 	t.Helper()
-	code, answer, err := up.try(t, method, path, body, header...)
+	resp, answer, err := Ask(t.Context(), HTTPClient(t, up.Config(t)), method, up.Endpoint+path, body, header...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return code, answer
-}
-
-func (up *Installation) try(t *testing.T, method, path, body string, header ...string) (code int, answer string, err error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, up.Endpoint+path, strings.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	for _, line := range header {
-		name, value, _ := strings.Cut(line, ": ")
-		req.Header.Set(name, value)
-	}
-	resp, err := HTTPClient(t, up.Config(t)).Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(data), err
+	return resp.StatusCode, answer
 }
 
 // Shows polls path until the response is 200 and its body contains text.
 func (up *Installation) Shows(t *testing.T, path, text string) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%s shows %q", path, text), func() error {
-		code, body, err := up.try(t, http.MethodGet, path, "")
-		if err == nil && (code != http.StatusOK || !strings.Contains(body, text)) {
-			err = fmt.Errorf("%d %s", code, body)
+		resp, body, err := Ask(t.Context(), HTTPClient(t, up.Config(t)), http.MethodGet, up.Endpoint+path, "")
+		if err == nil && (resp.StatusCode != http.StatusOK || !strings.Contains(body, text)) {
+			err = fmt.Errorf("%s %s", resp.Status, body)
 		}
 		return err
 	})
@@ -129,15 +113,9 @@ func (up *Installation) Metrics(t *testing.T, server string) string {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+server+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Remote-User", "admin")
-	req.Header.Set("X-Remote-Group", "system:masters")
-	code, text := Send(t, client, req)
-	if code != http.StatusOK {
-		t.Fatalf("metrics of %s: %d %s", server, code, text)
+	resp, text, err := Ask(t.Context(), client, http.MethodGet, "http://"+server+"/metrics", "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("metrics of %s: %s %v", server, text, err)
 	}
 	return text
 }

@@ -3,10 +3,7 @@ package clients
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"regexp"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -26,15 +23,14 @@ func TestIdleWatchesKeepSmallStacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := up.Config(t).Host
-	before := stacks(t, client, host)
+	before := stacks(t, up)
 	ctx, end := context.WithCancel(t.Context())
 	var opening sync.WaitGroup
 	defer opening.Wait()
 	defer end()
 	for range watches {
 		opening.Go(func() {
-			res, err := open(ctx, client, host+"/api/v1/namespaces/default/configmaps?watch=true&allowWatchBookmarks=true&resourceVersion=0")
+			res, err := open(ctx, client, up.Endpoint+"/api/v1/namespaces/default/configmaps?watch=true&allowWatchBookmarks=true&resourceVersion=0")
 			if err != nil {
 				t.Error(err)
 				return
@@ -46,7 +42,7 @@ func TestIdleWatchesKeepSmallStacks(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	if each := (stacks(t, client, host) - before) / watches; each > most || each < 4<<10 {
+	if each := (stacks(t, up) - before) / watches; each > most || each < 4<<10 {
 		t.Errorf("a watch takes %d bytes of stack, want 4 to %d KB", each, most>>10)
 	} else {
 		t.Logf("a watch takes %d bytes of stack", each)
@@ -67,34 +63,13 @@ func open(ctx context.Context, client *http.Client, url string) (*http.Response,
 	return res, err
 }
 
-var stackBytes = regexp.MustCompile(`(?m)^go_memstats_stack_inuse_bytes (\S+)$`)
-
 // stacks returns the bytes of all stacks of the gateway, after four collections of garbage,
 // each of which may halve a stack.
-func stacks(t *testing.T, client *http.Client, host string) int {
+func stacks(t *testing.T, up *e2e.Installation) int {
 	t.Helper()
-	read := func(path string) []byte {
-		res, err := open(t.Context(), client, host+path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		data, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
 	for range 4 {
-		read("/debug/pprof/heap?gc=1")
+		up.Do(t, http.MethodGet, "/debug/pprof/heap?gc=1", "")
 	}
-	found := stackBytes.FindSubmatch(read("/metrics"))
-	if found == nil {
-		t.Fatal("no go_memstats_stack_inuse_bytes in /metrics")
-	}
-	n, err := strconv.ParseFloat(string(found[1]), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(n)
+	_, metrics := up.Do(t, http.MethodGet, "/metrics", "")
+	return gauge(t, metrics, "go_memstats_stack_inuse_bytes")
 }

@@ -39,17 +39,14 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 	up.MustKubectl(t, "create", "rolebinding", "-n", ns, "writers", "--clusterrole=edit", "--user=hostile-"+ns, "--user=polite-"+ns)
 	url := up.Endpoint + "/api/v1/namespaces/" + ns + "/configmaps"
 	polite := e2e.HTTPClient(t, up.UserConfig(t, "polite-"+ns))
-	write := func(client *http.Client, name string) (int, string) {
-		req, _ := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"}}`))
-		req.Header.Set("Content-Type", "application/json")
-		return e2e.Send(t, client, req)
-	}
-	e2e.Eventually(t, "the rolebinding applies", func() error {
-		if code, text := write(polite, "before"); code != http.StatusCreated {
-			return fmt.Errorf("%d %s", code, text)
+	write := func(client *http.Client, name string) error {
+		resp, text, err := e2e.Ask(t.Context(), client, http.MethodPost, url, `{"metadata":{"name":"`+name+`"}}`)
+		if err == nil && resp.StatusCode != http.StatusCreated {
+			err = fmt.Errorf("%s %s", resp.Status, text)
 		}
-		return nil
-	})
+		return err
+	}
+	e2e.Eventually(t, "the rolebinding applies", func() error { return write(polite, "before") })
 
 	const requests, share = 1000, 150 // of the 200 writes that a server has in flight
 	var answered, other atomic.Int64
@@ -87,11 +84,11 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 		t.Errorf("%d writes in flight in the core server, want about %d", n, share)
 	}
 	for i := range 10 {
-		if code, text := write(polite, fmt.Sprint("polite", i)); code != http.StatusCreated {
-			t.Errorf("another user: %d %s", code, text)
+		if err := write(polite, fmt.Sprint("polite", i)); err != nil {
+			t.Errorf("another user: %v", err)
 		}
-		if code, text := write(e2e.HTTPClient(t, up.Config(t)), fmt.Sprint("admin", i)); code != http.StatusCreated {
-			t.Errorf("the administrator: %d %s", code, text)
+		if err := write(e2e.HTTPClient(t, up.Config(t)), fmt.Sprint("admin", i)); err != nil {
+			t.Errorf("the administrator: %v", err)
 		}
 	}
 }

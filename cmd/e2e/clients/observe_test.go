@@ -95,13 +95,11 @@ func TestObservability(t *testing.T) {
 	seen := map[string]string{"core": path, "crd": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"}
 	for backend, path := range seen {
 		trace := hex.EncodeToString([]byte(fmt.Sprintf("trace of %7s", backend)))
-		res := asked(t, admin, up.Endpoint+path, map[string]string{
-			"Traceparent": "00-" + trace + "-0123456789abcdef-01", "X-Portico-Debug": "1", "Audit-Id": "audit-" + backend,
-		})
-		if by := res.Header.Get("X-Portico-Backend"); !strings.HasPrefix(by, backend+"; ") || !strings.Contains(by, backend+`.sock"; attempts=1`) {
+		got := asked(t, admin, up.Endpoint+path, "Traceparent: 00-"+trace+"-0123456789abcdef-01", "X-Portico-Debug: 1", "Audit-Id: audit-"+backend)
+		if by := got.Get("X-Portico-Backend"); !strings.HasPrefix(by, backend+"; ") || !strings.Contains(by, backend+`.sock"; attempts=1`) {
 			t.Errorf("X-Portico-Backend is %q", by)
 		}
-		if timing := res.Header.Get("Server-Timing"); !strings.HasPrefix(timing, "gateway;dur=") {
+		if timing := got.Get("Server-Timing"); !strings.HasPrefix(timing, "gateway;dur=") {
 			t.Errorf("Server-Timing is %q", timing)
 		}
 		e2e.Eventually(t, "a trace goes through gateway and "+backend, func() error { return whole(collected, "portico-"+backend, trace) })
@@ -143,27 +141,19 @@ func explained(t *testing.T, up *e2e.Installation, admin *http.Client, path stri
 	if code, body := e2e.Get(t, client, question, ""); code != http.StatusForbidden {
 		t.Errorf("jane gets an explanation: %d %s", code, body)
 	}
-	if res := asked(t, client, up.Endpoint+path, map[string]string{"X-Portico-Debug": "1"}); res.Header.Get("X-Portico-Backend") != "" || res.Header.Get("Server-Timing") != "" {
-		t.Errorf("jane gets debugging headers: %v", res.Header)
+	if got := asked(t, client, up.Endpoint+path, "X-Portico-Debug: 1"); got.Get("X-Portico-Backend") != "" || got.Get("Server-Timing") != "" {
+		t.Errorf("jane gets debugging headers: %v", got)
 	}
 }
 
-// asked sends a GET and returns the response without its body.
-func asked(t *testing.T, client *http.Client, url string, header map[string]string) *http.Response {
+// asked sends a GET and returns the header of the response.
+func asked(t *testing.T, client *http.Client, url string, header ...string) http.Header {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	res, _, err := e2e.Ask(t.Context(), client, http.MethodGet, url, "", header...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range header {
-		req.Header.Set(name, value)
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res.Body.Close()
-	return res
+	return res.Header
 }
 
 // whole returns an error unless the trace has the span of the gateway's request, that of the

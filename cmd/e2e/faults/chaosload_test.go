@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -38,7 +35,9 @@ const (
 	// clientTimeout, which no response may reach.
 	requestTimeout = 3 * time.Second
 	clientTimeout  = 20 * time.Second
-	chaosGroup     = "chaos.example.com" // of the custom resources
+	// chaosPause is between the lists of a reader, and between the objects of a writer.
+	chaosPause = 20 * time.Millisecond
+	chaosGroup = "chaos.example.com" // of the custom resources
 )
 
 // chaosLoad is clients of two resources: for each a writer, a reader that lists, and an
@@ -173,35 +172,37 @@ func (l *chaosLoad) define(t *testing.T, group string) {
 	l.defined = append(l.defined, group)
 }
 
-// write creates objects, updates them and deletes every other one.
+// write creates objects, updates them and deletes three of four.
 func (c *chaosClient) write(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("o-%d", i)
-		if c.writeOne(ctx, name, i%2 == 0) {
-			continue
-		}
-		time.Sleep(10 * time.Millisecond)
+		c.writeOne(ctx, name, i%4 > 0)
+		time.Sleep(chaosPause)
 	}
 }
 
-// writeOne creates, updates and perhaps deletes one object; it returns false once a write fails.
-func (c *chaosClient) writeOne(ctx context.Context, name string, remove bool) bool {
+// writeOne creates, updates and perhaps deletes one object, until a write fails.
+func (c *chaosClient) writeOne(ctx context.Context, name string, remove bool) {
 	body := func(n int) string {
 		return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{"n":"%d"}}}`, c.gvr.GroupVersion().String(), c.kind, name, n)
 	}
 	if !c.change(ctx, http.MethodPost, "", name, body(1), entry{n: 1, present: true}) {
-		return false
+		return
 	}
 	for n := 2; n <= 3; n++ {
 		if !c.change(ctx, http.MethodPatch, "/"+name, name, body(n), entry{n: n, present: true}) {
-			return false
+			return
 		}
 		data, ok := c.do(ctx, http.MethodGet, "/"+name, "", "")
-		if o := parseObject(data); ok && number(o) != n {
-			c.load.fault("%s %s is %d just after the write of %d was acknowledged", c.gvr.Resource, name, number(o), n)
+		var o metav1.PartialObjectMetadata
+		_ = json.Unmarshal(data, &o) // anything else has no number
+		if ok && number(&o) != n {
+			c.load.fault("%s %s is %d just after the write of %d was acknowledged", c.gvr.Resource, name, number(&o), n)
 		}
 	}
-	return !remove || c.change(ctx, http.MethodDelete, "/"+name, name, "", entry{})
+	if remove {
+		c.change(ctx, http.MethodDelete, "/"+name, name, "", entry{})
+	}
 }
 
 // change sends a write and records its result in the ledger.
@@ -228,8 +229,8 @@ func (c *chaosClient) read(ctx context.Context) {
 			query = "&resourceVersion=0"
 		}
 		data, ok := c.do(ctx, http.MethodGet, "", query, "")
+		time.Sleep(chaosPause)
 		if !ok {
-			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		listed, revision := parseList(data)
@@ -248,36 +249,24 @@ func (c *chaosClient) read(ctx context.Context) {
 
 // do sends one request and reports whether it succeeded.
 func (c *chaosClient) do(ctx context.Context, method, path, query, body string) ([]byte, bool) {
-	began := time.Now()
-	req, err := http.NewRequestWithContext(ctx, method, c.endpoint+c.path+path+"?timeout="+requestTimeout.String()+query, strings.NewReader(body))
-	if err != nil {
-		c.load.fault("%v", err)
-		return nil, false
-	}
-	req.Header.Set("Content-Type", "application/json")
+	contentType := "application/json"
 	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
+		contentType = "application/merge-patch+json"
 	}
-	res, err := c.http.Do(req)
-	var data []byte
-	if err == nil {
-		data, err = io.ReadAll(res.Body)
-		res.Body.Close()
-	}
+	began := time.Now()
+	res, answer, err := e2e.Ask(ctx, c.http, method, c.endpoint+c.path+path+"?timeout="+requestTimeout.String()+query, body, "Content-Type: "+contentType)
 	what := fmt.Sprintf("%s of %s", method, c.gvr.Resource)
 	switch took := time.Since(began); {
 	case ctx.Err() != nil:
-		return nil, false
 	case err != nil && took >= clientTimeout:
 		c.load.fault("%s: no answer within %v: %v", what, took, err)
-		return nil, false
 	case err != nil:
 		c.load.failed(what + ": connection: " + innermost(err).Error())
-		return nil, false
 	case res.StatusCode < 300:
-		return data, true
+		return []byte(answer), true
+	default:
+		c.judge(what, res.StatusCode, []byte(answer))
 	}
-	c.judge(what, res.StatusCode, data)
 	return nil, false
 }
 
@@ -380,16 +369,10 @@ func number(o metav1.Object) int {
 	return n
 }
 
-func parseObject(data []byte) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{}}
-	_ = o.UnmarshalJSON(data) // anything else has no number
-	return o
-}
-
 // parseList returns the numbers of a list by name, and its revision.
 func parseList(data []byte) (map[string]int, int) {
-	var list unstructured.UnstructuredList
-	_ = list.UnmarshalJSON(data) // anything else has no revision
+	var list metav1.PartialObjectMetadataList
+	_ = json.Unmarshal(data, &list) // anything else has no revision
 	listed := map[string]int{}
 	for i := range list.Items {
 		listed[list.Items[i].GetName()] = number(&list.Items[i])

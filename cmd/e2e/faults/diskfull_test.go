@@ -64,8 +64,6 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-const configMaps = "/api/v1/namespaces/default/configmaps"
-
 // fillDisk creates ConfigMaps until one is refused, and returns how many there are.
 func fillDisk(t *testing.T, up *e2e.Installation) int {
 	t.Helper()
@@ -77,11 +75,6 @@ func fillDisk(t *testing.T, up *e2e.Installation) int {
 	}
 	t.Fatal("the disk does not get full")
 	return 0
-}
-
-func fill(t *testing.T, up *e2e.Installation, name string, size int) (code int, answer string) {
-	t.Helper()
-	return up.Do(t, http.MethodPost, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size)))
 }
 
 // servers names the processes of an installation but for etcd.

@@ -18,8 +18,8 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// fleet is a cluster with three CRD servers on the same etcd, which are the endpoints of one
-// Backend. The third one has a serving certificate of its own.
+// fleet is a cluster with several CRD servers on the same etcd, which are the endpoints of one
+// Backend. The last one has a serving certificate of its own.
 type fleet struct {
 	*cluster
 	crds []*node
@@ -34,11 +34,10 @@ const fleetPolicy = `{"spec":{
 	"healthCheck":{"path":"/readyz?exclude=etcd&exclude=etcd-readiness","interval":"500ms","timeout":"1s"},
 	"outlierDetection":{"baseEjectionTime":"2s","maxEjectionTime":"4s"}}}`
 
-// startFleet starts the processes, registers the CRD servers and returns when all three are
-// healthy.
-func startFleet(t *testing.T) *fleet {
+// startFleet starts the processes, registers the CRD servers and returns when all are healthy.
+func startFleet(t *testing.T, servers int) *fleet {
 	t.Helper()
-	names := []string{"crd-1", "crd-2", "crd-3"}
+	names := []string{"crd-1", "crd-2", "crd-3"}[:servers]
 	f := &fleet{cluster: newCluster(t, append([]string{"core"}, names...)...)}
 	for _, server := range []string{"core", "crd"} {
 		f.extra[server] = []string{"--shutdown-delay-duration=2s"}
@@ -46,7 +45,7 @@ func startFleet(t *testing.T) *fleet {
 	for _, name := range names {
 		f.crds = append(f.crds, f.nodes[name])
 	}
-	f.crds[2].certify(t, time.Hour)
+	f.crds[servers-1].certify(t, time.Hour)
 	f.start(t, append(names, "core", "gateway")...)
 	f.register(t)
 	return f

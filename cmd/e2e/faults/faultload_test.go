@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -23,7 +22,7 @@ const (
 	// faultReaders and faultWriters are clients that send one request after the other, with
 	// a pause of faultPause between.
 	faultReaders, faultWriters = 4, 2
-	faultPause                 = 4 * time.Millisecond
+	faultPause                 = 10 * time.Millisecond
 	// faultPatience is the timeout of a request: far above the duration of one that was
 	// retried at another endpoint.
 	faultPatience = 25 * time.Second
@@ -140,29 +139,12 @@ func (l *faultLoad) read(ctx context.Context, client *http.Client) {
 // watch opens one watch after the other. Each must begin with 200; it may end at any time, as a
 // client opens another one.
 func (l *faultLoad) watch(ctx context.Context, client *http.Client) {
-	const path = faultPath + "?watch=1&timeoutSeconds=1"
 	for ctx.Err() == nil {
-		failed := failedRequest{method: http.MethodGet, path: path, began: time.Now()}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.endpoint+path, nil)
-		if err != nil {
-			failed.how = err.Error()
-			l.fail(failed)
-			return
-		}
-		resp, err := client.Do(req)
-		if err == nil {
-			text, _ := io.ReadAll(resp.Body) // until it ends
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				err = fmt.Errorf("%s: %.300s", resp.Status, text)
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			failed.how, failed.ended = err.Error(), time.Now()
-			l.fail(failed)
-		}
+		l.ask(ctx, client, http.MethodGet, faultPath+watchQuery, "", "")
 	}
 }
+
+const watchQuery = "?watch=1&timeoutSeconds=1"
 
 // write creates, patches, updates and deletes one object after the other, as its only writer:
 // an update that is executed twice is a conflict, and a delete a 404. After a request with an
@@ -221,39 +203,26 @@ func (l *faultLoad) acknowledge(id string, n int) {
 
 // ask sends one request and records its failure, unless the load has ended.
 func (l *faultLoad) ask(ctx context.Context, client *http.Client, method, path, body, kind string) (answer string, ok bool) {
-	failed := failedRequest{method: method, path: path, write: writeOf(method, path, body), began: time.Now()}
-	req, err := http.NewRequestWithContext(ctx, method, l.endpoint+path, strings.NewReader(body))
+	began, write := time.Now(), writeOf(method, path, body)
+	resp, answer, err := e2e.Ask(ctx, client, method, l.endpoint+path, body, "Content-Type: "+kind)
+	switch {
+	case resp != nil && resp.StatusCode >= 400:
+		err = fmt.Errorf("%s: %.300s", resp.Status, answer)
+	case resp != nil && strings.HasSuffix(path, watchQuery):
+		err = nil // it began with 200
+	}
 	if err != nil {
-		failed.how = err.Error()
-		l.fail(failed)
-		return "", false
-	}
-	if kind != "" {
-		req.Header.Set("Content-Type", kind)
-	}
-	resp, err := client.Do(req)
-	if err == nil {
-		defer resp.Body.Close()
-		var data []byte
-		data, err = io.ReadAll(resp.Body)
-		answer = string(data)
-		if err == nil && resp.StatusCode >= 400 {
-			err = fmt.Errorf("%s: %.300s", resp.Status, answer)
+		if ctx.Err() == nil {
+			l.fail(failedRequest{method: method, path: path, write: write, how: err.Error(), began: began, ended: time.Now()})
 		}
+		return answer, false
 	}
-	if err == nil {
-		if method != http.MethodGet {
-			l.mu.Lock()
-			l.answered[writeOf(method, path, body)] = true
-			l.mu.Unlock()
-		}
-		return answer, true
+	if method != http.MethodGet {
+		l.mu.Lock()
+		l.answered[write] = true
+		l.mu.Unlock()
 	}
-	if ctx.Err() == nil {
-		failed.how, failed.ended = err.Error(), time.Now()
-		l.fail(failed)
-	}
-	return answer, false
+	return answer, true
 }
 
 func (l *faultLoad) fail(r failedRequest) {

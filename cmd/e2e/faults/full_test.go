@@ -24,15 +24,11 @@ func TestFullStorage(t *testing.T) {
 	if up.Etcd != etcd.Endpoint() || strings.Contains(up.Output.String(), "starting etcd") {
 		t.Errorf("up started an etcd:\n%s", up.Output)
 	}
-	const path = "/api/v1/namespaces/default/configmaps"
-	fill := func(name string) (int, string) {
-		return up.Do(t, http.MethodPost, path, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size*9/10)))
-	}
 	const group = "full.example.com"
 	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), group)
 	n := 0
 	for {
-		code, answer := fill(fmt.Sprintf("fill-%d", n))
+		code, answer := fill(t, up, fmt.Sprintf("fill-%d", n), size*9/10)
 		if code != http.StatusCreated {
 			isFull(t, code, answer)
 			break
@@ -71,11 +67,19 @@ func TestFullStorage(t *testing.T) {
 		}
 	}
 	e2e.Eventually(t, "writes pass again", func() error {
-		if code, answer := fill("after"); code != http.StatusCreated {
+		if code, answer := fill(t, up, "after", size); code != http.StatusCreated {
 			return fmt.Errorf("%d %s", code, answer)
 		}
 		return nil
 	})
+}
+
+const configMaps = "/api/v1/namespaces/default/configmaps"
+
+// fill creates a ConfigMap of a size.
+func fill(t *testing.T, up *e2e.Installation, name string, size int) (code int, answer string) {
+	t.Helper()
+	return up.Do(t, http.MethodPost, configMaps, fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size)))
 }
 
 // isFull checks the response to a write that the quota refused.

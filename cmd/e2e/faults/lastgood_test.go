@@ -1,10 +1,10 @@
 package faults
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -36,6 +36,23 @@ const (
 	registeredPath    = "/apis/" + registeredGroup + "/v1"
 )
 
+// things serves GROUP/v1 with the resource things; a list says who asks.
+func things(group string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/apis":
+			fmt.Fprintf(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":%q,"versions":[{"groupVersion":"%[1]s/v1","version":"v1"}]}]}`, group)
+		case "/apis/" + group + "/v1":
+			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/v1","resources":[{"name":"things","singularName":"thing","namespaced":false,"kind":"Thing","verbs":["get","list"]}]}`, group)
+		case "/apis/" + group + "/v1/things":
+			fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"%s/v1","metadata":{},"items":[],"user":%q}`, group, r.Header.Get("X-Remote-User"))
+		default:
+			http.Error(w, "{}", http.StatusNotFound)
+		}
+	}
+}
+
 func startRegistered(t *testing.T) *httptest.Server {
 	t.Helper()
 	// An EndpointSlice may not name a loopback address.
@@ -43,18 +60,7 @@ func startRegistered(t *testing.T) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		switch r.URL.Path {
-		case registeredPath:
-			io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"`+registeredGroup+`/v1","resources":[{"name":"things","singularName":"thing","namespaced":false,"kind":"Thing","verbs":["get","list"]}]}`)
-		case registeredPath + "/things":
-			fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"`+registeredGroup+`/v1","metadata":{},"items":[],"user":%q}`, r.Header.Get("X-Remote-User"))
-		default:
-			w.WriteHeader(http.StatusNotFound)
-			io.WriteString(w, `{}`)
-		}
-	}))
+	s := httptest.NewUnstartedServer(things(registeredGroup))
 	s.Listener.Close()
 	s.Listener = listener
 	s.StartTLS()
@@ -133,30 +139,23 @@ func (a *cluster) as(t *testing.T, token string) holder {
 
 // ask sends a request and returns an error unless the response has the code and the texts.
 func (c holder) ask(method, path, body, accept string, code int, texts ...string) (answer string, err error) {
-	req, err := http.NewRequest(method, c.endpoint+path, strings.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Accept", accept)
-	req.Header.Set("Content-Type", "application/json")
+	header := []string{"Accept: " + accept}
 	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
+		header = append(header, "Authorization: Bearer "+c.token)
 	}
-	resp, err := c.Do(req)
+	resp, answer, err := e2e.Ask(context.Background(), c.Client, method, c.endpoint+path, body, header...)
+	if err == nil && resp.StatusCode != code {
+		err = errors.New(resp.Status)
+	}
 	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != code {
-		return "", fmt.Errorf("%s %s: %d, want %d: %.500s (%w)", method, path, resp.StatusCode, code, data, err)
+		return "", fmt.Errorf("%s %s: %w, want %d: %.500s", method, path, err, code, answer)
 	}
 	for _, text := range texts {
-		if !strings.Contains(string(data), text) {
-			return "", fmt.Errorf("%s %s lacks %q: %.500s", method, path, text, data)
+		if !strings.Contains(answer, text) {
+			return "", fmt.Errorf("%s %s lacks %q: %.500s", method, path, text, answer)
 		}
 	}
-	return string(data), nil
+	return answer, nil
 }
 
 func (c holder) get(path string, code int, texts ...string) func() error {
@@ -246,9 +245,9 @@ func (a *cluster) documents(t *testing.T) {
 }
 
 // must reports the error of a check.
-func must(t *testing.T, ask func() error) {
+func must(t *testing.T, err error) {
 	t.Helper()
-	if err := ask(); err != nil {
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -293,20 +292,20 @@ func TestLastGood(t *testing.T) {
 	a.start(t, "core", "crd")
 	e2e.Eventually(t, "discovery is as before", reader.same(before, "Current"))
 	e2e.Eventually(t, "the core server is reached again", reader.get("/api/v1/namespaces/default", http.StatusOK))
-	must(t, things)
-	must(t, reader.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/after", http.StatusOK))
+	must(t, things())
+	must(t, reader.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/after", http.StatusOK)())
 }
 
 // withoutServers checks the responses of a gateway whose configured servers are away.
 func (a *cluster) withoutServers(t *testing.T, reader holder, before map[string]string, things func() error) {
 	t.Helper()
-	must(t, things)
-	must(t, a.as(t, reader.token+"x").get("/version", http.StatusUnauthorized))
-	must(t, reader.get("/api/v1", http.StatusOK, `"name":"configmaps"`, "storageVersionHash"))
-	must(t, reader.get("/apis/apiextensions.k8s.io/v1", http.StatusOK, `"name":"customresourcedefinitions"`))
+	must(t, things())
+	must(t, a.as(t, reader.token+"x").get("/version", http.StatusUnauthorized)())
+	must(t, reader.get("/api/v1", http.StatusOK, `"name":"configmaps"`, "storageVersionHash")())
+	must(t, reader.get("/apis/apiextensions.k8s.io/v1", http.StatusOK, `"name":"customresourcedefinitions"`)())
 	e2e.Eventually(t, "requests name the APIService that is away", reader.get("/api/v1/namespaces/default", http.StatusServiceUnavailable, `"kind":"Status"`, `APIService \"v1.\" is not available`))
-	must(t, reader.get("/openapi/v3", http.StatusOK, `"api/v1":`, `"apis/coordination.k8s.io/v1":`, `"apis/apiextensions.k8s.io/v1":`))
-	must(t, reader.get("/openapi/v3/apis/coordination.k8s.io/v1", http.StatusServiceUnavailable, `"kind":"Status"`, "the server of the OpenAPI document apis/coordination.k8s.io/v1 is unavailable"))
+	must(t, reader.get("/openapi/v3", http.StatusOK, `"api/v1":`, `"apis/coordination.k8s.io/v1":`, `"apis/apiextensions.k8s.io/v1":`)())
+	must(t, reader.get("/openapi/v3/apis/coordination.k8s.io/v1", http.StatusServiceUnavailable, `"kind":"Status"`, "the server of the OpenAPI document apis/coordination.k8s.io/v1 is unavailable")())
 	// Those of the core and the CRD server, of Services, service accounts and admission.
 	e2e.Eventually(t, "a metric counts the last-good documents", a.as(t, "").get("/metrics", http.StatusOK, "portico_gateway_last_good_documents 10\n"))
 	var away []string
@@ -336,18 +335,18 @@ func role(name string) string {
 // refused with a Status.
 func (a *cluster) withoutEtcd(t *testing.T, reader holder, before map[string]string, things func() error) {
 	t.Helper()
-	must(t, things)
+	must(t, things())
 	now, err := reader.groups()
 	if err != nil || len(now) != len(before) {
 		t.Errorf("%d group/versions, want %d (%v)", len(now), len(before), err)
 	}
-	must(t, reader.get(registeredPath, http.StatusOK, `"name":"things"`))
+	must(t, reader.get(registeredPath, http.StatusOK, `"name":"things"`)())
 	began := time.Now()
 	if _, err := reader.ask(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role("during"), "application/json",
 		http.StatusServiceUnavailable, `"kind":"Status"`); err != nil {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
-	must(t, things)
+	must(t, things())
 }
 
 // second returns another gateway on the same etcd, with its own state directory, address and

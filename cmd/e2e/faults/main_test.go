@@ -1,10 +1,15 @@
 package faults
 
 import (
+	"flag"
 	"os"
 	"testing"
 
 	"portico/cmd/e2e"
 )
 
-func TestMain(m *testing.M) { os.Exit(e2e.MainUnlessShort(m)) }
+func TestMain(m *testing.M) {
+	// All tests wait at the same time: the longest one waits for most of it.
+	flag.Set("test.parallel", "12")
+	os.Exit(e2e.MainUnlessShort(m))
+}

@@ -202,56 +202,72 @@ func ownObjects(name string) map[string]string {
 	return out
 }
 
-// While the core server, which stores policies, is away, the gateway applies those that it
-// read last, also after a restart. Members of system:masters may write APIServices and Backends
-// in spite of them, because these say where the core server is.
-func TestOwnKindsWhileCoreIsAway(t *testing.T) {
+// While the core server, which stores namespaces, webhooks and policies, is away, writes are
+// admitted by what is known.
+//
+//   - The gateway applies the policies that it read last to its own kinds, also after a restart.
+//   - Members of system:masters may write APIServices and Backends in spite of them, because
+//     these say where the core server is.
+//   - Objects are created in namespaces that a server knows; others are refused with 503, because
+//     they cannot be looked up. A server that starts now knows none.
+//   - A CRD server that starts now knows no webhook or policy: it serves reads and refuses writes.
+func TestWritesWhileCoreIsAway(t *testing.T) {
 	t.Parallel()
-	a := newCluster(t, "core")
-	a.start(t, "gateway")
-	a.start(t, "core")
+	a := newCluster(t, "core", "crd")
+	a.start(t, "gateway", "core", "crd")
 	a.reached(t, "/api/v1/namespaces/default")
 	a.reached(t, "/readyz/writes")
+	a.reached(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
 	c := a.as(t, "")
+	const group, widgets = "away.example.com", "/apis/away.example.com/v1/namespaces/default/widgets"
+	e2e.Define(t, e2e.DynamicClient(t, a.up.Config(t)), group)
 	c.policyOn(t, "names", `"*"`, namesPolicy)
 	role := func(name string, code int, texts ...string) func() error {
 		return func() error {
 			return c.post(rbacPath+"clusterroles", fmt.Sprintf(`{"metadata":{"name":%q},"rules":[]}`, name), code, texts...)
 		}
 	}
-	binding := func(namespace, name string, code int, texts ...string) error {
-		path := rbacPath + "namespaces/default/rolebindings"
-		return c.post(strings.Replace(path, "default", namespace, 1), ownObjects(name)[path], code, texts...)
+	// create creates an object of the gateway's and one of the CRD server in a namespace.
+	create := func(namespace, name string, code int, text string) error {
+		widget, err := e2e.Widget(group, name).MarshalJSON()
+		bindings := rbacPath + "namespaces/default/rolebindings"
+		return errors.Join(err, c.post(strings.Replace(widgets, "default", namespace, 1), string(widget), code, text),
+			c.post(strings.Replace(bindings, "default", namespace, 1), ownObjects(name)[bindings], code, text))
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Error(err)
-		}
-	}
+	const backends, unknown = "/apis/gateway.portico.dev/v1alpha1/backends", `namespace \"%s\" cannot be looked up`
 	denied := role("vapdeny", http.StatusUnprocessableEntity, "by the policy")
 	e2e.Eventually(t, "the policy applies", denied)
-	must(c.post("/apis/gateway.portico.dev/v1alpha1/backends", ownObjects("vapdeny")["/apis/gateway.portico.dev/v1alpha1/backends"], http.StatusUnprocessableEntity, "by the policy"))
+	must(t, c.post(backends, ownObjects("vapdeny")[backends], http.StatusUnprocessableEntity, "by the policy"))
+	must(t, create("default", "before", http.StatusCreated, ""))
+	must(t, create("nowhere", "x", http.StatusNotFound, `namespaces \"nowhere\" not found`))
 	a.keptPolicies(t)
 
 	a.kill9(t, "core")
 	e2e.Eventually(t, "system:masters may repair", func() error {
-		return c.post("/apis/gateway.portico.dev/v1alpha1/backends", ownObjects("vapdeny")["/apis/gateway.portico.dev/v1alpha1/backends"], http.StatusCreated)
+		return c.post(backends, ownObjects("vapdeny")[backends], http.StatusCreated)
 	})
-	must(denied())
-	must(role("fine", http.StatusCreated)())
-	must(binding("default", "fine", http.StatusCreated))
-	must(binding("nowhere", "fine", http.StatusServiceUnavailable, `namespace \"nowhere\" cannot be looked up`))
+	must(t, denied())
+	must(t, role("fine", http.StatusCreated)())
+	must(t, create("default", "while", http.StatusCreated, ""))
+	must(t, create("nowhere", "x", http.StatusServiceUnavailable, fmt.Sprintf(unknown, "nowhere")))
 
-	a.kill9(t, "gateway")
-	a.start(t, "gateway")
+	a.kill9(t, "gateway", "crd")
+	a.start(t, "gateway", "crd")
 	a.reached(t, "/readyz")
-	must(denied())
-	must(role("finer", http.StatusCreated)())
-	must(binding("default", "finer", http.StatusServiceUnavailable, `namespace \"default\" cannot be looked up`))
+	a.reached(t, widgets+"/while")
+	must(t, denied())
+	must(t, role("finer", http.StatusCreated)())
+	must(t, create("default", "after", http.StatusServiceUnavailable, fmt.Sprintf(unknown, "default")))
+	_, err := c.ask(http.MethodDelete, widgets+"/while", "", "application/json", http.StatusServiceUnavailable, "webhooks and policies are not known yet")
+	must(t, err)
 	a.start(t, "core")
-	e2e.Eventually(t, "namespaces are known again", func() error { return binding("default", "finer", http.StatusCreated) })
-	must(denied())
+	e2e.Eventually(t, "a missing namespace is 404 again", func() error { return create("nowhere", "x", http.StatusNotFound, `namespaces \"nowhere\" not found`) })
+	tried := 0
+	e2e.Eventually(t, "creates pass again", func() error {
+		tried++
+		return create("default", fmt.Sprint("again-", tried), http.StatusCreated, "")
+	})
+	must(t, denied())
 }
 
 // keptPolicies waits until etcd has the webhooks and policies for a restart of the gateway, with

@@ -116,7 +116,7 @@ func TestStoppedServersAndKilledParent(t *testing.T) {
 	up, killParent := e2e.LaunchElsewhere(t, dir)
 	e2e.Create(t, up, "before")
 	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "stopped.example.com")
-	up.Shows(t, "/apis/apiregistration.k8s.io/v1/apiservices/v1.stopped.example.com", "Available")
+	up.Shows(t, "/openapi/v3", "apis/stopped.example.com/v1")
 	processes := []int{up.Cmd.Process.Pid}
 	for _, name := range []string{"etcd", "gateway", "core", "crd"} {
 		processes = append(processes, up.Child(t, name))

@@ -1,10 +1,8 @@
 package faults
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"portico/cmd/e2e"
 )
@@ -35,13 +35,16 @@ const (
 	backLimit = 6 * time.Second
 )
 
-// silence stops etcd for a while. Objects in memory are served; every other request ends in
-// bounded time with a Status, of which a 503 means that nothing was written; and everything is
-// served again when etcd continues.
-func (f *fleet) silence(t *testing.T, load *faultLoad) {
+// While etcd is stopped, objects in memory are served; every other request ends in bounded time
+// with a Status, of which a 503 means that nothing was written; and everything is served again
+// when etcd continues.
+func TestStoppedEtcd(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 2)
+	load := startFaultLoad(t, f)
 	load.settle(t, "before etcd is stopped")
 	client := e2e.HTTPClient(t, f.up.Config(t))
-	watch := f.follow(t)
+	seen := f.follow(t)
 	if err := f.etcd.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +72,7 @@ func (f *fleet) silence(t *testing.T, load *faultLoad) {
 		})
 	}
 	t.Logf("everything is served %v after etcd continued", time.Since(back).Round(time.Millisecond))
-	watch.until(t, "afterwards")
+	seen(t, "silence--1")
 	asked.Wait()
 	tries.judge(t, client, f, began)
 	load.progress(t, "after etcd is back", 40, 10)
@@ -81,6 +84,7 @@ func (f *fleet) silence(t *testing.T, load *faultLoad) {
 		}
 	}
 	load.quiet(t, "after etcd is back")
+	load.judge(t, f)
 }
 
 // judgeSilence checks how a request of the load has failed.
@@ -179,23 +183,12 @@ func (f *fleet) needy(i int) []try {
 // send sends the request, and checks that the response is complete.
 func (r try) send(t *testing.T, client *http.Client, endpoint string) try {
 	r.began = time.Now()
-	req, err := http.NewRequestWithContext(t.Context(), r.method, endpoint+r.path, strings.NewReader(r.body))
+	resp, answer, err := e2e.Ask(t.Context(), client, r.method, endpoint+r.path, r.body)
 	if err != nil {
-		t.Error(err)
+		t.Errorf("%s %s: %s: %v", r.method, r.path, answer, err)
 		return r
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Errorf("%s %s: %v", r.method, r.path, err)
-		return r
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Errorf("%s %s: %d %s: %v", r.method, r.path, resp.StatusCode, answer, err)
-	}
-	r.code, r.answer, r.retryAfter, r.ended = resp.StatusCode, string(answer), resp.Header.Get("Retry-After"), time.Now()
+	r.code, r.answer, r.retryAfter, r.ended = resp.StatusCode, answer, resp.Header.Get("Retry-After"), time.Now()
 	return r
 }
 
@@ -248,53 +241,30 @@ func (ts *tries) judge(t *testing.T, client *http.Client, f *fleet, began time.T
 	}
 }
 
-// following is an open watch.
-type following struct {
-	events *bufio.Reader
-	fleet  *fleet
-	client *http.Client
-}
-
-// follow opens a watch of ConfigMaps that starts now.
-func (f *fleet) follow(t *testing.T) *following {
+// follow opens a watch of ConfigMaps that starts now. seen waits until it has the creation of an
+// object; the watch must not have ended or failed.
+func (f *fleet) follow(t *testing.T) (seen func(t *testing.T, name string)) {
 	t.Helper()
-	client := e2e.HTTPClient(t, f.up.Config(t))
-	_, list := e2e.Get(t, client, f.up.Endpoint+"/api/v1/namespaces/default/configmaps?limit=1", "")
-	var from metav1.PartialObjectMetadataList
-	if err := json.Unmarshal([]byte(list), &from); err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-		f.up.Endpoint+"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=600&resourceVersion="+from.ResourceVersion, nil)
+	maps := f.up.Client(t).CoreV1().ConfigMaps("default")
+	list, err := maps.List(t.Context(), metav1.ListOptions{Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.Timeout = 0
-	resp, err := client.Do(req)
+	stream, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion, TimeoutSeconds: new(int64(600))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() })
-	return &following{bufio.NewReader(resp.Body), f, client}
-}
-
-// until creates a ConfigMap and waits for its event.
-func (w *following) until(t *testing.T, name string) {
-	t.Helper()
-	r := try{method: http.MethodPost, path: "/api/v1/namespaces/default/configmaps", body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`}
-	if r = r.send(t, w.client, w.fleet.up.Endpoint); r.code != http.StatusCreated {
-		t.Fatalf("%d %s", r.code, r.answer)
-	}
-	for {
-		line, err := w.events.ReadString('\n')
-		if err != nil {
-			t.Fatalf("the open watch ended: %v", err)
+	t.Cleanup(stream.Stop)
+	return func(t *testing.T, name string) {
+		t.Helper()
+		for e := range stream.ResultChan() {
+			switch o, ok := e.Object.(*corev1.ConfigMap); {
+			case !ok, e.Type != watch.Added && e.Type != watch.Modified:
+				t.Fatalf("the open watch has %s %v", e.Type, e.Object)
+			case o.Name == name:
+				return
+			}
 		}
-		if strings.Contains(line, `"name":"`+name+`"`) {
-			return
-		}
-		if !strings.HasPrefix(line, `{"type":"ADDED"`) && !strings.HasPrefix(line, `{"type":"MODIFIED"`) {
-			t.Fatalf("the open watch has %s", line)
-		}
+		t.Fatal("the open watch ended")
 	}
 }

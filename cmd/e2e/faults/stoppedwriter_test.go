@@ -3,7 +3,6 @@ package faults
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,20 +20,6 @@ const (
 	writtenAPIService = "/apis/apiregistration.k8s.io/v1/apiservices/v1." + writtenGroup
 	writtenRoles      = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 )
-
-// listed serves the discovery of one group and version.
-func listed(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	switch r.URL.Path {
-	case "/apis":
-		fmt.Fprintf(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":%q,"versions":[{"groupVersion":"%[1]s/v1","version":"v1"}]}]}`, writtenGroup)
-	case "/apis/" + writtenGroup + "/v1":
-		fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/v1","resources":[{"name":"things","singularName":"thing","namespaced":false,"kind":"Thing","verbs":["get"]}]}`, writtenGroup)
-	default:
-		w.WriteHeader(http.StatusNotFound)
-		io.WriteString(w, `{}`)
-	}
-}
 
 // versions returns the resourceVersions of the objects at these paths.
 func (c holder) versions(paths ...string) (string, error) {
@@ -67,7 +52,7 @@ func TestStoppedWriter(t *testing.T) {
 	a.start(t, "gateway")
 	a.reached(t, "/readyz")
 	first := a.as(t, "")
-	server := httptest.NewTLSServer(http.HandlerFunc(listed))
+	server := httptest.NewTLSServer(things(writtenGroup))
 	defer server.Close()
 	address := server.Listener.Addr().String()
 	if _, err := first.ask(http.MethodPost, "/apis/gateway.portico.dev/v1alpha1/backends", `{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":"written"},
@@ -104,8 +89,8 @@ func TestStoppedWriter(t *testing.T) {
 
 	a.etcd.Kill()
 	for _, through := range []holder{first, second} {
-		must(t, through.get(writtenBackend+"?resourceVersion=0", http.StatusOK, `"state":"Unhealthy"`))
-		must(t, through.get("/apis/"+writtenGroup+"/v1", http.StatusOK, "things"))
+		must(t, through.get(writtenBackend+"?resourceVersion=0", http.StatusOK, `"state":"Unhealthy"`)())
+		must(t, through.get("/apis/"+writtenGroup+"/v1", http.StatusOK, "things")())
 		if _, err := through.ask(http.MethodPost, writtenRoles, role("during"), "application/json", http.StatusServiceUnavailable, `"kind":"Status"`); err != nil {
 			t.Errorf("a write without etcd: %v", err)
 		}
