@@ -23,13 +23,7 @@ func define(t *testing.T) (path string) {
 		target.must(t, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gizmos.t.example.com", "")
 	})
 	path = "/apis/t.example.com/v1/namespaces/a/gizmos"
-	eventually(t, "gizmos are served", func() error {
-		code, body, err := target.ask(target.admin, "GET", path, "")
-		if err == nil && code != http.StatusOK {
-			err = fmt.Errorf("%d %s", code, body)
-		}
-		return err
-	})
+	eventually(t, "gizmos are served", func() error { return target.answers(path, http.StatusOK, "") })
 	return path
 }
 
@@ -41,7 +35,7 @@ var bodies = []struct {
 	created                 bool
 }{
 	{"control", "", `{HEAD,"metadata":{"name":"g"},"spec":{"n":9,"s":"abcde"}}`, true},
-	{"control: YAML", "application/yaml", "apiVersion: t.example.com/v1\nkind: Gizmo\nmetadata: {name: g}\n", true},
+	{"control: YAML", "Content-Type: application/yaml", "apiVersion: t.example.com/v1\nkind: Gizmo\nmetadata: {name: g}\n", true},
 	{"the metadata twice", "", `{HEAD,"metadata":{"name":"g"},"metadata":{"name":"mallory","namespace":"b","uid":"x"}}`, false},
 	{"the metadata twice, the other way round", "", `{HEAD,"metadata":{"name":"mallory","namespace":"b"},"metadata":{"name":"g"}}`, true},
 	{"the name twice", "", `{HEAD,"metadata":{"name":"mallory","name":"g"}}`, true},
@@ -76,14 +70,14 @@ var bodies = []struct {
 	{"a path to generate names of", "", `{HEAD,"metadata":{"generateName":"../../x"}}`, false},
 	{"no finalizer", "", `{HEAD,"metadata":{"name":"g","finalizers":["bad finalizer"]}}`, false},
 	{"a label with two slashes", "", `{HEAD,"metadata":{"name":"g","labels":{"a/b/c":"x"}}}`, false},
-	{"two documents", "application/yaml", "apiVersion: t.example.com/v1\nkind: Gizmo\nmetadata: {name: g}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: mallory}\n", true},
-	{"a merge key", "application/yaml", "apiVersion: t.example.com/v1\nkind: Gizmo\nx: &x {name: g, namespace: b}\nmetadata: {<<: *x, namespace: a}\n", true},
-	{"a tag", "application/yaml", "apiVersion: t.example.com/v1\nkind: Gizmo\nmetadata: !!binary Zzz\n", false},
-	{"aliases of aliases", "application/yaml", aliases(), false},
-	{"protobuf", "application/vnd.kubernetes.protobuf", "k8s\x00abc", false},
-	{"another charset", "application/json; charset=utf-16", `{HEAD,"metadata":{"name":"g"}}`, true},
-	{"text", "text/plain", `{HEAD,"metadata":{"name":"g"}}`, false},
-	{"CBOR", "application/cbor", "\xd9\xd9\xf7\xa1", false},
+	{"two documents", "Content-Type: application/yaml", "apiVersion: t.example.com/v1\nkind: Gizmo\nmetadata: {name: g}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: mallory}\n", true},
+	{"a merge key", "Content-Type: application/yaml", "apiVersion: t.example.com/v1\nkind: Gizmo\nx: &x {name: g, namespace: b}\nmetadata: {<<: *x, namespace: a}\n", true},
+	{"a tag", "Content-Type: application/yaml", "apiVersion: t.example.com/v1\nkind: Gizmo\nmetadata: !!binary Zzz\n", false},
+	{"aliases of aliases", "Content-Type: application/yaml", aliases(), false},
+	{"protobuf", "Content-Type: application/vnd.kubernetes.protobuf", "k8s\x00abc", false},
+	{"another charset", "Content-Type: application/json; charset=utf-16", `{HEAD,"metadata":{"name":"g"}}`, true},
+	{"text", "Content-Type: text/plain", `{HEAD,"metadata":{"name":"g"}}`, false},
+	{"CBOR", "Content-Type: application/cbor", "\xd9\xd9\xf7\xa1", false},
 	{"a depth of 100,000", "", `{HEAD,"metadata":{"name":"g"},"spec":` + strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_001), false},
 	{"nothing", "", ` `, false},
 	{"null", "", `null`, false},
@@ -112,11 +106,7 @@ func TestBodies(t *testing.T) {
 	i.grant(t, "writer", "a", policyRule{APIGroups: []string{"t.example.com"}, Resources: []string{"gizmos"}, Verbs: []string{"*"}})
 	writer := i.client(i.user(t, "writer"))
 	for _, tc := range bodies {
-		header := []string(nil)
-		if tc.contentType != "" {
-			header = []string{"Content-Type: " + tc.contentType}
-		}
-		code, body, err := i.ask(writer, "POST", path, strings.ReplaceAll(tc.body, "HEAD", `"apiVersion":"t.example.com/v1","kind":"Gizmo"`), header...)
+		code, body, err := i.ask(writer, "POST", path, strings.ReplaceAll(tc.body, "HEAD", `"apiVersion":"t.example.com/v1","kind":"Gizmo"`), tc.contentType)
 		if err != nil || (code == http.StatusCreated) != tc.created || !tc.created && (code < 400 || code >= 500 && !strings.Contains(body, versionSet)) {
 			t.Errorf("%s: %d %.300s %v", tc.name, code, body, err)
 		}
@@ -214,12 +204,7 @@ func TestDefinitionsOfTheGatewaysGroups(t *testing.T) {
 		i.stays(t, name+" is there", tc.path, tc.want)
 		if code == http.StatusCreated {
 			i.must(t, "DELETE", definitions+"/"+name, "")
-			eventually(t, name+" is gone", func() error {
-				if code, body, err := i.ask(i.admin, "GET", definitions+"/"+name, ""); err != nil || code != http.StatusNotFound {
-					return fmt.Errorf("%d %s %w", code, body, err)
-				}
-				return nil
-			})
+			eventually(t, name+" is gone", func() error { return i.answers(definitions+"/"+name, http.StatusNotFound, "") })
 		}
 		i.stays(t, name+" is gone", tc.path, tc.want)
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"portico/cmd/e2e"
 )
 
 // A certificate is valid only for the role of its authority.
@@ -19,11 +21,11 @@ func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	i := target
 	file := func(name string) *tls.Certificate {
-		pair, err := tls.LoadX509KeyPair(i.file(name+".crt"), i.file(name+".key"))
+		pair, err := i.pair(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &pair
+		return pair
 	}
 	middle := i.clients.issue(t, subject{name: "jane", ca: true})
 	middleCert, err := x509.ParseCertificate(middle.Certificate[0])
@@ -96,8 +98,8 @@ func selfSigned(t *testing.T, a *authority) *tls.Certificate {
 	return other.issue(t, subject{name: "mallory", groups: []string{masters}})
 }
 
-// The core server trusts X-Remote headers of the configured front proxies only, for health
-// checks and metrics too.
+// The core and the CRD server trust X-Remote headers of the configured front proxies only, for
+// health checks and metrics too.
 func TestCoreServerOnTCP(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -117,46 +119,49 @@ func TestCoreServerOnTCP(t *testing.T) {
 		{"a front proxy of a stranger", i.stranger.issue(t, subject{name: "front-proxy-client"}), 401, 401, 401, 401},
 		{"a front proxy of the servers' authority", i.servers.issue(t, subject{name: "front-proxy-client"}), 401, 401, 401, 401},
 	}
+	ca, named := "--requestheader-client-ca-file="+i.file("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client"
 	for _, tc := range []struct {
-		name string
-		args []string
-		want func(i int) int
+		name, command string
+		args          []string
+		want          func(i int) int
 	}{
-		{"allowed names", []string{"--requestheader-client-ca-file=" + i.file("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client"}, func(n int) int { return clients[n].named }},
-		{"any name", []string{"--requestheader-client-ca-file=" + i.file("front-proxy-ca.crt")}, func(n int) int { return clients[n].unnamed }},
-		{"no CA file", nil, func(n int) int { return clients[n].without }},
+		{"allowed names", "core", []string{ca, named}, func(n int) int { return clients[n].named }},
+		{"any name", "core", []string{ca}, func(n int) int { return clients[n].unnamed }},
+		{"no CA file", "core", nil, func(n int) int { return clients[n].without }},
+		{"CRD server", "crd", []string{ca, named}, func(n int) int { return clients[n].named }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			address := startCore(t, tc.args...)
-			core := *i
-			core.host, core.Installation = address, nil
+			direct := *i
+			direct.host = startServer(t, tc.command, tc.args...)
+			objects := map[string]string{"core": "/api/v1/secrets", "crd": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"}[tc.command]
 			for n, c := range clients {
-				for _, path := range []string{"/api/v1/namespaces", "/api/v1/secrets", "/metrics", "/healthz"} {
-					if code, body := askAt(t, &core, c.certificate, path, names); code != tc.want(n) {
-						t.Errorf("%s asks for %s: %d, want %d: %.200s", c.name, path, code, tc.want(n), body)
+				client := direct.client(c.certificate)
+				expect := func(path string, want int, header ...string) {
+					if code, body, err := direct.ask(client, "GET", path, "", header...); err != nil || code != want {
+						t.Errorf("%s asks for %s with %q: %d, want %d: %.200s %v", c.name, path, header, code, want, body, err)
 					}
 				}
-				if code, body := askAt(t, &core, c.certificate, "/api/v1/secrets", nil); code != c.unasked {
-					t.Errorf("%s without a user: %d, want %d: %.200s", c.name, code, c.unasked, body)
+				for _, path := range []string{objects, "/metrics", "/healthz"} {
+					expect(path, tc.want(n), names...)
 				}
+				expect(objects, c.unasked)
+				client.CloseIdleConnections()
 			}
 		})
 	}
 }
 
-// startCore starts a core server on TCP with the installation's etcd and returns its
+// startServer starts a core or CRD server on TCP with the installation's etcd and returns its
 // address.
-func startCore(t *testing.T, args ...string) string {
+func startServer(t *testing.T, command string, args ...string) string {
 	t.Helper()
-	listener := listen(t)
-	address := listener.Addr().String()
-	listener.Close()
+	address := "127.0.0.1:" + e2e.FreePort(t, "127.0.0.1")
 	cmd := exec.Command(target.Cmd.Path, append([]string{
-		"core", "--listen=" + address, "--etcd-servers=" + target.Etcd, "--etcd-prefix=/attack" + filepath.Base(t.TempDir()) + address,
+		command, "--listen=" + address, "--etcd-servers=" + target.Etcd, "--etcd-prefix=/attack" + filepath.Base(t.TempDir()) + address,
 		"--tls-cert-file=" + target.file("gateway.crt"), "--tls-private-key-file=" + target.file("gateway.key"),
 	}, args...)...)
-	log, err := os.Create(filepath.Join(t.TempDir(), "core.log"))
+	log, err := os.Create(filepath.Join(t.TempDir(), "server.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +174,7 @@ func startCore(t *testing.T, args ...string) string {
 		cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
 	})
-	eventually(t, "the core server listens", func() error {
+	eventually(t, "the server listens", func() error {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			said, _ := os.ReadFile(log.Name())
@@ -178,17 +183,4 @@ func startCore(t *testing.T, args ...string) string {
 		return conn.Close()
 	})
 	return address
-}
-
-// askAt sends a request to a server other than the gateway.
-func askAt(t *testing.T, i *installation, certificate *tls.Certificate, path string, header []string) (code int, body string) {
-	t.Helper()
-	client := i.client(certificate)
-	defer client.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+i.host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	setHeader(r.Header, header)
-	return do(t, client, r)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	nethttp "net/http"
 	"os"
@@ -130,19 +131,13 @@ var attacks = map[string]func(c *hostileClient){
 		defer conn.Close()
 		go io.Copy(io.Discard, conn)
 		block := literals(pseudo("GET", "/version"))
-		out := append([]byte(xhttp2.ClientPreface), hostileFrame(xhttp2.FrameSettings, 0, 0, nil)...)
+		out := append([]byte(xhttp2.ClientPreface), frame(xhttp2.FrameSettings, 0, 0, nil)...)
 		for id := uint32(1); id < 20_000; id += 2 {
-			out = append(out, hostileFrame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndHeaders|xhttp2.FlagHeadersEndStream, id, block)...)
-			out = append(out, hostileFrame(xhttp2.FrameRSTStream, 0, id, []byte{0, 0, 0, 8})...)
+			out = append(out, frame(xhttp2.FrameHeaders, xhttp2.FlagHeadersEndHeaders|xhttp2.FlagHeadersEndStream, id, block)...)
+			out = append(out, frame(xhttp2.FrameRSTStream, 0, id, []byte{0, 0, 0, 8})...)
 		}
 		_, _ = conn.Write(out)
 	},
-}
-
-// hostileFrame encodes a frame of HTTP/2.
-func hostileFrame(kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
-	out := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), byte(kind), byte(flags), byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
-	return append(out, payload...)
 }
 
 // streams opens streams on one connection without sending their bodies, or without reading
@@ -157,20 +152,16 @@ func (c *hostileClient) streams(n int, whole bool, header []field) {
 	if whole {
 		flags |= xhttp2.FlagHeadersEndStream
 	}
-	out := append([]byte(xhttp2.ClientPreface), hostileFrame(xhttp2.FrameSettings, 0, 0, nil)...)
+	out := append([]byte(xhttp2.ClientPreface), frame(xhttp2.FrameSettings, 0, 0, nil)...)
 	for s := range n {
-		out = append(out, hostileFrame(xhttp2.FrameHeaders, flags, uint32(2*s+1), literals(header))...)
+		out = append(out, frame(xhttp2.FrameHeaders, flags, uint32(2*s+1), literals(header))...)
 	}
 	_, _ = conn.Write(out)
 }
 
 // run attacks until ctx ends. Clients begin with different attacks.
 func (c *hostileClient) run(first int) {
-	names := make([]string, 0, len(attacks))
-	for name := range attacks {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(attacks))
 	defer func() {
 		for _, conn := range c.open {
 			conn.Close()
@@ -210,12 +201,11 @@ func TestHostileClients(t *testing.T) {
 		c := &hostileClient{i: i, certificate: certificate, ctx: ctx, client: i.client(certificate)}
 		attacking.Go(func() { c.run(n) })
 	}
-	administrator := i.administrator(t)
 	took := map[string][]time.Duration{}
 	for n := 0; ctx.Err() == nil; n++ {
 		client, how := i.admin, "on a connection that is there"
 		if n%4 == 3 {
-			client, how = i.client(administrator), "on a new connection"
+			client, how = i.client(i.administrator), "on a new connection"
 		}
 		began := time.Now()
 		if code, body, err := i.ask(client, "GET", "/api/v1/namespaces/kube-system", ""); err != nil || code != nethttp.StatusOK {
@@ -245,14 +235,4 @@ func TestHostileClients(t *testing.T) {
 			t.Errorf("%s has taken %d MB", name, peak>>20)
 		}
 	}
-}
-
-// administrator returns the certificate of the installation's administrator.
-func (i *installation) administrator(t *testing.T) *tls.Certificate {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(i.file("admin.crt"), i.file("admin.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &pair
 }

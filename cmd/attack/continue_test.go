@@ -14,15 +14,12 @@ import (
 func TestForgedContinueTokens(t *testing.T) {
 	t.Parallel()
 	i := target
-	for _, object := range []struct{ namespace, name, data string }{
-		{"listed", "c1", "own"}, {"listed", "c2", "own"}, {"listed", "c3", "own"}, {"listed-too", "c0", mark}, {"listed-too", "c9", mark},
-	} {
-		// The second of a namespace finds it there.
-		_, _, err := i.ask(i.admin, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, object.namespace))
-		if err != nil {
-			t.Fatal(err)
+	for namespace, names := range map[string][]string{"listed": {"c1", "c2", "c3"}, "listed-too": {"c0", "c9"}} {
+		i.namespace(t, namespace)
+		of := map[string]string{"listed": "own", "listed-too": mark}[namespace]
+		for _, name := range names {
+			i.must(t, "POST", "/api/v1/namespaces/"+namespace+"/configmaps", fmt.Sprintf(`{"metadata":{"name":%q},"data":{"of":%q}}`, name, of))
 		}
-		i.must(t, "POST", "/api/v1/namespaces/"+object.namespace+"/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"of":%q}}`, object.name, object.data))
 	}
 	i.grant(t, "lister", "listed", policyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}})
 	lister := i.client(i.user(t, "lister"))

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -71,12 +70,6 @@ func (i *installation) calm(t *testing.T, flood func(t *testing.T)) {
 			t.Errorf("%s has taken %d MB", name, peak>>20)
 		}
 	}
-}
-
-// frame encodes a frame of HTTP/2.
-func frame(kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
-	out := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), byte(kind), byte(flags)}
-	return append(binary.BigEndian.AppendUint32(out, id), payload...)
 }
 
 // frames returns a frame n times.
@@ -228,9 +221,7 @@ func TestFloodOfDiscoveryStreams(t *testing.T) {
 	target.calm(t, func(t *testing.T) {
 		for n := range 3 {
 			group := fmt.Sprintf("stream-%d.example.com", n)
-			config := serving(t, http1)
-			listener := listen(t)
-			runServer(t, listener, config, func(w nethttp.ResponseWriter, r *nethttp.Request) {
+			url := runServer(t, serving(t, http1), func(w nethttp.ResponseWriter, r *nethttp.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				switch {
 				case r.URL.Path == "/apis" && r.URL.Query().Get("watch") == "true":
@@ -249,8 +240,7 @@ func TestFloodOfDiscoveryStreams(t *testing.T) {
 					nethttp.NotFound(w, r)
 				}
 			})
-			target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":"https://%s"}],"tls":{"caBundle":%q},"autoRegister":{"groups":[%q]}}`,
-				listener.Addr(), base64Of(target.stranger.pem()), group))
+			target.backend(t, group, discovered(url, group))
 		}
 		time.Sleep(15 * time.Second) // as long as the flood lasts
 	})

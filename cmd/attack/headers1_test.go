@@ -81,8 +81,7 @@ func TestIdentityHeadersOverHTTP1(t *testing.T) {
 			t.Parallel()
 			group := "headers1-" + strings.TrimSuffix(protocol, "/1.1") + ".example.com"
 			s := register(t, group, protocol)
-			jane := target.user(t, "jane-"+group)
-			target.grant(t, "jane-"+group, "a", things(group))
+			_, jane := s.jane(t, "a", things(group))
 			send := func(header, body string) answer {
 				if !strings.Contains(header, "Connection") {
 					header += "Connection: close\r\n"

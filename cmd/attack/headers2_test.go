@@ -83,8 +83,7 @@ func TestIdentityHeadersOverHTTP2(t *testing.T) {
 			t.Parallel()
 			group := "headers2-" + strings.TrimSuffix(protocol, "/1.1") + ".example.com"
 			s := register(t, group, protocol)
-			jane := target.user(t, "jane-"+group)
-			target.grant(t, "jane-"+group, "a", things(group))
+			_, jane := s.jane(t, "a", things(group))
 			send := func(st stream) answer {
 				for i := range st.header {
 					st.header[i].value = strings.ReplaceAll(st.header[i].value, "PATH", s.root()+"/x")

@@ -19,12 +19,15 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
 )
 
-// patience bounds each wait. It is far above what any takes, so that tests do not fail on a
-// busy machine.
-const patience = 60 * time.Second
+// patience bounds each wait.
+const patience = testtools.Patience
 
 // installation is the attacked installation.
 type installation struct {
@@ -34,7 +37,9 @@ type installation struct {
 	clients, frontProxies, servers, stranger *authority
 	// trust has the authority of the gateway's certificate.
 	trust *x509.CertPool
-	admin *http.Client
+	// administrator is the certificate of admin.
+	administrator *tls.Certificate
+	admin         *http.Client
 }
 
 // target is the installation under attack, started by TestMain.
@@ -97,22 +102,32 @@ func newInstallation(up *testtools.Installation) (*installation, error) {
 	if i.stranger, err = newAuthority("stranger"); err != nil {
 		return nil, err
 	}
-	administrator, err := tls.LoadX509KeyPair(i.file("admin.crt"), i.file("admin.key"))
-	if err != nil {
+	if i.administrator, err = i.pair("admin"); err != nil {
 		return nil, err
 	}
-	i.admin = i.client(&administrator)
+	i.admin = i.client(i.administrator)
 	for _, namespace := range []string{"a", "b"} {
-		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, namespace)
-		if code, body, err := i.ask(i.admin, "POST", "/api/v1/namespaces", object); err != nil || code != http.StatusCreated {
+		if code, body, err := i.ask(i.admin, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`); err != nil || code != http.StatusCreated {
 			return nil, fmt.Errorf("create namespace %s: %d %s %v", namespace, code, body, err)
 		}
 	}
 	return i, nil
 }
 
+// namespace creates a namespace.
+func (i *installation) namespace(t *testing.T, name string) {
+	t.Helper()
+	i.must(t, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+name+`"}}`)
+}
+
 // file returns a file of the folder of certificates and keys.
 func (i *installation) file(name string) string { return filepath.Join(i.Dir, "pki", name) }
+
+// pair reads a certificate of the installation.
+func (i *installation) pair(name string) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(i.file(name+".crt"), i.file(name+".key"))
+	return &pair, err
+}
 
 // client returns a client with a certificate, or without one.
 func (i *installation) client(certificate *tls.Certificate) *http.Client {
@@ -137,7 +152,7 @@ func (i *installation) tls(certificate *tls.Certificate) *tls.Config {
 }
 
 // ask sends a request and returns the status and the body of the response. Header lines are
-// "Name: value"; the default Content-Type is JSON. The path is not changed.
+// "Name: value", or "" for none; the default Content-Type is JSON. The path is not changed.
 func (i *installation) ask(client *http.Client, method, path, body string, header ...string) (code int, answer string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -145,14 +160,22 @@ func (i *installation) ask(client *http.Client, method, path, body string, heade
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, i.Endpoint, reader)
+	r, err := http.NewRequestWithContext(ctx, method, "https://"+i.host, reader)
 	if err != nil {
 		return 0, "", err
 	}
 	path, query, _ := strings.Cut(path, "?")
 	r.URL = &url.URL{Scheme: "https", Host: i.host, Opaque: path, RawQuery: query}
 	r.Header.Set("Content-Type", "application/json")
-	setHeader(r.Header, header)
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		if name == "Content-Type" {
+			r.Header.Del(name)
+		}
+		if name != "" {
+			r.Header[name] = append(r.Header[name], value) // not canonical
+		}
+	}
 	res, err := client.Do(r)
 	if err != nil {
 		return 0, "", err
@@ -160,33 +183,6 @@ func (i *installation) ask(client *http.Client, method, path, body string, heade
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
 	return res.StatusCode, string(data), err
-}
-
-// setHeader adds lines "Name: value" to a header without canonical names. A Content-Type
-// replaces the default.
-func setHeader(h http.Header, lines []string) {
-	for _, line := range lines {
-		name, value, _ := strings.Cut(line, ": ")
-		if strings.EqualFold(name, "Content-Type") {
-			h.Del(name)
-		}
-		h[name] = append(h[name], value)
-	}
-}
-
-// do sends a request and returns the status and the body of the response.
-func do(t *testing.T, client *http.Client, r *http.Request) (code int, body string) {
-	t.Helper()
-	res, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, string(data)
 }
 
 // must sends a request of the administrator that must succeed and returns the response.
@@ -206,13 +202,7 @@ func (i *installation) user(t *testing.T, name string, groups ...string) *tls.Ce
 }
 
 // policyRule is a rule of a role.
-type policyRule struct {
-	APIGroups       []string `json:"apiGroups,omitempty"`
-	Resources       []string `json:"resources,omitempty"`
-	ResourceNames   []string `json:"resourceNames,omitempty"`
-	NonResourceURLs []string `json:"nonResourceURLs,omitempty"`
-	Verbs           []string `json:"verbs"`
-}
+type policyRule = rbacv1.PolicyRule
 
 // grant gives a user rules in a namespace, or everywhere for "", and returns when they
 // apply.
@@ -222,65 +212,62 @@ func (i *installation) grant(t *testing.T, user, namespace string, rules ...poli
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, kind, in := "/apis/rbac.authorization.k8s.io/v1", "ClusterRole", ""
+	path, kind := rbac, "ClusterRole"
 	if namespace != "" {
-		path, kind, in = path+"/namespaces/"+namespace, "Role", fmt.Sprintf(`,"namespace":%q`, namespace)
+		path, kind = path+"/namespaces/"+namespace, "Role"
 	}
 	name := fmt.Sprintf("attack-%s-%d", user, time.Now().UnixNano())
 	plural := "/" + strings.ToLower(kind)
-	i.must(t, "POST", path+plural+"s", fmt.Sprintf(
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":%q,"metadata":{"name":%q%s},"rules":%s}`, kind, name, in, encoded))
-	i.must(t, "POST", path+plural+"bindings", fmt.Sprintf(
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"%sBinding","metadata":{"name":%q%s},
-		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},
-		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, kind, name, in, kind, name, user))
+	i.must(t, "POST", path+plural+"s", rbacObject(kind, name, `"rules":`+string(encoded)))
+	i.must(t, "POST", path+plural+"bindings", rbacObject(kind+"Binding", name, fmt.Sprintf(
+		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},%s`, kind, name, strings.ReplaceAll(toSelf, "SELF", user))))
 	for _, rule := range rules {
-		i.allowed(t, user, namespace, rule)
+		eventually(t, "rights of "+user, func() error { return i.may(t, user, namespace, rule) })
 	}
 }
 
-// allowed waits until a user is allowed the first verb of a rule.
-func (i *installation) allowed(t *testing.T, user, namespace string, rule policyRule) {
+// may returns an error unless a user may use the first verb of a rule on its first resource or
+// URL.
+func (i *installation) may(t *testing.T, user, namespace string, rule policyRule) error {
 	t.Helper()
-	attributes := map[string]any{"verb": rule.Verbs[0]}
-	spec := map[string]any{"user": user}
+	spec := authorizationv1.SubjectAccessReviewSpec{User: user, Groups: []string{"system:authenticated"}}
 	if len(rule.NonResourceURLs) > 0 {
-		attributes["path"] = rule.NonResourceURLs[0]
-		spec["nonResourceAttributes"] = attributes
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: rule.Verbs[0], Path: rule.NonResourceURLs[0]}
 	} else {
 		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
-		attributes["namespace"], attributes["group"], attributes["resource"], attributes["subresource"] = namespace, rule.APIGroups[0], resource, subresource
-		if len(rule.ResourceNames) > 0 {
-			attributes["name"] = rule.ResourceNames[0]
+		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Verb: rule.Verbs[0], Namespace: namespace, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
+			Name: strings.Join(rule.ResourceNames, ""),
 		}
-		spec["resourceAttributes"] = attributes
 	}
-	review, err := json.Marshal(map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
+	review, err := json.Marshal(authorizationv1.SubjectAccessReview{Spec: spec})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	eventually(t, "rights of "+user, func() error {
-		if answer := i.must(t, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", string(review)); !strings.Contains(answer, `"allowed":true`) {
-			return errors.New(answer)
-		}
-		return nil
-	})
+	if answer := i.must(t, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", string(review)); !strings.Contains(answer, `"allowed":true`) {
+		return errors.New(answer)
+	}
+	return nil
 }
 
 // eventually polls until ok returns nil.
-func eventually(t *testing.T, what string, ok func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s: %v", patience, what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
+var eventually = e2e.Eventually
+
+// answers returns an error unless the administrator gets a status and a text.
+func (i *installation) answers(path string, code int, text string) error {
+	got, body, err := i.ask(i.admin, "GET", path, "")
+	if err == nil && (got != code || !strings.Contains(body, text)) {
+		err = fmt.Errorf("%d %.500s, want %d and %q", got, body, code, text)
 	}
+	return err
+}
+
+// query adds a parameter to a path.
+func query(path, parameter string) string {
+	if strings.Contains(path, "?") {
+		return path + "&" + parameter
+	}
+	return path + "?" + parameter
 }
 
 // base64Of returns a file's content as in JSON.

@@ -134,9 +134,7 @@ var misleading = []struct {
 func TestPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	s := register(t, "paths.example.com", http1)
-	user := "jane-" + s.group
-	jane := target.user(t, user)
-	target.grant(t, user, "a", things(s.group))
+	_, jane := s.jane(t, "a", things(s.group))
 	for _, tc := range slices.Concat(misleading, escapedSeparators) {
 		where := strings.NewReplacer("THINGS", s.root(), "ROOT", "/apis/"+s.group+"/v1", "GROUP", s.group, "%47ROUP", "%70"+s.group[1:]).Replace(tc.target)
 		a := target.send(t, jane, tc.method, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n{}", tc.method, where))

@@ -4,12 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	nethttp "net/http"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -32,8 +33,6 @@ type answer struct {
 }
 
 func (a answer) String() string { return fmt.Sprintf("%d %s %.300s", a.code, a.ended, a.body) }
-
-func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // dial opens a connection to the gateway, with a certificate or without one.
 func (i *installation) dial(t *testing.T, certificate *tls.Certificate, protocol string) net.Conn {
@@ -109,39 +108,33 @@ func (i *installation) sendStream(t *testing.T, certificate *tls.Certificate, s 
 	framer := xhttp2.NewFramer(conn, conn)
 	framer.AllowIllegalWrites = true
 	framer.WriteSettings()
-	block := func(fields []field) []byte {
-		var out bytes.Buffer
-		encoder := hpack.NewEncoder(&out)
-		for _, f := range fields {
-			encoder.WriteField(hpack.HeaderField{Name: f.name, Value: f.value})
-		}
-		return out.Bytes()
-	}
 	framer.WriteHeaders(xhttp2.HeadersFrameParam{
-		StreamID: 1, BlockFragment: block(s.header), EndHeaders: true, EndStream: s.body == nil && s.trailer == nil,
+		StreamID: 1, BlockFragment: literals(s.header), EndHeaders: true, EndStream: s.body == nil && s.trailer == nil,
 	})
 	if s.body != nil {
 		framer.WriteData(1, s.trailer == nil, s.body)
 	}
 	if s.trailer != nil {
-		// A second block refers to the first one's table: no field is indexed twice.
 		framer.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: literals(s.trailer), EndHeaders: true, EndStream: true})
 	}
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	return readStream(framer)
 }
 
-// literals encodes fields without the dynamic table.
+// literals encodes fields without the dynamic table: each block stands alone.
 func literals(fields []field) []byte {
-	var out []byte
+	var out bytes.Buffer
+	encoder := hpack.NewEncoder(&out)
 	for _, f := range fields {
-		out = append(out, 0)
-		for _, s := range []string{f.name, f.value} {
-			out = append(out, byte(len(s)))
-			out = append(out, s...)
-		}
+		encoder.WriteField(hpack.HeaderField{Name: f.name, Value: f.value, Sensitive: true})
 	}
-	return out
+	return out.Bytes()
+}
+
+// frame encodes a frame of HTTP/2.
+func frame(kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
+	out := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), byte(kind), byte(flags)}
+	return append(binary.BigEndian.AppendUint32(out, id), payload...)
 }
 
 // readStream reads the response of stream 1.
@@ -191,10 +184,8 @@ func readStream(framer *xhttp2.Framer) answer {
 
 // among returns an error unless the status is one of codes.
 func (a answer) among(codes ...int) error {
-	for _, code := range codes {
-		if a.code == code {
-			return nil
-		}
+	if slices.Contains(codes, a.code) {
+		return nil
 	}
 	return errors.New(a.String())
 }

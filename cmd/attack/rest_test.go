@@ -81,9 +81,7 @@ var restRequests = []restCase{
 func TestRESTServer(t *testing.T) {
 	t.Parallel()
 	s := registerREST(t, "todo.example.com")
-	user := "jane-" + s.group
-	jane := target.user(t, user)
-	target.grant(t, user, "", policyRule{APIGroups: []string{s.group}, Resources: []string{"todos"}, Verbs: []string{"get", "list", "create"}})
+	user, jane := s.jane(t, "", policyRule{APIGroups: []string{s.group}, Resources: []string{"todos"}, Verbs: []string{"get", "list", "create"}})
 	for _, tc := range restRequests {
 		header := tc.header
 		if header != "" {
@@ -123,9 +121,7 @@ func TestRESTServer(t *testing.T) {
 func TestSelectorsOfRESTServers(t *testing.T) {
 	t.Parallel()
 	s := registerREST(t, "selected.example.com")
-	user := "jane-" + s.group
-	jane := target.user(t, user)
-	target.grant(t, user, "", policyRule{APIGroups: []string{s.group}, Resources: []string{"todos"}, ResourceNames: []string{"mine"}, Verbs: []string{"get", "list"}})
+	_, jane := s.jane(t, "", policyRule{APIGroups: []string{s.group}, Resources: []string{"todos"}, ResourceNames: []string{"mine"}, Verbs: []string{"get", "list"}})
 	for _, tc := range []struct {
 		name, target string
 		code         int

@@ -39,9 +39,7 @@ var requestTargets = []struct{ name, method, path string }{
 func TestRequestLines(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*server{register(t, "lines.example.com", http1), registerREST(t, "lines-rest.example.com")} {
-		user := "jane-" + s.group
-		jane := target.user(t, user)
-		target.grant(t, user, "", policyRule{APIGroups: []string{s.group}, Resources: []string{"*"}, Verbs: []string{"*"}})
+		_, jane := s.jane(t, "", policyRule{APIGroups: []string{s.group}, Resources: []string{"*"}, Verbs: []string{"*"}})
 		thing := "/apis/" + s.group + "/v1/things/x"
 		for _, tc := range requestTargets {
 			a := target.sendStream(t, jane, stream{header: pseudo(tc.method, strings.ReplaceAll(tc.path, "THING", thing))})

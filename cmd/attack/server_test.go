@@ -6,17 +6,20 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
 // request is a request that has reached a server.
@@ -169,16 +172,6 @@ func (s *server) serveREST(w http.ResponseWriter, r *http.Request) {
 	s.record(w, r)
 }
 
-// listen opens a free port of 127.0.0.1.
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return listener
-}
-
 // serving returns the TLS configuration of a server that accepts the gateway only.
 func serving(t *testing.T, protocol string) *tls.Config {
 	t.Helper()
@@ -201,23 +194,32 @@ const (
 func register(t *testing.T, group, protocol string) *server {
 	t.Helper()
 	s := &server{group: group}
-	listener := listen(t)
-	runServer(t, listener, serving(t, protocol), s.serveKubernetes)
-	target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":"https://%s"}],"tls":{"caBundle":%q},"autoRegister":{"groups":[%q]}}`,
-		listener.Addr(), base64Of(target.stranger.pem()), group))
-	s.reached(t, "/apis/"+group+"/v1/things/"+fencePrefix+"0")
+	target.backend(t, group, discovered(runServer(t, serving(t, protocol), s.serveKubernetes), group))
+	s.reached(t)
 	return s
+}
+
+// discovered returns the spec of a Backend whose groups are registered.
+func discovered(url, group string) string {
+	return fmt.Sprintf(`{"endpoints":[{"url":%q}],"tls":{"caBundle":%q},"autoRegister":{"groups":[%q]}}`, url, base64Of(target.stranger.pem()), group)
 }
 
 // registerREST starts a REST server behind the gateway.
 func registerREST(t *testing.T, group string) *server {
 	t.Helper()
 	s := &server{group: group}
-	listener := listen(t)
-	runServer(t, listener, nil, s.serveREST)
-	target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":"http://%s"}],"rest":{"group":%q,"version":"v1"}}`, listener.Addr(), group))
-	s.reached(t, "/apis/"+group+"/v1/things/"+fencePrefix+"0")
+	target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":%q}],"rest":{"group":%q,"version":"v1"}}`, runServer(t, nil, s.serveREST), group))
+	s.reached(t)
 	return s
+}
+
+// jane returns a user, "jane-GROUP", and its certificate, with rules in a namespace or everywhere
+// for "".
+func (s *server) jane(t *testing.T, namespace string, rules ...policyRule) (string, *tls.Certificate) {
+	t.Helper()
+	user := "jane-" + s.group
+	target.grant(t, user, namespace, rules...)
+	return user, target.user(t, user)
 }
 
 // backend creates a Backend and deletes it at the end of the test.
@@ -229,38 +231,42 @@ func (i *installation) backend(t *testing.T, group, spec string) {
 	t.Cleanup(func() { i.must(t, "DELETE", path+"/"+name, "") })
 }
 
-// reached waits until the gateway sends requests for path to the server.
-func (s *server) reached(t *testing.T, path string) {
+// reached waits until the gateway sends requests to the server.
+func (s *server) reached(t *testing.T) {
 	t.Helper()
 	eventually(t, s.group+" is served", func() error {
-		code, answer, err := target.ask(target.admin, "GET", path, "")
-		if err == nil && (code != http.StatusOK || !strings.Contains(answer, `"Echo"`)) {
-			err = errors.New(answer)
-		}
-		return err
+		return target.answers("/apis/"+s.group+"/v1/things/"+fencePrefix+"0", http.StatusOK, `"Echo"`)
 	})
 	s.take(t)
 }
 
-// runServer serves until the test ends, in plain text without a configuration.
-func runServer(t *testing.T, listener net.Listener, config *tls.Config, handle http.HandlerFunc) {
+// runServer serves on a free port until the test ends, in plain text without a configuration, and
+// returns the URL.
+func runServer(t *testing.T, config *tls.Config, handle http.HandlerFunc) (url string) {
 	t.Helper()
-	server := &http.Server{Handler: handle, ErrorLog: silent(), ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+	server := httptest.NewUnstartedServer(handle)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		if conn, ok := conn.(*wire); ok {
 			return context.WithValue(ctx, wireKey{}, conn)
 		}
 		return ctx
-	}}
+	}
+	scheme := "https://"
 	switch {
 	case config == nil:
-		go server.Serve(wireListener{listener})
+		scheme = "http://"
+		server.Listener = wireListener{server.Listener}
+		server.Start()
 	case slices.Contains(config.NextProtos, http2):
-		server.TLSConfig = config
-		go server.ServeTLS(listener, "", "")
+		server.EnableHTTP2, server.TLS = true, config
+		server.StartTLS()
 	default:
-		go server.Serve(wireListener{tls.NewListener(listener, config)})
+		server.Listener = wireListener{tls.NewListener(server.Listener, config)}
+		server.Start()
 	}
-	t.Cleanup(func() { server.Close() })
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return scheme + server.Listener.Addr().String()
 }
 
 // wireListener records the bytes of its connections.
@@ -308,18 +314,7 @@ func (i *installation) review(client *http.Client, header ...string) (code int, 
 	if err != nil {
 		return 0, "", nil, err
 	}
-	var review struct {
-		Status json.RawMessage
-	}
-	var status struct {
-		UserInfo struct {
-			Username string
-			Groups   []string
-		}
-	}
-	if json.Unmarshal([]byte(answer), &review) == nil {
-		// Of a refusal it is a string.
-		_ = json.Unmarshal(review.Status, &status)
-	}
-	return code, status.UserInfo.Username, status.UserInfo.Groups, nil
+	var review authenticationv1.SelfSubjectReview
+	_ = json.Unmarshal([]byte(answer), &review) // the status of a refusal is a string
+	return code, review.Status.UserInfo.Username, review.Status.UserInfo.Groups, nil
 }

@@ -53,10 +53,8 @@ var smuggled = []struct {
 func TestSmuggling(t *testing.T) {
 	t.Parallel()
 	s := register(t, "smuggling.example.com", http1)
-	user := "jane-" + s.group
-	jane := target.user(t, user)
 	// Without delete, so that the hidden request is refused if the gateway reads it as one.
-	target.grant(t, user, "a", policyRule{APIGroups: []string{s.group}, Resources: []string{"things"}, Verbs: []string{"get", "create"}})
+	user, jane := s.jane(t, "a", policyRule{APIGroups: []string{s.group}, Resources: []string{"things"}, Verbs: []string{"get", "create"}})
 	hidden := fmt.Sprintf(inner, s.group)
 	for n, tc := range smuggled {
 		version := "1.1"
@@ -110,9 +108,7 @@ func ofRow(t *testing.T, row int, user string, seen []*request) []*request {
 func TestSmugglingOverHTTP2(t *testing.T) {
 	t.Parallel()
 	s := register(t, "smuggling2.example.com", http1)
-	user := "jane-" + s.group
-	jane := target.user(t, user)
-	target.grant(t, user, "a", things(s.group))
+	user, jane := s.jane(t, "a", things(s.group))
 	for n, tc := range []struct {
 		name string
 		more []field

@@ -74,11 +74,7 @@ func newForge(t *testing.T, namespace, name string) *forge {
 	}
 	block, _ := pem.Decode(file)
 	if f.key, err = x509.ParseECPrivateKey(block.Bytes); err != nil {
-		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.key = key.(*ecdsa.PrivateKey)
+		t.Fatal(err)
 	}
 	if f.public, err = os.ReadFile(i.file("service-account.pub")); err != nil {
 		t.Fatal(err)
