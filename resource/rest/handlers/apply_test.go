@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,16 +18,11 @@ import (
 	"portico/resource/rest"
 )
 
-const (
-	serviceS = inDefault + "services/s"
-	widgetW  = "/apis/example.com/v1/namespaces/default/widgets/w"
-)
-
 // intent is an apply configuration of a config map.
 func cmIntent(rest string) string { return `{"apiVersion":"v1","kind":"ConfigMap"` + rest + `}` }
 
 func TestApply(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	a := b.apply(configMapA, "alice", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels: {l: \"1\"}\ndata:\n  k: v\n  j: v\n").want(201, "")
 	a.wantOwners("alice Apply v1 .data.j .data.k .metadata.labels.l")
 	if cm := a.configMap(); cm.UID == "" || cm.CreationTimestamp.IsZero() || cm.Namespace != "default" || cm.Kind != "ConfigMap" {
@@ -51,16 +45,11 @@ func TestApply(t *testing.T) {
 		t.Errorf("%v %v", cm.Data, cm.Labels)
 	}
 
-	b.apply(configMapA+"?dryRun=All", "bob", cmIntent("")).want(200, "")
-	if cm := b.send("GET", configMapA, nil).configMap(); cm.Data["k"] != "v" {
-		t.Errorf("a dry run wrote: %v", cm.Data)
-	}
-	b.apply(inDefault+"configmaps/dry?dryRun=All", "bob", cmIntent(`,"metadata":{"name":"dry"}`)).want(201, "")
-	b.send("GET", inDefault+"configmaps/dry", nil).want(404, "")
+	b.apply(configMapA, "bob", cmIntent(`,"metadata":{"resourceVersion":"`+a.revision()+`"},"data":{"k":"v"}`)).want(200, "")
 }
 
 func TestApplyConflicts(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	b.send("POST", inDefault+"configmaps", `{"metadata":{"name":"a"},"data":{"k":"v","j":"v"}}`, "User-Agent", "alice").want(201, "")
 	b.apply(configMapA, "bob", cmIntent(`,"data":{"b":"1"}`)).want(200, "")
 
@@ -82,70 +71,9 @@ func TestApplyConflicts(t *testing.T) {
 	}
 }
 
-func TestApplyErrors(t *testing.T) {
-	b := newOwnBench(t)
-	first := b.create(bare("a"))
-	accepted := "the body of the request was in an unknown format - accepted media types include: " +
-		strings.Join([]string{jsonPatch, mergePatch, strategicPatch, applyPatch}, ", ")
-	for name, test := range map[string]struct {
-		target, intent string
-		code           int
-		message        string
-	}{
-		"no manager": {"a?fieldManager=", cmIntent(""), 422,
-			`PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch`},
-		"managedFields":     {"a", cmIntent(`,"metadata":{"managedFields":[]}`), 400, "metadata.managedFields must be nil"},
-		"no kind":           {"a", `{}`, 400, "invalid object type: /, Kind="},
-		"empty":             {"a", ``, 400, "invalid object type: /, Kind="},
-		"another kind":      {"a", `{"apiVersion":"v1","kind":"Secret"}`, 400, "invalid object type: /v1, Kind=Secret"},
-		"another version":   {"a", `{"apiVersion":"v2","kind":"ConfigMap"}`, 400, "invalid object type: /v2, Kind=ConfigMap"},
-		"no object":         {"a", `[]`, 400, ""},
-		"no YAML":           {"a", `{`, 400, ""},
-		"unknown field":     {"a", cmIntent(`,"foo":1`), 400, `failed to create typed patch object (/; /v1, Kind=ConfigMap): .foo: field not declared in schema`},
-		"type":              {"a", cmIntent(`,"data":5`), 400, ""},
-		"name":              {"a", cmIntent(`,"metadata":{"name":"b"}`), 400, "the name of the object (b) does not match the name on the URL (a)"},
-		"namespace":         {"a", cmIntent(`,"metadata":{"namespace":"other"}`), 400, ""},
-		"revision":          {"a", cmIntent(`,"metadata":{"resourceVersion":"1000"}`), 409, ""},
-		"uid":               {"a", cmIntent(`,"metadata":{"uid":"x"}`), 409, ""},
-		"uid of none":       {"b", cmIntent(`,"metadata":{"name":"b","uid":"x"}`), 409, `Operation cannot be fulfilled on configmaps "b": uid mismatch: the provided object specified uid x, and no existing object was found`},
-		"no name":           {"b", cmIntent(""), 400, "the name of the object (b based on URL) was undeterminable: name must be provided"},
-		"invalid":           {"a", cmIntent(`,"metadata":{"finalizers":["bare"]}`), 422, ""},
-		"strict":            {"a?fieldValidation=Strict", cmIntent(`,"data":{"x":"1","x":"2"}`), 400, ""},
-		"label of no value": {"a", cmIntent(`,"metadata":{"labels":{"l":"no value!"}}`), 422, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if !strings.Contains(test.target, "?") {
-				test.target += "?fieldManager=m"
-			} else if !strings.Contains(test.target, "fieldManager") {
-				test.target += "&fieldManager=m"
-			}
-			a := b.send("PATCH", inDefault+"configmaps/"+test.target, test.intent, "Content-Type", applyPatch)
-			a.t = t
-			a.want(test.code, test.message)
-		})
-	}
-	b.send("PATCH", configMapA+"?fieldManager=m", "x", "Content-Type", "application/apply-patch+cbor").want(415, accepted)
-	if now := b.send("GET", configMapA, nil).configMap(); now.ResourceVersion != first.ResourceVersion {
-		t.Error("a refused intent wrote")
-	}
-	b.apply(configMapA, "m", cmIntent(`,"metadata":{"resourceVersion":"`+first.ResourceVersion+`"},"data":{"x":"1"}`)).want(200, "")
-	b.apply(configMapA, "m", cmIntent(`,"data":{"x":"1","x":"1"}`)).want(200, "")
-	if w := b.takeWarnings(); w != `line 1: key "x" already set in map` {
-		t.Errorf("warned %q", w)
-	}
-}
-
-// A value that the schema permits and the Go type does not is a 400.
-func TestApplyOfAValueOutsideTheGoType(t *testing.T) {
-	b := newOwnBench(t)
-	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"!"}`)).want(400, "")
-	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"eA=="}`)).want(201, "")
-	b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"binaryData":{"k":"!"}`)).want(400, "")
-}
-
 func TestApplyNeedsPermissionToCreate(t *testing.T) {
 	var asked []string
-	b := newOwnBench(t, func(cfg *Config, _ *writeBench) {
+	b := newTrackedBench(t, func(cfg *Config, _ *bench) {
 		cfg.Authorize = func(_ context.Context, a *resource.Action) error {
 			asked = append(asked, a.Verb+" "+a.Resource+" "+a.Name)
 			return apierrors.NewForbidden(corev1.Resource("configmaps"), a.Name, errors.New("no create"))
@@ -162,7 +90,7 @@ func TestApplyNeedsPermissionToCreate(t *testing.T) {
 
 // Items of an associative list have managers of their own.
 func TestApplyListsAsMaps(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	intent := func(ports string) string {
 		return `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[` + ports + `]}}`
 	}
@@ -183,7 +111,7 @@ func TestApplyListsAsMaps(t *testing.T) {
 }
 
 func TestApplyToStatus(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	intent := func(host string) string {
 		return `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s","labels":{"l":"` + host + `"}},"spec":{"externalName":"` + host +
 			`"},"status":{"loadBalancer":{"ingress":[{"hostname":"` + host + `"}]}}}`
@@ -207,7 +135,7 @@ func TestApplyToStatus(t *testing.T) {
 // kubectl may change from client-side to server-side apply: it owns the fields of its last
 // client-side apply, and the annotation with them is updated.
 func TestApplyAfterClientSideApply(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	last := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`
 	cm := bare("a")
 	cm.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: last}
@@ -224,7 +152,7 @@ func TestApplyAfterClientSideApply(t *testing.T) {
 func TestApplyIsValidated(t *testing.T) {
 	var steps []string
 	admission := &recorder{}
-	b := newOwnBench(t, func(cfg *Config, b *writeBench) {
+	b := newTrackedBench(t, func(cfg *Config, b *bench) {
 		cfg.Admission = admission
 		s := &b.configMaps.Strategy
 		s.Default = func(obj rest.Object) { obj.SetLabels(map[string]string{"defaulted": "yes"}) }
@@ -258,21 +186,21 @@ func TestApplyIsValidated(t *testing.T) {
 
 // An intent is merged again after a concurrent write.
 func TestApplyRetriesAfterARace(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	b.create(bare("a"))
-	b.configMaps.Store = &racingStore{Store: b.configMaps.Store, b: b.writeBench}
+	b.race(b.configMaps, func(obj rest.Object) { obj.(*corev1.ConfigMap).Data["racer"] = "yes" })
 	got := b.apply(configMapA, "m", cmIntent(`,"data":{"applied":"yes","applied":"yes"}`)).want(200, "").configMap()
 	if fmt.Sprint(got.Data) != "map[applied:yes k:v racer:yes]" {
 		t.Errorf("%v", got.Data)
 	}
-	if n := strings.Count(b.takeWarnings(), "already set"); n != 1 {
-		t.Errorf("a duplicate field was warned of %d times", n)
+	if w := b.takeWarnings(); w != `line 1: key "applied" already set in map` {
+		t.Errorf("warned %q", w)
 	}
 }
 
 // Objects without Go types, in two versions.
 func TestApplyUnstructured(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	intent := func(version, rest string) string {
 		return "apiVersion: example.com/" + version + "\nkind: Widget\nmetadata: {name: w}\n" + rest
 	}
@@ -292,46 +220,11 @@ func TestApplyUnstructured(t *testing.T) {
 	if w := a.widget(); fmt.Sprint(w["spec"], w["status"]) != "map[replicas:2] map[ready:false]" {
 		t.Errorf("%s", a.body)
 	}
-	b.send("PATCH", widgetW+"?fieldManager=m", `{}`, "Content-Type", strategicPatch).want(415,
-		"the body of the request was in an unknown format - accepted media types include: "+strings.Join([]string{jsonPatch, mergePatch, applyPatch}, ", "))
-}
-
-// Applying does not change the stored object, which readers share, also if the codec
-// converts without copying.
-func TestApplyLeavesTheCurrentStateAlone(t *testing.T) {
-	b := newOwnBench(t)
-	const head = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, labels: {l: a}}\n"
-	b.apply(widgetW, "alice", head+"spec: {a: {b: 1}, list: [{c: 1}]}\n").want(201, "")
-	stored, err := b.widgets["v1"].Store.Get(t.Context(), resource.Key{Namespace: "default", Name: "w"}, resource.At{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, err := b.widgets["v1"].Decode(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := old.DeepCopyObject()
-	act := &resource.Action{IsResource: true, Group: "example.com", Version: "v1", Resource: "widgets", Namespace: "default", Name: "w", InPath: true}
-	for _, intent := range []string{head, head + "spec: {a: {b: 2}, d: 1}\n", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n"} {
-		for _, owner := range []string{"alice", "bob"} {
-			w := newWrite(b.api, act, b.widgets["v1"], nil, writeOptions{managerName: owner, object: &metav1.PatchOptions{Force: new(true)}})
-			p, err := newApplying(w, []byte(intent))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.next(t.Context(), stored, old); err != nil {
-				t.Fatal(err)
-			}
-			if !reflect.DeepEqual(old, before) {
-				t.Fatalf("%s by %s changed what is stored: %v, was %v", intent, owner, old, before)
-			}
-		}
-	}
 }
 
 // The next write drops managers of versions that no longer exist.
 func TestManagersOfRemovedVersionsAreDropped(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	gone := `[{"manager":"old","operation":"Update","apiVersion":"example.com/v0","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:size":{}}}}]`
 	b.send("POST", "/apis/example.com/v1/namespaces/default/widgets?fieldManager=m",
 		`{"metadata":{"name":"w","managedFields":`+gone+`},"spec":{"size":1}}`).want(201, "")

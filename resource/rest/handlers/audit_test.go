@@ -1,13 +1,17 @@
 package handlers
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
+
+	"portico/resource"
 )
 
 // events is a sink that keeps the last event.
@@ -18,55 +22,87 @@ func (e *events) ProcessEvents(all ...*auditapi.Event) bool {
 	return true
 }
 
-// Audit gets the name in the body of a create, and that a deletion is unsafe, also if it is
-// rejected.
+// audited sends a request and returns its audit event.
+func (b *bench) audited(method, path, body string) *auditapi.Event {
+	b.t.Helper()
+	ctx, sink := audit.WithAuditContext(b.t.Context()), &events{}
+	if err := audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink); err != nil {
+		b.t.Fatal(err)
+	}
+	r := httptest.NewRequest(method, path, strings.NewReader(body)).WithContext(ctx)
+	r.Header.Set("Content-Type", runtime.ContentTypeJSON)
+	b.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
+	audit.AuditContextFrom(ctx).ProcessEventStage(ctx, auditapi.StageResponseComplete)
+	return sink.last
+}
+
+// Audit events have the name in the body of a create, and mark unsafe deletions, also if they
+// are rejected.
 func TestAuditOfWrites(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	for _, tc := range []struct{ method, path, body, name, uid, revision, note string }{
-		{"POST", inDefault + "configmaps", `{"metadata":{"name":"a"}}`, "a", "", "", ""},
+		{"POST", configMaps, `{"metadata":{"name":"a"}}`, "a", "", "", ""},
 		{"PUT", configMapA, `{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}`, "", "u", "7", ""},
-		{"POST", inDefault + "configmaps", `{"metadata":{"generateName":"g"}}`, "", "", "", ""},
-		{"POST", inDefault + "configmaps", `{"metadata":`, "", "", "", ""},
+		{"POST", configMaps, `{"metadata":{"generateName":"g"}}`, "", "", "", ""},
+		{"POST", configMaps, `{"metadata":`, "", "", "", ""},
 		{"DELETE", configMapA, `{"ignoreStoreReadErrorWithClusterBreakingPotential":true}`, "", "", "", "apiserver.k8s.io/unsafe-delete-ignore-read-error"},
 		{"DELETE", configMapA, ``, "", "", "", ""},
 	} {
-		ctx, sink := audit.WithAuditContext(t.Context()), &events{}
-		if err := audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink); err != nil {
-			t.Fatal(err)
-		}
-		r := httptest.NewRequest(tc.method, tc.path, strings.NewReader(tc.body)).WithContext(ctx)
-		r.Header.Set("Content-Type", runtime.ContentTypeJSON)
-		b.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
-		audit.AuditContextFrom(ctx).ProcessEventStage(ctx, auditapi.StageResponseComplete)
-		ref := auditapi.ObjectReference{}
-		if sink.last.ObjectRef != nil {
-			ref = *sink.last.ObjectRef
+		event, ref := b.audited(tc.method, tc.path, tc.body), auditapi.ObjectReference{}
+		if event.ObjectRef != nil {
+			ref = *event.ObjectRef
 		}
 		if tc.method == "PUT" {
 			ref.Name = "" // the path has it
 		}
-		if ref.Name != tc.name || string(ref.UID) != tc.uid || ref.ResourceVersion != tc.revision || sink.last.RequestObject != nil {
-			t.Errorf("%s %s: got %+v, %v", tc.method, tc.body, ref, sink.last.RequestObject)
+		if ref.Name != tc.name || string(ref.UID) != tc.uid || ref.ResourceVersion != tc.revision || event.RequestObject != nil {
+			t.Errorf("%s %s: got %+v, %v", tc.method, tc.body, ref, event.RequestObject)
 		}
-		if _, noted := sink.last.Annotations[tc.note]; noted != (tc.note != "") || len(sink.last.Annotations) > 1 {
-			t.Errorf("%s %s: got %v", tc.method, tc.body, sink.last.Annotations)
+		if _, noted := event.Annotations[tc.note]; noted != (tc.note != "") || len(event.Annotations) > 1 {
+			t.Errorf("%s %s: annotations %v, want %q", tc.method, tc.body, event.Annotations, tc.note)
 		}
 	}
 }
 
-// Requests for a deprecated version are marked.
-func TestAuditAnnotatesDeprecatedVersions(t *testing.T) {
-	b := newOwnBench(t)
-	b.configMaps.Deprecated = func(string) string { return "it is deprecated" }
-	for path, want := range map[string]string{"configmaps": "true", "services": ""} {
-		ctx, sink := audit.WithAuditContext(t.Context()), &events{}
-		if err := audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink); err != nil {
+// Every request for a deprecated version has a warning, an audit annotation and one metric for
+// its resource (docs/wire.md 1.6).
+func TestDeprecatedVersions(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	b := newBench(t, func(cfg *Config, _ *bench) { cfg.Metrics = registry })
+	const text = "v1 is deprecated"
+	b.configMaps.Deprecated = func(version string) string { return version + " is deprecated" }
+	b.services.Deprecated = func(string) string { return "" }
+	series := func() int {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
 			t.Fatal(err)
 		}
-		b.Config.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", inDefault+path, nil).WithContext(ctx))
-		audit.AuditContextFrom(ctx).ProcessEventStage(ctx, auditapi.StageResponseComplete)
-		if got := sink.last.Annotations["k8s.io/deprecated"]; got != want {
-			t.Errorf("%s: got %q", path, got)
+		n := 0
+		for _, f := range families {
+			if f.GetName() == "apiserver_requested_deprecated_apis" {
+				n += len(f.GetMetric())
+			}
 		}
+		return n
+	}
+	for _, path := range []string{configMaps, configMaps + "/none", inDefault + "services"} {
+		want, marked := "", ""
+		if path != inDefault+"services" {
+			want, marked = text, "true"
+		}
+		event := b.audited("GET", path, "")
+		if got := b.takeWarnings(); got != want || event.Annotations["k8s.io/deprecated"] != marked {
+			t.Errorf("%s: warned %q, annotations %v", path, got, event.Annotations)
+		}
+	}
+	if n := series(); n != 1 {
+		t.Errorf("%d series of one deprecated resource", n)
+	}
+	for i := range 2 * maxDeprecated {
+		b.api.deprecated.requested(&resource.Action{Group: "a", Version: "v1", Resource: fmt.Sprint(i)})
+	}
+	if n := series(); n != maxDeprecated {
+		t.Errorf("%d series, want at most %d", n, maxDeprecated)
 	}
 }

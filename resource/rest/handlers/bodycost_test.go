@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"portico/internal/testing/memstore"
 	"portico/internal/testing/tools"
 	"portico/resource"
 	"portico/resource/bodylimit"
@@ -21,34 +20,26 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// costBench returns an API of Go types with field ownership.
-func costBench(t testing.TB) *API {
+// costBench returns a bench with pods that tracks field ownership.
+func costBench(t testing.TB) *bench {
 	t.Helper()
 	if _, err := builtinOwners(); err != nil {
 		t.Fatal(err)
 	}
-	storage := memstore.New()
-	serve := func(plural, kind string) *rest.Resource {
+	return newTrackedBench(t, func(cfg *Config, b *bench) {
 		k := &rest.Kind{
-			Info:  resource.Info{Versions: []string{"v1"}, Resource: plural, Kind: kind, Namespaced: true},
-			Codec: rest.Typed(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind(kind)), Ownership: builtinOwners, UnconditionalUpdate: true,
+			Info:  resource.Info{Versions: []string{"v1"}, Resource: "pods", Kind: "Pod", Namespaced: true},
+			Codec: rest.Typed(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("Pod")), Ownership: builtinOwners,
 		}
-		return &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}
-	}
-	return New(Config{Resources: []*rest.Resource{serve("configmaps", "ConfigMap"), serve("pods", "Pod")}})
+		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: k, Store: b.storage.Store(&k.Info)})
+	})
 }
 
 // sentBody is a request with an expensive body.
 type sentBody struct{ method, path, contentType, body string }
 
-func (s sentBody) send(a *API) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(s.method, s.path, strings.NewReader(s.body))
-	r.Header.Set("Content-Type", s.contentType)
-	act := resource.ParseAction(r)
-	act.User = &resource.User{Name: "jane"}
-	w := httptest.NewRecorder()
-	a.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-	return w
+func (s sentBody) send(b *bench) *httptest.ResponseRecorder {
+	return b.sendAs(&resource.User{Name: "jane"}, s.method, s.path, s.contentType, strings.NewReader(s.body))
 }
 
 func numbered(n int, format string) string {
@@ -84,44 +75,42 @@ func podProtobuf(containers int, container string) string {
 
 // bodiesOf are the dearest bodies of so many values and elements of arrays.
 func bodiesOf(values, items int) map[string]sentBody {
-	maps, pods := inDefault+"configmaps", inDefault+"pods"
+	const pods = inDefault + "pods"
 	data := `"data":{` + numbered(values, `"k%x":""`) + `}`
 	yamlMap := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 	return map[string]sentBody{
-		"JSON, members of a map":         {"POST", maps, runtime.ContentTypeJSON, mapJSON("", ","+data)},
-		"JSON, labels":                   {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"labels":{`+numbered(values, `"l%x":""`)+`}`, "")},
-		"JSON, finalizers":               {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"finalizers":[`+numbered(items, `"a/%x"`)+`]`, "")},
-		"JSON, ownerReferences":          {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"ownerReferences":[`+numbered(items, `{"uid":"%x"}`)+`]`, "")},
-		"JSON, managedFields":            {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"managedFields":[`+numbered(items, `{}`)+`]`, "")},
-		"JSON, fields of managedFields":  {"POST", maps, runtime.ContentTypeJSON, mapJSON(`,"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{`+numbered(values/2, `"f:%x":{}`)+`}}]`, "")},
+		"JSON, members of a map":         {"POST", configMaps, runtime.ContentTypeJSON, mapJSON("", ","+data)},
+		"JSON, labels":                   {"POST", configMaps, runtime.ContentTypeJSON, mapJSON(`,"labels":{`+numbered(values, `"l%x":""`)+`}`, "")},
+		"JSON, finalizers":               {"POST", configMaps, runtime.ContentTypeJSON, mapJSON(`,"finalizers":[`+numbered(items, `"a/%x"`)+`]`, "")},
+		"JSON, ownerReferences":          {"POST", configMaps, runtime.ContentTypeJSON, mapJSON(`,"ownerReferences":[`+numbered(items, `{"uid":"%x"}`)+`]`, "")},
+		"JSON, managedFields":            {"POST", configMaps, runtime.ContentTypeJSON, mapJSON(`,"managedFields":[`+numbered(items, `{}`)+`]`, "")},
+		"JSON, fields of managedFields":  {"POST", configMaps, runtime.ContentTypeJSON, mapJSON(`,"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{`+numbered(values/2, `"f:%x":{}`)+`}}]`, "")},
 		"JSON, structs":                  {"POST", pods, runtime.ContentTypeJSON, podJSON(`"containers":[` + numbered(items, `null`) + `]`)},
 		"JSON, structs with names":       {"POST", pods, runtime.ContentTypeJSON, podJSON(`"volumes":[` + numbered(items, `{"name":"%x"}`) + `]`)},
-		"JSON, one text":                 {"POST", maps, runtime.ContentTypeJSON, mapJSON("", `,"data":{"k":"`+strings.Repeat("x", 3_000_000)+`"}`)},
-		"YAML, members of a map":         {"POST", maps, runtime.ContentTypeYAML, yamlMap + "data:\n" + strings.ReplaceAll(numbered(values, " k%x: ''"), ",", "\n") + "\n"},
-		"YAML, list":                     {"POST", maps, runtime.ContentTypeYAML, yamlMap + "x: [" + numbered(items, "a") + "]\n"},
+		"JSON, one text":                 {"POST", configMaps, runtime.ContentTypeJSON, mapJSON("", `,"data":{"k":"`+strings.Repeat("x", 3_000_000)+`"}`)},
+		"YAML, members of a map":         {"POST", configMaps, runtime.ContentTypeYAML, yamlMap + "data:\n" + strings.ReplaceAll(numbered(values, " k%x: ''"), ",", "\n") + "\n"},
+		"YAML, list":                     {"POST", configMaps, runtime.ContentTypeYAML, yamlMap + "x: [" + numbered(items, "a") + "]\n"},
 		"YAML, structs":                  {"POST", pods, runtime.ContentTypeYAML, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [" + numbered(items, "~") + "]}\n"},
 		"protobuf, structs":              {"POST", pods, runtime.ContentTypeProtobuf, podProtobuf(values/9, "")},
 		"protobuf, structs with names":   {"POST", pods, runtime.ContentTypeProtobuf, podProtobuf(values/6, "\x0a\x01a")},
-		"JSON patch, value":              {"PATCH", maps + "/b", jsonPatch, `[{"op":"replace","path":"/data","value":{` + numbered(values, `"k%x":""`) + `}}]`},
-		"JSON patch, operations":         {"PATCH", maps + "/b", jsonPatch, `[` + numbered(min(values/5, patch.MaxOperations), `{"op":"add","path":"/data/k%x","value":""}`) + `]`},
-		"merge patch, members of a map":  {"PATCH", maps + "/b", mergePatch, `{` + data + `}`},
-		"strategic merge patch, members": {"PATCH", maps + "/b", "application/strategic-merge-patch+json", `{` + data + `}`},
-		"apply, members of a map":        {"PATCH", maps + "/b?fieldManager=m", applyPatch, strings.Replace(mapJSON("", ","+data), `"a"`, `"b"`, 1)},
-		"DeleteOptions, JSON":            {"DELETE", maps + "/b", runtime.ContentTypeJSON, `{"dryRun":[` + numbered(items, `""`) + `]}`},
-		"DeleteOptions, YAML":            {"DELETE", maps + "/b", runtime.ContentTypeYAML, "x: [" + numbered(items, "a") + "]\n"},
+		"JSON patch, value":              {"PATCH", configMaps + "/b", jsonPatch, `[{"op":"replace","path":"/data","value":{` + numbered(values, `"k%x":""`) + `}}]`},
+		"JSON patch, operations":         {"PATCH", configMaps + "/b", jsonPatch, `[` + numbered(min(values/5, patch.MaxOperations), `{"op":"add","path":"/data/k%x","value":""}`) + `]`},
+		"merge patch, members of a map":  {"PATCH", configMaps + "/b", mergePatch, `{` + data + `}`},
+		"strategic merge patch, members": {"PATCH", configMaps + "/b", "application/strategic-merge-patch+json", `{` + data + `}`},
+		"apply, members of a map":        {"PATCH", configMaps + "/b?fieldManager=m", applyPatch, strings.Replace(mapJSON("", ","+data), `"a"`, `"b"`, 1)},
+		"DeleteOptions, JSON":            {"DELETE", configMaps + "/b", runtime.ContentTypeJSON, `{"dryRun":[` + numbered(items, `""`) + `]}`},
+		"DeleteOptions, YAML":            {"DELETE", configMaps + "/b", runtime.ContentTypeYAML, "x: [" + numbered(items, "a") + "]\n"},
 	}
 }
 
-// Beyond the bounds on values, bodies are refused before they are decoded, of each
-// media type and in each place.
+// Bodies with too many values are rejected before they are decoded, for each media type and
+// verb.
 func TestBodiesBeyondBounds(t *testing.T) {
 	a := costBench(t)
-	if w := (sentBody{"POST", inDefault + "configmaps", runtime.ContentTypeJSON, strings.Replace(mapJSON("", ""), `"a"`, `"b"`, 1)}).send(a); w.Code != 201 {
-		t.Fatalf("%d %s", w.Code, w.Body)
-	}
+	a.create(bare("b"))
 	for name, sent := range bodiesOf(bodylimit.MaxValues+1000, bodylimit.MaxItems+1000) {
 		if name == "JSON, one text" || name == "JSON patch, operations" {
-			continue // no values to speak of
+			continue // few values
 		}
 		t.Run(name, func(t *testing.T) {
 			var start, end goruntime.MemStats
@@ -145,14 +134,10 @@ func TestBodiesBeyondBounds(t *testing.T) {
 //	go test ./resource/rest/handlers -run '^$' -bench LargestBodies -benchtime 1x
 func BenchmarkLargestBodies(b *testing.B) {
 	a := costBench(b)
-	(sentBody{"POST", inDefault + "configmaps", runtime.ContentTypeJSON, strings.Replace(mapJSON("", `,"data":{"k":""}`), `"a"`, `"b"`, 1)}).send(a)
+	a.create(bare("b"))
 	for name, sent := range bodiesOf(bodylimit.MaxValues-1000, bodylimit.MaxItems-1000) {
 		if sent.method != "DELETE" {
-			sep := "?"
-			if strings.Contains(sent.path, "?") {
-				sep = "&"
-			}
-			sent.path += sep + "dryRun=All"
+			sent.path = withQuery(sent.path, "dryRun=All")
 		}
 		b.Run(name, func(b *testing.B) {
 			var code int

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +18,7 @@ import (
 )
 
 func TestCreateSetsSystemMetadata(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	sent := bare("a")
 	//lint:ignore SA1019 clients may send the deprecated field
 	sent.UID, sent.SelfLink, sent.Generation = "mine", "/x", 7
@@ -34,65 +33,8 @@ func TestCreateSetsSystemMetadata(t *testing.T) {
 	}
 }
 
-func TestCreateErrors(t *testing.T) {
-	b := newWriteBench(t)
-	b.create(bare("taken"))
-	long := strings.Repeat("a", 254)
-	for name, test := range map[string]struct {
-		query, body string
-		headers     []string
-		code        int
-		message     string
-	}{
-		"exists":           {"", `{"metadata":{"name":"taken"}}`, nil, 409, `configmaps "taken" already exists`},
-		"no name":          {"", `{}`, nil, 422, `ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required`},
-		"slash in name":    {"", `{"metadata":{"name":"../x"}}`, nil, 422, ""},
-		"long name":        {"", `{"metadata":{"name":"` + long + `"}}`, nil, 422, ""},
-		"namespace":        {"", `{"metadata":{"name":"x","namespace":"other"}}`, nil, 400, "the namespace of the provided object does not match the namespace sent on the request"},
-		"resource version": {"", `{"metadata":{"name":"x","resourceVersion":"5"}}`, nil, 500, "resourceVersion should not be set on objects to be created"},
-		"version":          {"", `{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"x"}}`, nil, 400, ""},
-		"media type":       {"", `{}`, []string{"Content-Type", "text/plain"}, 415, "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"},
-		"dry run":          {"?dryRun=x", `{}`, nil, 422, `CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"`},
-		"manager":          {"?fieldManager=" + long, `{}`, nil, 422, `CreateOptions.meta.k8s.io "" is invalid: fieldManager: Too long: may not be more than 128 bytes`},
-		"validation":       {"?fieldValidation=x", `{}`, nil, 422, ""},
-		"strict": {"?fieldValidation=Strict", `{"metadata":{"name":"x"},"foo":1,"immutable":true,"immutable":true}`, nil, 400,
-			`ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "foo", duplicate field "immutable"`},
-		"finalizer": {"", `{"metadata":{"name":"x","finalizers":["bare"]}}`, nil, 422,
-			`ConfigMap "x" is invalid: metadata.finalizers[0]: Invalid value: "bare": name is neither a standard finalizer name nor is it fully qualified`},
-		"both finalizers": {"", `{"metadata":{"name":"x","finalizers":["orphan","foregroundDeletion"]}}`, nil, 422, ""},
-		"annotations": {"", `{"metadata":{"name":"x","annotations":{"a":"` + strings.Repeat("x", 262144) + `"}}}`, nil, 422,
-			`ConfigMap "x" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes`},
-		"two controllers": {"", `{"metadata":{"name":"x","ownerReferences":[` +
-			`{"apiVersion":"v1","kind":"A","name":"a","uid":"1","controller":true},{"apiVersion":"v1","kind":"B","name":"b","uid":"2","controller":true}]}}`, nil, 422, ""},
-		"no JSON": {"", `{`, nil, 400, ""},
-		"empty":   {"", ``, nil, 400, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := b.send("POST", inDefault+"configmaps"+test.query, test.body, test.headers...)
-			a.t = t
-			a.want(test.code, test.message)
-			if s := a.status(); int(s.Code) != test.code {
-				t.Errorf("Status code %d", s.Code)
-			}
-		})
-	}
-	a := b.send("GET", inDefault+"configmaps", nil).want(200, "")
-	if l := read(a, &corev1.ConfigMapList{}); len(l.Items) != 1 {
-		t.Errorf("refused objects were stored: %d", len(l.Items))
-	}
-}
-
-func TestCreateTooLarge(t *testing.T) {
-	b := newWriteBench(t)
-	body := `{"metadata":{"name":"x"},"data":{"k":"` + strings.Repeat("x", 3<<20) + `"}}`
-	a := b.send("POST", inDefault+"configmaps", body).want(413, "Request entity too large: limit is 3145728")
-	if r := a.status().Reason; r != metav1.StatusReasonRequestEntityTooLarge {
-		t.Errorf("reason %s", r)
-	}
-}
-
 func TestCreateWarns(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	owner := `{"apiVersion":"v1","kind":"A","name":"a","uid":"1"}`
 	a := b.send("POST", inDefault+"configmaps", `{"metadata":{"name":"x","ownerReferences":[`+owner+`,`+owner+`]},"foo":1,"data":{"a":"1","a":"2"}}`).want(201, "")
 	if n := len(a.configMap().OwnerReferences); n != 1 {
@@ -115,57 +57,28 @@ func TestCreateWarns(t *testing.T) {
 }
 
 func TestGenerateName(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	sent := bare("")
 	sent.GenerateName = strings.Repeat("a", 70)
 	got := b.create(sent)
 	if want := regexp.MustCompile("^a{58}[bcdfghjklmnpqrstvwxz2456789]{5}$"); !want.MatchString(got.Name) {
 		t.Errorf("name %q", got.Name)
 	}
-	full := newWriteBench(t)
-	store := &fullStore{Store: full.configMaps.Store}
-	full.configMaps.Store = store
-	a := full.send("POST", inDefault+"configmaps", `{"metadata":{"generateName":"g-"}}`).want(409, "")
+	tried := 0
+	b.configMaps.Store = refusingStore{b.configMaps.Store, func(o *resource.Object) error {
+		tried++
+		return apierrors.NewAlreadyExists(b.configMaps.GroupResource(), o.Name)
+	}}
+	a := b.send("POST", inDefault+"configmaps", `{"metadata":{"generateName":"g-"}}`).want(409, "")
 	s := a.status()
 	if !strings.HasSuffix(s.Message, "already exists, the server was not able to generate a unique name for the object") ||
-		s.Reason != metav1.StatusReasonAlreadyExists || s.Details.RetryAfterSeconds != 1 || store.tried != maxNameAttempts {
-		t.Errorf("%+v after %d attempts", s, store.tried)
+		s.Reason != metav1.StatusReasonAlreadyExists || s.Details.RetryAfterSeconds != 1 || tried != maxNameAttempts {
+		t.Errorf("%+v after %d attempts", s, tried)
 	}
-}
-
-// fullStore is a store in which every name is taken.
-type fullStore struct {
-	resource.Store
-	tried int
-}
-
-func (s *fullStore) Create(_ context.Context, key resource.Key, _ *resource.Object, _ time.Duration) (*resource.Object, error) {
-	s.tried++
-	return nil, apierrors.NewAlreadyExists(s.Info().GroupResource(), key.Name)
-}
-
-func TestCreateDryRun(t *testing.T) {
-	b := newWriteBench(t)
-	got := b.send("POST", inDefault+"configmaps?dryRun=All", bare("a")).want(201, "").configMap()
-	if got.UID == "" || got.ResourceVersion != "" {
-		t.Errorf("%+v", got.ObjectMeta)
-	}
-	b.send("GET", inDefault+"configmaps/a", nil).want(404, `configmaps "a" not found`)
-	b.create(bare("a"))
-	b.send("POST", inDefault+"configmaps?dryRun=All", bare("a")).want(409, `configmaps "a" already exists`)
-}
-
-func TestCreateWhileDeleting(t *testing.T) {
-	b := newWriteBench(t)
-	going := bare("a")
-	going.Finalizers = []string{"example.com/x"}
-	b.create(going)
-	b.send("DELETE", inDefault+"configmaps/a", nil).want(200, "")
-	b.send("POST", inDefault+"configmaps", bare("a")).want(409, `object is being deleted: configmaps "a" already exists`)
 }
 
 func TestCreateReleasesAllocationsOfFailedWrites(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
 	got := b.send("POST", inDefault+"services", service).want(201, "").service()
 	if b.claimed != 1 || got.Generation != 1 {
@@ -207,7 +120,7 @@ func (r *recorder) Validate(_ context.Context, a *rest.Attributes) error {
 func TestAdmissionRunsInOrder(t *testing.T) {
 	admission := &recorder{}
 	var steps []string
-	b := newWriteBench(t, func(cfg *Config, b *writeBench) {
+	b := newBench(t, func(cfg *Config, b *bench) {
 		cfg.Admission = admission
 		s := &b.configMaps.Strategy
 		s.Check = func(_ context.Context, verb string, obj, old rest.Object) error {
@@ -242,4 +155,15 @@ func TestAdmissionRunsInOrder(t *testing.T) {
 	admission.refuse = apierrors.NewForbidden(b.configMaps.GroupResource(), "b", fmt.Errorf("no"))
 	b.send("POST", inDefault+"configmaps", bare("b")).want(403, `configmaps "b" is forbidden: no`)
 	b.send("GET", inDefault+"configmaps/b", nil).want(404, "")
+}
+
+// A new object must not have a resourceVersion that is a revision.
+func TestCreateWithARevision(t *testing.T) {
+	b := newBench(t)
+	for i, rv := range []string{"", "0", "none"} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c", i), ResourceVersion: rv}}
+		if got := b.create(cm); got.ResourceVersion == rv {
+			t.Errorf("%q is kept", rv)
+		}
+	}
 }

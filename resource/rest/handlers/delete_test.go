@@ -14,10 +14,8 @@ import (
 )
 
 func TestDelete(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	made := b.create(bare("a"))
-	b.send("DELETE", inDefault+"configmaps/a?dryRun=All", nil).want(200, "")
-	b.send("GET", inDefault+"configmaps/a", nil).want(200, "")
 	s := b.send("DELETE", inDefault+"configmaps/a", nil).want(200, "").status()
 	if s.Status != metav1.StatusSuccess || s.Details == nil || s.Details.UID != made.UID || s.Details.Kind != "configmaps" || s.Details.Name != "a" {
 		t.Errorf("%+v", s)
@@ -48,7 +46,7 @@ func TestDeletePropagation(t *testing.T) {
 		{"", "propagationPolicy=Orphan", `{}`, 200, "gone"},
 	} {
 		t.Run(test.have+"?"+test.query+test.body, func(t *testing.T) {
-			b := newWriteBench(t)
+			b := newBench(t)
 			cm := bare("a")
 			if test.have != "" {
 				cm.Finalizers = strings.Split(test.have, ",")
@@ -67,38 +65,6 @@ func TestDeletePropagation(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDeleteErrors(t *testing.T) {
-	b := newWriteBench(t)
-	made := b.create(bare("a"))
-	for name, test := range map[string]struct {
-		query, body string
-		code        int
-		message     string
-	}{
-		"uid": {"", `{"preconditions":{"uid":"x"}}`, 409, `Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition (x) does not match the UID in record (` +
-			string(made.UID) + `). The object might have been deleted and then recreated`},
-		"revision": {"", `{"preconditions":{"resourceVersion":"1234567"}}`, 409, `Operation cannot be fulfilled on ConfigMap "a": the ResourceVersion in the precondition (1234567) ` +
-			`does not match the ResourceVersion in record (` + made.ResourceVersion + `). The object might have been modified`},
-		"policy":               {"?propagationPolicy=x", "", 422, ""},
-		"policy and other":     {"", `{"propagationPolicy":"Orphan","orphanDependents":true}`, 422, ""},
-		"dry run":              {"?dryRun=x", "", 422, `DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"`},
-		"grace":                {"?gracePeriodSeconds=x", "", 400, ""},
-		"no JSON":              {"", "{", 400, ""},
-		"another kind":         {"", `{"kind":"ConfigMap","apiVersion":"v1"}`, 400, ""},
-		"another group":        {"", `{"kind":"DeleteOptions","apiVersion":"apps/v1"}`, 400, ""},
-		"unreadable and grace": {"", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true,"gracePeriodSeconds":0}`, 422, ""},
-		"in other letters":     {"", `{"PropagationPolicy":"x","preconditions":{"uid":"x"}}`, 409, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := b.send("DELETE", inDefault+"configmaps/a"+test.query, test.body)
-			a.t = t
-			a.want(test.code, test.message)
-		})
-	}
-	b.send("GET", inDefault+"configmaps/a", nil).want(200, "")
-	b.send("DELETE", inDefault+"configmaps/a", `{"preconditions":{"uid":"`+string(made.UID)+`","resourceVersion":"`+made.ResourceVersion+`"}}`).want(200, "")
 }
 
 // Clients send DeleteOptions in every encoding and apiVersion.
@@ -127,7 +93,7 @@ func TestDeleteOptionsForms(t *testing.T) {
 		{runtime.ContentTypeProtobuf, "k8s\x00\xff\xff", 400},
 		{"text/plain", "x", 415},
 	} {
-		b := newWriteBench(t)
+		b := newBench(t)
 		b.create(bare("a"))
 		a := b.send("DELETE", inDefault+"configmaps/a", test.body, "Content-Type", test.mediaType).want(test.code, "")
 		if test.code == 200 && fmt.Sprint(a.configMap().Finalizers) != "[orphan]" {
@@ -137,7 +103,7 @@ func TestDeleteOptionsForms(t *testing.T) {
 }
 
 func TestFinalizersDelayDeletion(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Finalizers: []string{"a/b", "c/d"}}}
 	b.send("POST", inDefault+"services", service).want(201, "")
 	first := b.send("DELETE", inDefault+"services/s", nil).want(200, "").service()
@@ -162,7 +128,7 @@ func TestFinalizersDelayDeletion(t *testing.T) {
 }
 
 func TestDeleteNamespace(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	b.send("POST", "/api/v1/namespaces", `{"metadata":{"name":"n"},"spec":{"finalizers":["kubernetes"]}}`).want(201, "")
 	ns := b.send("DELETE", "/api/v1/namespaces/n", nil).want(200, "").namespace()
 	if ns.Status.Phase != corev1.NamespaceTerminating || ns.DeletionTimestamp == nil || ns.DeletionGracePeriodSeconds != nil {
@@ -183,7 +149,7 @@ func TestDeleteNamespace(t *testing.T) {
 }
 
 func TestDeleteCollection(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	for i := range 5 {
 		cm := bare(fmt.Sprint("c", i))
 		cm.Labels = map[string]string{"even": fmt.Sprint(i%2 == 0)}

@@ -10,7 +10,7 @@ import (
 
 // Dry runs have the response of a write and write nothing (docs/wire.md 6.1).
 func TestDryRuns(t *testing.T) {
-	b := newOwnBench(t)
+	b := newTrackedBench(t)
 	const (
 		widgetW = "/apis/example.com/v1/namespaces/default/widgets/w"
 		space   = "/api/v1/namespaces/n"
@@ -65,7 +65,7 @@ func TestDryRuns(t *testing.T) {
 // A deletecollection deletes every object with the same options, in order, until one fails
 // (docs/wire.md 4.5).
 func TestDeleteCollectionPassesOptionsOn(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	for i := range 4 {
 		b.create(bare(fmt.Sprint("c", i)))
 	}

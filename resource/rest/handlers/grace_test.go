@@ -1,26 +1,20 @@
 package handlers
 
 import (
-	"context"
-	"errors"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico/resource"
 	"portico/resource/rest"
 	"portico/resource/rest/resttest"
 )
 
-// graceful returns a writeBench with config maps that have a grace period of 30 seconds, or
+// graceful returns a bench with config maps that have a grace period of 30 seconds, or
 // that of the request, and a generation.
-func graceful(t *testing.T) *writeBench {
-	b := newWriteBench(t)
+func graceful(t *testing.T) *bench {
+	b := newBench(t)
 	b.configMaps.ReturnDeleted = true
 	b.configMaps.Strategy.TrackGeneration = true
 	b.configMaps.Strategy.Grace = func(_ rest.Object, asked *int64) int64 {
@@ -115,61 +109,5 @@ func TestGracePeriodThatHasPassed(t *testing.T) {
 	got := b.send("DELETE", configMapA+"?gracePeriodSeconds=50", nil).want(200, "").configMap()
 	if *got.DeletionGracePeriodSeconds != 1 || !got.DeletionTimestamp.Equal(&past) {
 		t.Errorf("%d until %v", *got.DeletionGracePeriodSeconds, got.DeletionTimestamp)
-	}
-}
-
-// Deleting an object that cannot be read needs a permission of its own, and is a 422 for
-// others (docs/wire.md 4.6).
-func TestDeleteOfAnObjectThatCannotBeDecoded(t *testing.T) {
-	var asked []string
-	var refuse error
-	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
-		cfg.Authorize = func(_ context.Context, a *resource.Action) error {
-			asked = append(asked, a.Verb+" "+a.Resource+" "+a.Name)
-			return refuse
-		}
-	})
-	b.create(bare("a"))
-	bad, err := resource.Parse([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b","namespace":"default","finalizers":["x/y"]},"data":[]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.configMaps.Store.Create(t.Context(), bad.Key(), bad, 0); err != nil {
-		t.Fatal(err)
-	}
-	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
-	if s := b.send("DELETE", inDefault+"configmaps/b", nil).want(500, "").status(); s.Reason != metav1.StatusReasonStoreReadError {
-		t.Errorf("%+v", s)
-	}
-	b.send("DELETE", configMapA+unsafe, nil).want(422, "")
-	b.send("DELETE", inDefault+"configmaps/none"+unsafe, nil).want(404, "")
-	refuse = apierrors.NewForbidden(b.configMaps.GroupResource(), "b", errors.New("no"))
-	b.send("DELETE", inDefault+"configmaps/b"+unsafe, nil).want(403,
-		`configmaps "b" is forbidden: not permitted to do "unsafe-delete-ignore-read-errors", reason: configmaps "b" is forbidden: no`)
-	refuse = nil
-	b.send("DELETE", inDefault+"configmaps/b"+unsafe+"&dryRun=All", nil).want(200, "")
-	if s := b.send("DELETE", inDefault+"configmaps/b"+unsafe, nil).want(200, "").status(); s.Status != metav1.StatusSuccess {
-		t.Errorf("%+v", s)
-	}
-	b.send("DELETE", inDefault+"configmaps/b", nil).want(404, "")
-	for _, a := range asked {
-		if !strings.HasPrefix(a, verbDeleteUnread+" configmaps ") {
-			t.Errorf("asked %s", a)
-		}
-	}
-	// Without an authorizer it is not permitted.
-	alone := newWriteBench(t)
-	alone.create(bare("a"))
-	alone.send("DELETE", configMapA+unsafe, nil).want(500, "")
-}
-
-// A new object must not have a resourceVersion that is a revision.
-func TestCreateWithARevision(t *testing.T) {
-	b := newWriteBench(t)
-	for i, rv := range []string{"", "0", "none"} {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c" + strconv.Itoa(i), ResourceVersion: rv}}
-		if got := b.create(cm); got.ResourceVersion == rv {
-			t.Errorf("%q is kept", rv)
-		}
 	}
 }

@@ -15,14 +15,8 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-const (
-	jsonPatch      = "application/json-patch+json"
-	mergePatch     = "application/merge-patch+json"
-	strategicPatch = "application/strategic-merge-patch+json"
-)
-
 func TestPatch(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	b.create(bare("a"))
 	for _, test := range []struct{ patchType, patch, want string }{
 		{jsonPatch, `[{"op":"add","path":"/data/j","value":"1"},{"op":"test","path":"/data/k","value":"v"}]`, "map[j:1 k:v]"},
@@ -39,15 +33,11 @@ func TestPatch(t *testing.T) {
 	if after.ResourceVersion != before.ResourceVersion {
 		t.Error("a patch that changes nothing wrote")
 	}
-	b.send("PATCH", inDefault+"configmaps/a?dryRun=All", `{"data":{"s":"4"}}`, "Content-Type", mergePatch).want(200, "")
-	if now := b.send("GET", inDefault+"configmaps/a", nil).configMap(); now.Data["s"] != "3" {
-		t.Error("a dry run wrote")
-	}
 }
 
 // Strategic merge knows the merge keys of Go types.
 func TestStrategicPatchMergesByKey(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	b.send("POST", inDefault+"services", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
 		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: 1}, {Name: "b", Port: 2}}}}).want(201, "")
 	got := b.send("PATCH", inDefault+"services/s", `{"spec":{"ports":[{"port":2,"name":"c"},{"$patch":"delete","port":1}]}}`,
@@ -57,64 +47,9 @@ func TestStrategicPatchMergesByKey(t *testing.T) {
 	}
 }
 
-func TestPatchErrors(t *testing.T) {
-	b := newWriteBench(t)
-	made := b.create(bare("a"))
-	many := "[" + strings.Repeat(`{"op":"test","path":"/data/k","value":"v"},`, 10000) + `{"op":"test","path":"/data/k","value":"v"}]`
-	// Every copy doubles the object.
-	copies := `[{"op":"add","path":"/data/x","value":"` + strings.Repeat("x", 1<<20) + `"}` +
-		strings.Repeat(`,{"op":"copy","from":"/data/x","path":"/data/y"}`, 4) + "]"
-	accepted := "the body of the request was in an unknown format - accepted media types include: " +
-		strings.Join([]string{jsonPatch, mergePatch, strategicPatch}, ", ")
-	for name, test := range map[string]struct {
-		target, patchType, patch string
-		code                     int
-		message                  string
-	}{
-		"missing":        {"x", mergePatch, `{}`, 404, `configmaps "x" not found`},
-		"type":           {"a", runtime.ContentTypeJSON, `{}`, 415, accepted},
-		"apply":          {"a", string(types.ApplyYAMLPatchType), `{}`, 415, accepted},
-		"no JSON":        {"a", mergePatch, `{`, 400, "invalid JSON patch"},
-		"merge array":    {"a", mergePatch, `[]`, 400, ""},
-		"merge array, ?": {"a?fieldValidation=Ignore", mergePatch, `[]`, 400, ""},
-		"merge null":     {"a", mergePatch, `null`, 400, ""},
-		"JSON object":    {"a", jsonPatch, `{}`, 400, ""},
-		"operations":     {"a", jsonPatch, many, 413, "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"},
-		"copies": {"a", jsonPatch, copies, 413,
-			"Request entity too large: operation 3: copy \"/data/y\": Unable to complete the copy, the accumulated size increase of copy is 3145734, exceeding the limit 3145728"},
-		"test fails": {"a", jsonPatch, `[{"op":"test","path":"/data/k","value":"w"}]`, 422, "the server rejected our request due to an error in our request"},
-		"no path":    {"a", jsonPatch, `[{"op":"remove","path":"/data/none"}]`, 422, "the server rejected our request due to an error in our request"},
-		"name":       {"a", mergePatch, `{"metadata":{"name":"b"}}`, 422, `ConfigMap "b" is invalid: metadata.name: Invalid value: "b": field is immutable`},
-		"revision": {"a", mergePatch, `{"metadata":{"resourceVersion":"1"}}`, 409,
-			`Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to the latest version and try again`},
-		"uid": {"a", mergePatch, `{"metadata":{"uid":"x"}}`, 409,
-			`Operation cannot be fulfilled on configmaps "a": Precondition failed: UID in precondition: x, UID in object meta: ` + string(made.UID)},
-		"force":         {"a?force=true", mergePatch, `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
-		"result":        {"a", mergePatch, `{"data":5}`, 422, ""},
-		"strict":        {"a?fieldValidation=Strict", mergePatch, `{"foo":1}`, 422, ""},
-		"strict, JSON":  {"a?fieldValidation=Strict", jsonPatch, `[{"op":"test","path":"/data/k","value":"v","foo":1}]`, 422, ""},
-		"list of lists": {"a", strategicPatch, `{"metadata":{"finalizers":[["x"]]}}`, 422, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := b.send("PATCH", inDefault+"configmaps/"+test.target, test.patch, "Content-Type", test.patchType)
-			a.t = t
-			a.want(test.code, test.message)
-			if !strings.HasPrefix(name, "strict") && name != "result" {
-				return
-			}
-			if m := a.status().Message; !strings.HasPrefix(m, ` "" is invalid: patch: Invalid value: `) {
-				t.Errorf("message %q", m)
-			}
-		})
-	}
-	if now := b.send("GET", inDefault+"configmaps/a", nil).configMap(); len(now.Data) != 1 {
-		t.Errorf("refused patches wrote: %v", now.Data)
-	}
-}
-
 // An error quotes only a part of a large result.
 func TestBadResultIsQuotedInPart(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	large := bare("a")
 	large.Data = map[string]string{"large": strings.Repeat("x", 200<<10)}
 	b.create(large)
@@ -125,7 +60,7 @@ func TestBadResultIsQuotedInPart(t *testing.T) {
 }
 
 func TestPatchWarns(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	b.create(bare("a"))
 	b.send("PATCH", inDefault+"configmaps/a", `{"foo":1,"data":{"a":"1","a":"2"}}`, "Content-Type", mergePatch).want(200, "")
 	b.send("PATCH", inDefault+"configmaps/a", `[{"op":"test","path":"/data/k","value":"v","foo":1}]`, "Content-Type", jsonPatch).want(200, "")

@@ -53,11 +53,7 @@ func cached(tb testing.TB, n, size int) http.Handler {
 		tb.Fatal(err)
 	}
 	api := New(Config{Resources: []*rest.Resource{{Kind: kind, Store: cache.Store(&kind.Info)}}})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act := resource.ParseAction(r)
-		act.User = &resource.User{Name: "alice"}
-		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-	})
+	return asUser(api, &resource.User{Name: "alice"})
 }
 
 // discard is a ResponseWriter that counts bytes and writes.

@@ -53,7 +53,7 @@ func tokenReviews(review func(context.Context, runtime.Object) (runtime.Object, 
 
 func TestCallAndConnect(t *testing.T) {
 	var dry bool
-	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
+	b := newBench(t, func(cfg *Config, _ *bench) {
 		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: serviceAccounts(&dry)})
 	})
 	const token = inDefault + "serviceaccounts/sa/token"
@@ -77,7 +77,7 @@ func TestCallAndConnect(t *testing.T) {
 func TestAdmissionOfCall(t *testing.T) {
 	admission := &recorder{}
 	var dry bool
-	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
+	b := newBench(t, func(cfg *Config, _ *bench) {
 		cfg.Admission = admission
 		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: serviceAccounts(&dry)})
 	})
@@ -100,7 +100,7 @@ func TestAdmissionOfCall(t *testing.T) {
 
 func TestReview(t *testing.T) {
 	var refuse error
-	b := newWriteBench(t, func(cfg *Config, _ *writeBench) {
+	b := newBench(t, func(cfg *Config, _ *bench) {
 		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: tokenReviews(func(_ context.Context, obj runtime.Object) (runtime.Object, error) {
 			review := obj.(*authv1.TokenReview)
 			review.Status.Authenticated = review.Spec.Token == "good"
@@ -121,7 +121,7 @@ func TestReview(t *testing.T) {
 }
 
 func TestCreateObjectAndModify(t *testing.T) {
-	b := newWriteBench(t)
+	b := newBench(t)
 	made, err := rest.CreateObject(t.Context(), b.configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}})
 	if err != nil || made.UID == "" || made.CreationTimestamp.IsZero() || made.ResourceVersion == "" {
 		t.Fatalf("%+v, %v", made, err)

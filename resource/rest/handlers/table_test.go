@@ -12,8 +12,6 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
 func TestTable(t *testing.T) {
 	b := newBench(t)
 	b.put(b.configMaps, resttest.ConfigMap("a"))
@@ -57,10 +55,6 @@ func TestTable(t *testing.T) {
 	_, body := b.do("GET", "/api/v1/namespaces/empty/configmaps", "Accept", tableAccept)
 	if !strings.Contains(body, `"rows":[]`) {
 		t.Errorf("empty table: %s", body)
-	}
-	resp, body := b.do("GET", inDefault+"configmaps?includeObject=All", "Accept", tableAccept)
-	if resp.StatusCode != 400 || !strings.Contains(body, "must be 'Metadata', 'Object', 'None', or empty") {
-		t.Errorf("bad includeObject: %s", body)
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"portico/internal/testing/memstore"
-	"portico/resource"
 	"portico/resource/rest"
 	"portico/resource/rest/resttest"
+	"portico/resource/watchcache"
 )
 
 // event is an event as a client decodes it.
@@ -89,13 +89,6 @@ func (w *watching) end() {
 	}
 }
 
-func (b *bench) remove(res *rest.Resource, name string) {
-	b.t.Helper()
-	if _, err := res.Store.Delete(b.t.Context(), resource.Key{Namespace: "default", Name: name}, nil); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func TestWatch(t *testing.T) {
 	b := newBench(t)
 	first := b.put(b.configMaps, resttest.ConfigMap("a"))
@@ -135,7 +128,7 @@ func TestWatchEndsInTime(t *testing.T) {
 	b := newBench(t)
 	w := b.watch(inDefault+"configmaps?watch=1&timeoutSeconds=1", "")
 	w.end()
-	b = newBench(t, func(c *Config) { c.MinWatch = 10 * time.Millisecond })
+	b = newBench(t, func(c *Config, _ *bench) { c.MinWatch = 10 * time.Millisecond })
 	b.watch(inDefault+"configmaps?watch=1", "").end()
 }
 
@@ -150,37 +143,27 @@ func TestWatchWithNegativeTimeout(t *testing.T) {
 	}
 }
 
+// Bookmarks mark the end of the initial events and the progress of the watch, for clients that
+// request them (docs/wire.md 5.6).
 func TestWatchBookmarks(t *testing.T) {
 	t.Parallel()
-	b, _ := newCachedBench(t)
-	o := b.put(b.configMaps, resttest.ConfigMap("a"))
-	rev := strconv.FormatInt(o.Revision, 10)
-
-	const query = "configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=3"
-	w := b.watch(inDefault+query+"&allowWatchBookmarks=true", "")
-	without := b.watch(inDefault+query, "")
+	b, _ := newCachedBench(t, func(c *watchcache.Config) { c.BookmarkInterval = 10 * time.Millisecond })
+	rev := strconv.FormatInt(b.put(b.configMaps, resttest.ConfigMap("a")).Revision, 10)
+	const query = configMaps + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	w, without := b.watch(query+"&allowWatchBookmarks=true", ""), b.watch(query+"&timeoutSeconds=1", "")
 	w.expect("ADDED ConfigMap a")
-	var raw struct {
-		Type   string
-		Object json.RawMessage
+	for _, annotations := range []string{`,"annotations":{"k8s.io/initial-events-end":"true"}`, ""} {
+		var raw struct {
+			Type   string
+			Object json.RawMessage
+		}
+		if err := w.Decode(&raw); err != nil {
+			t.Fatal(err)
+		}
+		if want := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"` + rev + `"` + annotations + `}}`; raw.Type != "BOOKMARK" || string(raw.Object) != want {
+			t.Errorf("got %s %s, want the bookmark %s", raw.Type, raw.Object, want)
+		}
 	}
-	if err := w.Decode(&raw); err != nil {
-		t.Fatal(err)
-	}
-	const head = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"`
-	if want := head + rev + `","annotations":{"k8s.io/initial-events-end":"true"}}}`; raw.Type != "BOOKMARK" || string(raw.Object) != want {
-		t.Errorf("end of initial events %s %s, want %s", raw.Type, raw.Object, want)
-	}
-	// Then one before the end of the watch.
-	if err := w.Decode(&raw); err != nil {
-		t.Fatal(err)
-	}
-	if want := head + rev + `"}}`; raw.Type != "BOOKMARK" || string(raw.Object) != want {
-		t.Errorf("last bookmark %s %s, want %s", raw.Type, raw.Object, want)
-	}
-	w.end()
-
-	// A client that does not request bookmarks gets none.
 	without.expect("ADDED ConfigMap a")
 	without.end()
 }
@@ -189,7 +172,7 @@ func TestWatchTooOld(t *testing.T) {
 	storage := memstore.New()
 	kind := resttest.ConfigMaps()
 	res := &rest.Resource{Kind: kind, Store: storage.Store(&kind.Info)}
-	b := newBench(t, func(c *Config) { c.Resources = []*rest.Resource{res} })
+	b := newBench(t, func(c *Config, _ *bench) { c.Resources = []*rest.Resource{res} })
 	o := b.put(res, resttest.ConfigMap("a"))
 	b.remove(res, "a")
 	b.put(res, resttest.ConfigMap("a"))
@@ -260,13 +243,7 @@ func TestWatchProtobuf(t *testing.T) {
 func TestWatchEncodingFailure(t *testing.T) {
 	b := newBench(t)
 	b.put(b.configMaps, resttest.ConfigMap("a"))
-	bad, err := resource.Parse([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b","namespace":"default"},"data":[]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.configMaps.Store.Create(t.Context(), bad.Key(), bad, 0); err != nil {
-		t.Fatal(err)
-	}
+	b.putBad()
 	w := b.watch(inDefault+"configmaps?watch=1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	w.expect("ADDED PartialObjectMetadata a", "ADDED PartialObjectMetadata b")
 	r := strings.NewReader(readFrames(t, b, inDefault+"configmaps?watch=1", runtime.ContentTypeProtobuf))

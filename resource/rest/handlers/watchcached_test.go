@@ -43,7 +43,7 @@ func newCachedBench(t testing.TB, configure ...func(*watchcache.Config)) (*bench
 	}
 	maps, secret := resttest.ConfigMaps(), resttest.Secrets()
 	resources := []*rest.Resource{{Kind: maps, Store: cache.Store(&maps.Info)}, {Kind: secret, Store: cache.Store(&secret.Info)}}
-	b := newBench(t, func(c *Config) { c.Resources = resources })
+	b := newBench(t, func(c *Config, _ *bench) { c.Resources = resources })
 	b.configMaps, b.secrets = resources[0], resources[1]
 	return b, storage
 }

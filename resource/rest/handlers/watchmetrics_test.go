@@ -54,7 +54,7 @@ func TestWatchMetrics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			registry := prometheus.NewRegistry()
-			b := newBench(t, func(c *Config) { c.Metrics = registry })
+			b := newBench(t, func(c *Config, _ *bench) { c.Metrics = registry })
 			b.put(b.secrets, resttest.Secret("a"))
 			resp, body := b.do("GET", inDefault+"secrets?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
 				"Accept", headers[0], "Accept-Encoding", headers[1])

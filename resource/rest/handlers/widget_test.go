@@ -1,16 +1,11 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"strconv"
-	"strings"
-	"sync"
-	"testing"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,113 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/applyconfigurations"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
-	"portico/resource/rest/resttest"
 )
-
-const applyPatch = "application/apply-patch+yaml"
-
-// builtinOwners returns the types of core/v1, as the core server does.
-var builtinOwners = sync.OnceValues(func() (managedfields.TypeConverter, error) {
-	return applyconfigurations.NewTypeConverter(resttest.CoreScheme()), nil
-})
-
-// ownBench is a writeBench that tracks field ownership, with widgets: a kind without Go types
-// in two versions.
-type ownBench struct {
-	*writeBench
-	// widgets are served in v1 and v1beta1, with a Kind for each.
-	widgets map[string]*rest.Resource
-}
-
-func newOwnBench(t testing.TB, configure ...func(*Config, *writeBench)) *ownBench {
-	t.Helper()
-	ob := &ownBench{widgets: map[string]*rest.Resource{}}
-	storage := memstore.New()
-	for _, version := range []string{"v1", "v1beta1"} {
-		k := widgetKind(version)
-		ob.widgets[version] = &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}
-	}
-	ob.writeBench = newWriteBench(t, append([]func(*Config, *writeBench){func(cfg *Config, b *writeBench) {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-		for _, res := range cfg.Resources {
-			res.Ownership = builtinOwners
-		}
-		builtins := lookupIn(cfg.Resources)
-		cfg.Lookup = func(a *resource.Action) (*rest.Resource, error) {
-			if a.Resource == "widgets" {
-				return ob.widgets[a.Version], nil
-			}
-			return builtins(a)
-		}
-	}}, configure...)...)
-	return ob
-}
-
-// patch sends a patch by a manager.
-func (b *ownBench) patch(path, patchType, manager, patch string) answer {
-	b.t.Helper()
-	join := "?"
-	if strings.Contains(path, "?") {
-		join = "&"
-	}
-	return b.send("PATCH", path+join+"fieldManager="+manager, patch, "Content-Type", patchType)
-}
-
-func (b *ownBench) apply(path, manager, intent string) answer {
-	b.t.Helper()
-	return b.patch(path, applyPatch, manager, intent)
-}
-
-// owners returns managedFields of the object, one entry a line, without times.
-func (a answer) owners() string {
-	a.t.Helper()
-	var meta metav1.PartialObjectMetadata
-	return ownersOf(read(a, &meta).ManagedFields)
-}
-
-func ownersOf(entries []metav1.ManagedFieldsEntry) string {
-	var lines []string
-	for _, e := range entries {
-		sub := ""
-		if e.Subresource != "" {
-			sub = "/" + e.Subresource
-		}
-		fields := "invalid"
-		set := &fieldpath.Set{}
-		if e.FieldsV1 != nil && set.FromJSON(bytes.NewReader(e.FieldsV1.GetRawBytes())) == nil {
-			fields = ""
-			set.Leaves().Iterate(func(p fieldpath.Path) { fields += " " + p.String() })
-		}
-		lines = append(lines, fmt.Sprintf("%s %s%s %s%s", e.Manager, e.Operation, sub, e.APIVersion, fields))
-	}
-	return strings.Join(lines, "\n")
-}
-
-func (a answer) wantOwners(lines ...string) answer {
-	a.t.Helper()
-	if got, want := a.owners(), strings.Join(lines, "\n"); got != want {
-		a.t.Errorf("owners:\n%s\nwant:\n%s", got, want)
-	}
-	return a
-}
-
-func (a answer) revision() string {
-	a.t.Helper()
-	return read(a, &metav1.PartialObjectMetadata{}).ResourceVersion
-}
-
-func (a answer) widget() map[string]any {
-	a.t.Helper()
-	object := map[string]any{}
-	return *read(a, &object)
-}
 
 // widgetKind is a row like those of custom resources: one for each version, that
 // version its hub form, with a status and a scale view.
