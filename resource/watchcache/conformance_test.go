@@ -32,9 +32,10 @@ func open(t *testing.T) (*watchcache.Cache, *memstore.Storage) {
 	return c, m
 }
 
+// A cache over a storage in memory fulfils the contract of a Store.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, info *resource.Info) resource.Store {
+	storetest.RunInBubble(t, func(t *testing.T, info *resource.Info) resource.Store {
 		c, _ := open(t)
 		return c.Store(info)
 	})

@@ -12,7 +12,7 @@ import (
 
 func open(t *testing.T, info *resource.Info) resource.Store { return memstore.New().Store(info) }
 
-func TestStore(t *testing.T)  { storetest.Run(t, open) }
+func TestStore(t *testing.T)  { storetest.RunInBubble(t, open) }
 func TestHinted(t *testing.T) { storetest.RunHinted(t, open) }
 
 func TestHistory(t *testing.T) {

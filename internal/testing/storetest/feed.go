@@ -175,10 +175,10 @@ func (r *Replica) Compare(ctx context.Context, t *testing.T, stores ...resource.
 
 // OpenFeed makes an empty storage with a store of each resource and a feed that
 // covers both.
-type OpenFeed func(t *testing.T, namespaced, cluster *resource.Info) (a, b resource.Store, feed resource.Feed)
+type OpenFeed = func(t *testing.T, namespaced, cluster *resource.Info) (a, b resource.Store, feed resource.Feed)
 
 // RunFeed checks a Feed against the Stores it shares its storage with.
-func RunFeed(t *testing.T, open func(t *testing.T, namespaced, cluster *resource.Info) (a, b resource.Store, feed resource.Feed)) {
+func RunFeed(t *testing.T, open OpenFeed) {
 	for _, tt := range feedTests {
 		t.Run(tt.name, func(t *testing.T) { tt.f(t, startFeed(t, open)) })
 	}

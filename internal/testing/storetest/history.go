@@ -8,19 +8,21 @@ import (
 	"portico/resource"
 )
 
-// RunHistory checks a store that no longer has the history that is requested. open is as
-// for Run; its compact removes the history before a revision.
-func RunHistory(t *testing.T, open func(t *testing.T, info *resource.Info) (store resource.Store, compact func(t *testing.T, rev int64))) {
+// OpenHistory is Open with a function that removes the history before a revision.
+type OpenHistory = func(t *testing.T, info *resource.Info) (store resource.Store, compact func(t *testing.T, rev int64))
+
+// RunHistory checks the responses of a store to requests for history that was removed.
+func RunHistory(t *testing.T, open OpenHistory) {
 	runHistory(t, false, open)
 }
 
 // RunLongHistory is RunHistory for a store that may have more history than the one beneath
 // it, which compact applies to: a response that is not Expired must be right.
-func RunLongHistory(t *testing.T, open func(t *testing.T, info *resource.Info) (store resource.Store, compact func(t *testing.T, rev int64))) {
+func RunLongHistory(t *testing.T, open OpenHistory) {
 	runHistory(t, true, open)
 }
 
-func runHistory(t *testing.T, long bool, open func(t *testing.T, info *resource.Info) (resource.Store, func(t *testing.T, rev int64))) {
+func runHistory(t *testing.T, long bool, open OpenHistory) {
 	for _, tt := range historyTests {
 		run(t, []test{{tt.name, func(t *testing.T, s *subject) {
 			h := &past{subject: s, long: long}
@@ -29,7 +31,7 @@ func runHistory(t *testing.T, long bool, open func(t *testing.T, info *resource.
 				return store
 			}
 			tt.f(t, h)
-		}}}, nil)
+		}}}, nil, false)
 	}
 }
 
@@ -107,6 +109,7 @@ var historyTests = []struct {
 				old.want(resource.Modified, k, "3")
 			}
 		} else {
+			h.skipIfRefused(err)
 			h.gone("watch", err)
 		}
 		fresh := h.mustWatch(resource.WatchOptions{Since: last.Revision})
@@ -116,9 +119,7 @@ var historyTests = []struct {
 }
 
 // RunHinted checks writes with hints. The stores of open must be resource.Hinted.
-func RunHinted(t *testing.T, open func(t *testing.T, info *resource.Info) resource.Store) {
-	run(t, hintedTests, open)
-}
+func RunHinted(t *testing.T, open Open) { run(t, hintedTests, open, false) }
 
 var hintedTests = []test{
 	{"UpdateStartsFromTheHint", func(t *testing.T, s *subject) {

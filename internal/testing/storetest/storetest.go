@@ -1,18 +1,13 @@
-// Package storetest is the conformance suite that every resource.Store passes.
-//
-// It expresses resource/store.go in tests, so that the stores of etcd, memory, watch cache
-// and client behave alike.
+// Package storetest is the conformance suite of resource.Store and resource.Feed. Every
+// implementation passes it.
 //
 // Decisions:
 //
-//   - It looks at what a client would: names, data, labels, revisions; never
-//     at a store's inside. Objects are compared by their data, for a store
-//     over HTTP may add metadata.
-//   - Nothing sleeps. Where something has to happen by itself (an object that
-//     expires), a test waits for the event, up to patience.
-//   - What a store may refuse by its nature (TTL and names that HTTP cannot
-//     carry) is skipped when it is refused as BadRequest, Invalid or
-//     MethodNotSupported.
+//   - Tests use the interface only: names, data, labels, revisions. Objects are compared by
+//     their data, because a store over HTTP may add metadata.
+//   - Tests do not sleep. They wait for events, up to patience.
+//   - A store may refuse what it does not have (TTL, names that HTTP cannot carry, watches)
+//     with BadRequest, Invalid or MethodNotSupported; the test of it is skipped then.
 //
 // Runs in: tests.
 package storetest
@@ -22,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +25,7 @@ import (
 	"portico/resource"
 )
 
-// patience bounds the wait for anything that must happen.
+// patience bounds the wait for an event.
 const patience = 30 * time.Second
 
 // Namespaced is the resource that most tests use.
@@ -50,12 +46,17 @@ func ClusterScoped() *resource.Info {
 	}
 }
 
-// Open returns an empty store of one resource for one test, and has
-// t.Cleanup end it.
-type Open func(t *testing.T, info *resource.Info) resource.Store
+// Open returns an empty store of one resource for one test, and ends it by t.Cleanup.
+type Open = func(t *testing.T, info *resource.Info) resource.Store
 
-// Run checks everything that the contract says of every Store.
-func Run(t *testing.T, open func(t *testing.T, info *resource.Info) resource.Store) {
+// Run checks the contract of resource.Store.
+func Run(t *testing.T, open Open) { runAll(t, open, false) }
+
+// RunInBubble is Run for a store without sockets. Each test runs in a bubble of
+// testing/synctest: time-outs end without waiting, and only if nothing else can run.
+func RunInBubble(t *testing.T, open Open) { runAll(t, open, true) }
+
+func runAll(t *testing.T, open Open, bubble bool) {
 	groups := []struct {
 		name  string
 		tests []test
@@ -64,7 +65,7 @@ func Run(t *testing.T, open func(t *testing.T, info *resource.Info) resource.Sto
 		{"List", listTests}, {"Page", pageTests}, {"Watch", watchTests}, {"Together", togetherTests},
 	}
 	for _, g := range groups {
-		t.Run(g.name, func(t *testing.T) { run(t, g.tests, open) })
+		t.Run(g.name, func(t *testing.T) { run(t, g.tests, open, bubble) })
 	}
 }
 
@@ -74,13 +75,20 @@ type test struct {
 	f    func(t *testing.T, s *subject)
 }
 
-func run(t *testing.T, tests []test, open Open) {
+func run(t *testing.T, tests []test, open Open, bubble bool) {
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel() // much of it waits
+		f := func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			t.Cleanup(cancel)
 			tt.f(t, &subject{T: t, ctx: ctx, open: open})
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if bubble {
+				synctest.Test(t, f)
+			} else {
+				f(t)
+			}
 		})
 	}
 }
@@ -216,7 +224,7 @@ func isTooLarge(err error) bool {
 	return apierrors.IsTimeout(err) && apierrors.HasStatusCause(err, resource.CauseResourceVersionTooLarge)
 }
 
-// skipIfRefused skips what a store may be unable to do by its nature.
+// skipIfRefused skips a test of what the store does not have.
 func (s *subject) skipIfRefused(err error) {
 	s.Helper()
 	if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsMethodNotSupported(err) {

@@ -82,8 +82,8 @@ var togetherTests = []test{
 	{"ListThenWatchMissesNothing", testListThenWatch},
 }
 
-// write changes the keys of one writer: each is created, counted up, deleted
-// and made again.
+// write changes the keys of one writer: each is created, incremented, deleted and created
+// again.
 func (s *subject) write(writer int) error {
 	for i := range rounds {
 		k := key("ns"+strconv.Itoa(i%2), fmt.Sprintf("w%d-%d", writer, i%5))
@@ -98,7 +98,7 @@ func (s *subject) write(writer int) error {
 	return nil
 }
 
-// model is what a watcher knows of the objects: their values and revisions.
+// model is the state of a watcher: values by key.
 type model map[string]string
 
 func (s *subject) apply(m model, e resource.Event) error {
@@ -111,8 +111,7 @@ func (s *subject) apply(m model, e resource.Event) error {
 		}
 		m[k] = v
 	case resource.Modified:
-		// Every writer counts its own objects up by one, so a gap is a lost
-		// event.
+		// Each object has one writer, which increments it: a gap is a lost event.
 		was, _ := strconv.Atoi(old)
 		if is, _ := strconv.Atoi(v); !known || is != was+1 {
 			return fmt.Errorf("%s goes from %q to %q", k, old, v)
@@ -129,49 +128,38 @@ func (s *subject) apply(m model, e resource.Event) error {
 	return nil
 }
 
-// follow applies events to m until that of an object called "end", whose
-// revision end then tells.
-func (w *watching) follow(m model, end <-chan int64) error {
-	var stop int64
-	for stop == 0 || w.last < stop {
+// follow applies events to m until that of an object called "end", the last of all.
+func (w *watching) follow(m model) error {
+	for {
 		e, err := w.next()
 		if err != nil {
 			return err
-		}
-		if e.Type == resource.Synced {
-			continue
 		}
 		if e.Revision <= w.last {
 			return fmt.Errorf("event at %d after %d", e.Revision, w.last)
 		}
 		w.last = e.Revision
 		if e.Object.Name == "end" {
-			stop = <-end
-			continue
+			return nil
 		}
 		if err := w.s.apply(m, e); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 func testWatchersSeeEverything(t *testing.T, s *subject) {
 	s.on(Namespaced())
 	const watchers = 4
 	results := make(chan error, watchers)
-	ends := make(chan int64, watchers)
 	models := make([]model, watchers)
 	for i := range watchers {
 		models[i] = model{}
 		w := s.mustWatch(resource.WatchOptions{})
-		go func() { results <- w.follow(models[i], ends) }()
+		go func() { results <- w.follow(models[i]) }()
 	}
 	s.writeAll()
-	end := s.mustCreate(key("zz", "end"), "1")
-	for range watchers {
-		ends <- end.Revision
-	}
+	s.mustCreate(key("zz", "end"), "1")
 	for range watchers {
 		if err := <-results; err != nil {
 			t.Error(err)
@@ -180,73 +168,60 @@ func testWatchersSeeEverything(t *testing.T, s *subject) {
 	s.wantModels(models)
 }
 
+// testListThenWatch starts watches from lists while objects are written. The last object is
+// created when every watch has begun, so that each of them receives it.
 func testListThenWatch(t *testing.T, s *subject) {
 	s.on(Namespaced())
 	const watchers = 4
+	begun := make(chan struct{}, watchers)
 	results := make(chan error, watchers)
-	ends := make(chan int64, watchers)
 	models := make([]model, watchers)
-	start := make(chan struct{})
-	for i := range watchers {
-		models[i] = model{}
-		go func() {
-			<-start
-			l, err := s.List(s.ctx, resource.ListOptions{})
-			if err != nil {
-				results <- err
-				return
-			}
-			for _, o := range l.Items {
-				if o.Name != "end" { // of announceEnd, for another watcher
-					models[i][o.Key().String()] = s.value(o)
-				}
-			}
-			w, err := s.Watch(s.ctx, resource.WatchOptions{Since: l.Revision})
-			if err != nil {
-				results <- err
-				return
-			}
-			defer w.Close()
-			results <- (&watching{Watcher: w, s: s, last: l.Revision}).follow(models[i], ends)
-		}()
-	}
 	if err := s.write(0); err != nil {
 		t.Fatal(err)
 	}
-	close(start)
-	s.writeAll()
-	// Whoever listed after the last write still has to see the end.
-	for range watchers {
-		ends <- 1
+	for i := range watchers {
+		models[i] = model{}
+		go func() { results <- s.listThenFollow(models[i], begun) }()
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range watchers {
-			if err := <-results; err != nil {
-				t.Error(err)
-			}
+	for len(begun) < watchers {
+		s.writeAll()
+	}
+	s.mustCreate(key("zz", "end"), "1")
+	for range watchers {
+		if err := <-results; err != nil {
+			t.Error(err)
 		}
-	}()
-	s.announceEnd(done)
+	}
 	s.wantModels(models)
 }
 
-// announceEnd writes objects called "end" until every watcher has seen one.
-func (s *subject) announceEnd(done <-chan struct{}) {
-	for i := 0; ; i++ {
-		select {
-		case <-done:
-			return
-		default:
-			k := key("zz"+strconv.Itoa(i%2), "end")
-			s.mustCreate(k, "1")
-			s.mustDelete(k)
-		}
+// listThenFollow reads a list into m and applies the events after it. It sends to begun once
+// the watch has started or failed.
+func (s *subject) listThenFollow(m model, begun chan<- struct{}) error {
+	w, rev, err := s.listThenWatch(m)
+	begun <- struct{}{}
+	if err != nil {
+		return err
 	}
+	defer w.Close()
+	return (&watching{Watcher: w, s: s, last: rev}).follow(m)
 }
 
-// writeAll runs all writers but number 0, which belongs to the caller.
+func (s *subject) listThenWatch(m model) (w resource.Watcher, rev int64, err error) {
+	l, err := s.List(s.ctx, resource.ListOptions{})
+	if err != nil {
+		return nil, 0, fmt.Errorf("list: %w", err)
+	}
+	for _, o := range l.Items {
+		m[o.Key().String()] = s.value(o)
+	}
+	if w, err = s.Watch(s.ctx, resource.WatchOptions{Since: l.Revision}); err != nil {
+		return nil, 0, fmt.Errorf("watch since %d: %w", l.Revision, err)
+	}
+	return w, l.Revision, nil
+}
+
+// writeAll runs all writers but number 0, which is the caller's.
 func (s *subject) writeAll() {
 	s.Helper()
 	var wg sync.WaitGroup
@@ -260,7 +235,7 @@ func (s *subject) writeAll() {
 	wg.Wait()
 }
 
-// wantModels compares what watchers know with a list.
+// wantModels compares the states of watchers with a list.
 func (s *subject) wantModels(models []model) {
 	s.Helper()
 	want := model{}
@@ -271,7 +246,7 @@ func (s *subject) wantModels(models []model) {
 	}
 	for i, m := range models {
 		if !maps.Equal(m, want) {
-			s.Errorf("watcher %d knows %v, the list has %v", i, slices.Sorted(maps.Keys(m)), slices.Sorted(maps.Keys(want)))
+			s.Errorf("watcher %d has %v, want %v as in the list", i, slices.Sorted(maps.Keys(m)), slices.Sorted(maps.Keys(want)))
 		}
 	}
 }
