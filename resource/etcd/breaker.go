@@ -21,7 +21,7 @@ const (
 	// are in progress.
 	checkEvery = 500 * time.Millisecond
 	// silentChecks is the number of consecutive checks without an answer after which etcd
-	// counts as silent: five seconds, longer than an election takes and shorter than
+	// counts as silent: after five seconds, longer than an election takes and shorter than
 	// clients wait. Checks are counted instead of time, so that a process that was itself
 	// stopped or starved concludes nothing about etcd.
 	silentChecks = 10
@@ -68,6 +68,7 @@ func rejected(err error) bool {
 // Safe for concurrent use.
 type breaker struct {
 	ctx      context.Context // of the client
+	every    time.Duration   // between two checks
 	probe    func(context.Context) error
 	log      *slog.Logger
 	rejected func()
@@ -93,13 +94,14 @@ type breakerState struct {
 	end    context.CancelCauseFunc
 }
 
-// newBreaker returns a closed breaker; ctx is the client's. probe makes a linearizable read.
-// rejected is called for every request that is rejected or canceled.
-func newBreaker(ctx context.Context, log *slog.Logger, rejected func(), probe func(context.Context) error) *breaker {
-	p := &breaker{ctx: ctx, probe: probe, log: log, rejected: rejected}
+// newBreaker returns a closed breaker that checks at the given interval; ctx is the client's.
+// probe makes a linearizable read. rejected is called for every request that is rejected or
+// canceled.
+func newBreaker(ctx context.Context, every time.Duration, log *slog.Logger, rejected func(), probe func(context.Context) error) *breaker {
+	p := &breaker{ctx: ctx, every: every, probe: probe, log: log, rejected: rejected}
 	p.now.Store(p.state(false, time.Time{}))
 	p.checking.Store(true)
-	p.timer = time.AfterFunc(checkEvery, p.check)
+	p.timer = time.AfterFunc(every, p.check)
 	return p
 }
 
@@ -219,7 +221,7 @@ func (p *breaker) close() {
 // startChecks sets the timer of the checks.
 func (p *breaker) startChecks() {
 	if !p.checking.Load() && p.checking.CompareAndSwap(false, true) {
-		p.timer.Reset(checkEvery)
+		p.timer.Reset(p.every)
 	}
 }
 
@@ -236,7 +238,7 @@ func (p *breaker) check() {
 		p.close()
 	case p.missed > 0, pending:
 		if p.missed == 0 {
-			p.since = time.Now().Add(-checkEvery)
+			p.since = time.Now().Add(-p.every)
 		}
 		p.missed++
 		p.startProbe()
@@ -245,7 +247,7 @@ func (p *breaker) check() {
 		p.open()
 	}
 	if p.missed > 0 || pending {
-		p.timer.Reset(checkEvery)
+		p.timer.Reset(p.every)
 		return
 	}
 	p.checking.Store(false)

@@ -33,7 +33,7 @@ func imagine(t *testing.T) *imaginary {
 	e := &imaginary{}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	e.breaker = newBreaker(ctx, slog.New(slog.DiscardHandler), func() { e.rejected.Add(1) }, func(ctx context.Context) error {
+	e.breaker = newBreaker(ctx, checkEvery, slog.New(slog.DiscardHandler), func() { e.rejected.Add(1) }, func(ctx context.Context) error {
 		e.probes.Add(1)
 		return e.call(ctx, &etcdserverpb.RangeRequest{Key: []byte(revisionKey)}, &e.probe)
 	})

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -65,6 +66,8 @@ type Config struct {
 	Logger *slog.Logger
 	// DialTimeout is the minimum timeout of an attempt to connect; 0 means 5 s.
 	DialTimeout time.Duration
+
+	checkEvery time.Duration // of tests; 0 means checkEvery
 }
 
 // Client is a connection to one etcd cluster. Safe for concurrent use.
@@ -95,27 +98,21 @@ func Open(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
-	dial := cfg.DialTimeout
-	if dial <= 0 {
-		dial = 5 * time.Second
-	}
+	dial := cmp.Or(cfg.DialTimeout, 5*time.Second)
 	c := &Client{
 		callOptions: []grpc.CallOption{grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(math.MaxInt32)},
 		prefix:      cleanPrefix(cfg.Prefix),
 		transformer: cfg.Transformer,
-		log:         cfg.Logger,
+		log:         cmp.Or(cfg.Logger, slog.Default()),
 		timeout:     callTimeout,
 		metrics:     newMetrics(cfg.Trace),
 	}
 	if c.transformer == nil {
 		c.transformer = identity{}
 	}
-	if c.log == nil {
-		c.log = slog.Default()
-	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
-	c.breaker = newBreaker(ctx, c.log, c.metrics.rejected.Inc, c.probe)
+	c.breaker = newBreaker(ctx, cmp.Or(cfg.checkEvery, checkEvery), c.log, c.metrics.rejected.Inc, c.probe)
 	if c.etcd, err = clientv3.New(c.settings(ctx, cfg.Endpoints, tlsConfig, dial)); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("open etcd client: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,14 +15,10 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/etcdtest"
 	"portico/internal/testing/storetest"
 	"portico/resource"
 )
-
-var keyX = resource.Key{Namespace: "a", Name: "x"}
-
-// under sets the prefix, which clients can share.
-func under(prefix string) func(*Config) { return func(cfg *Config) { cfg.Prefix = prefix } }
 
 // plusOne adds one to the number of a setting.
 func plusOne(t *testing.T, name string) resource.Mutate {
@@ -72,9 +69,9 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 		lose func(*server)
 		cut  bool // once the write has been carried out
 	}{
-		"answers are lost":         {lose: func(s *server) { s.answers.close() }},
-		"requests are held back":   {lose: func(s *server) { s.requests.close() }},
-		"the connection is broken": {lose: func(s *server) { s.answers.close() }, cut: true},
+		"answers are lost":         {lose: func(s *server) { s.Responses.Shut() }},
+		"requests are held back":   {lose: func(s *server) { s.Requests.Shut() }},
+		"the connection is broken": {lose: func(s *server) { s.Responses.Shut() }, cut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -90,10 +87,10 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 			var losing sync.WaitGroup
 			if tt.cut {
 				losing.Go(func() {
-					for s.etcd.Server.KV().Rev() == made.Revision {
+					for s.Etcd.Server.KV().Rev() == made.Revision {
 						time.Sleep(time.Millisecond)
 					}
-					s.cut()
+					s.Cut()
 				})
 			}
 			_, err := c.Store(storetest.Namespaced()).(resource.Hinted).UpdateFrom(t.Context(), keyX, made, plusOne(t, "x"))
@@ -101,8 +98,8 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 				t.Errorf("update: %v (retry %t)", err, retry)
 			}
 			losing.Wait()
-			s.resume()
-			s.mend(t)
+			s.Resume()
+			s.Mend()
 			got, err := s.client(t, under("/one")).Store(storetest.Namespaced()).Update(t.Context(), keyX, plusOne(t, "x"))
 			if err != nil {
 				t.Fatal(err)
@@ -122,9 +119,8 @@ func TestUnreachableEtcd(t *testing.T) {
 	store := c.Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
 	c.timeout = 300 * time.Millisecond
-	s.cut()
-	// A call that was under way, or found the connection before it was seen to
-	// be broken, may be of unknown outcome; this one is a read.
+	s.Cut()
+	// The first call may find the connection before it was seen to be broken; it is a read.
 	_, getErr := store.Get(t.Context(), keyX, resource.At{})
 	obj := setting(t, "y", "1")
 	_, createErr := store.Create(t.Context(), obj.Key(), obj, 0)
@@ -141,7 +137,7 @@ func TestUnreachableEtcd(t *testing.T) {
 		}
 	}
 	c.timeout = callTimeout
-	s.mend(t)
+	s.Mend()
 	eventually(t, "create once etcd can be reached", func(ctx context.Context) error {
 		_, err := store.Create(ctx, obj.Key(), obj, time.Hour)
 		return err
@@ -152,17 +148,11 @@ func TestUnreachableEtcd(t *testing.T) {
 // and with one again everything works.
 func TestMajority(t *testing.T) {
 	t.Parallel()
-	members := newCluster(t, 3)
-	c := members[0].client(t, func(cfg *Config) {
-		for _, m := range members[1:] {
-			cfg.Endpoints = append(cfg.Endpoints, m.endpoint())
-		}
-	})
+	members, c := newCluster(t)
 	store := c.Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
-	c.timeout = 3 * time.Second
+	c.timeout = time.Second
 	replica := follow(t, c.Feed())
-	waitFor(t, replica, storetest.Resets(1))
 
 	write := func(name string) (last *resource.Object) {
 		eventually(t, "create "+name, func(ctx context.Context) (err error) {
@@ -175,18 +165,12 @@ func TestMajority(t *testing.T) {
 		})
 		return last
 	}
-	leader := 0
-	for i, m := range members {
-		if m.etcd.Server.Leader() == m.etcd.Server.MemberID() {
-			leader = i
-		}
-	}
-	members[leader].stop()
-	last := write("without-the-leader")
-	waitFor(t, replica, storetest.At(last.Revision))
+	leader := slices.IndexFunc(members, func(m *etcdtest.Server) bool { return m.Etcd.Server.Leader() == m.Etcd.Server.MemberID() })
+	first, second := members[leader], members[(leader+1)%3]
+	first.Stop()
+	waitFor(t, replica, storetest.At(write("without-the-leader").Revision))
 
-	other := (leader + 1) % 3
-	members[other].stop()
+	second.Stop()
 	obj := setting(t, "alone", "1")
 	_, createErr := store.Create(t.Context(), obj.Key(), obj, 0)
 	_, getErr := store.Get(t.Context(), keyX, resource.At{})
@@ -195,23 +179,10 @@ func TestMajority(t *testing.T) {
 			t.Errorf("%s without a majority: %v (retry %t)", what, err, retry)
 		}
 	}
-	members[leader].launch(t)
-	members[other].launch(t)
-	members[leader].ready(t)
-	members[other].ready(t)
-	last = write("all-again")
-	waitFor(t, replica, storetest.At(last.Revision))
-	replica.Compare(t.Context(), t, store)
-	if err := replica.Wait(ended(t), storetest.Resets(2)); err == nil {
-		t.Error("the feed was reset")
+	if err := etcdtest.StartAll(t.Context(), first, second); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// ended is a context for asking something now.
-func ended(t *testing.T) context.Context {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	return ctx
+	checkResumed(t, replica, store, write("all-again").Revision)
 }
 
 // A full etcd rejects writes and answers reads and deletions. When there is room again, it
@@ -223,7 +194,6 @@ func TestFullEtcd(t *testing.T) {
 	c := s.client(t)
 	store := c.Store(storetest.Namespaced())
 	replica := follow(t, c.Feed())
-	waitFor(t, replica, storetest.Resets(1))
 	mustCreate(t, store, "x")
 	var full error
 	for i := 0; full == nil; i++ {
@@ -250,7 +220,7 @@ func TestFullEtcd(t *testing.T) {
 	if _, err := c.etcd.Compact(t.Context(), gone.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.etcd.Defragment(t.Context(), s.endpoint()); err != nil {
+	if _, err := c.etcd.Defragment(t.Context(), s.Endpoint()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.etcd.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil {

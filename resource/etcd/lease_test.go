@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,14 +53,4 @@ func TestLeasesAreShared(t *testing.T) {
 			t.Error("leases of a second are shared")
 		}
 	})
-}
-
-func TestLeaseErrors(t *testing.T) {
-	failed := errors.New("failed")
-	l := newLeases(t.Context(), func(context.Context, int64) (clientv3.LeaseID, error) { return 0, failed })
-	for range 2 {
-		if _, err := l.take(t.Context(), time.Minute); !errors.Is(err, failed) {
-			t.Errorf("take: %v", err)
-		}
-	}
 }

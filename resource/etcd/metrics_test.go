@@ -91,7 +91,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("unexpected metrics %v", got)
 	}
 
-	s.pause()
+	s.Pause()
 	c.timeout = 50 * time.Millisecond
 	if _, err := st.Get(ctx, key, resource.At{}); err == nil {
 		t.Error("an etcd that is away answered")
@@ -99,5 +99,5 @@ func TestMetrics(t *testing.T) {
 	if got := shown(t, c); got["etcd_request_errors_total"+of+"get"+ofThis] != 1 || got["etcd_requests_total"+of+"get"+ofThis] != 4 {
 		t.Errorf("after a failure: %v", got)
 	}
-	s.resume()
+	s.Resume()
 }

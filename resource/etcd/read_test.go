@@ -6,44 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"portico/internal/testing/storetest"
 	"portico/resource"
 )
-
-func TestPager(t *testing.T) {
-	for name, tt := range map[string]struct {
-		size  int // of each value
-		limit int64
-		want  []int64
-	}{
-		"small":       {100, 0, []int64{16, 64, 256, 1024, 4096, 10000, 10000}},
-		"usual":       {3500, 0, []int64{16, 64, 256, 1024, 2396, 2396}},
-		"large":       {1 << 20, 0, []int64{16, 8, 8}},
-		"enormous":    {20 << 20, 0, []int64{16, 1, 1}},
-		"small limit": {3500, 10, []int64{10, 10}},
-		"large limit": {3500, 500, []int64{16, 64, 256, 500}},
-		"empty":       {0, 0, []int64{16, 64}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var p pager
-			value := make([]byte, tt.size)
-			for i, want := range tt.want {
-				got := p.next(tt.limit)
-				if got != want {
-					t.Errorf("page %d holds %d keys, want %d", i, got, want)
-				}
-				kvs := make([]*mvccpb.KeyValue, got)
-				for i := range kvs {
-					kvs[i] = &mvccpb.KeyValue{Value: value}
-				}
-				p.received(kvs)
-			}
-		})
-	}
-}
 
 // Values that are much larger than those before are not received in one page.
 func TestPagesAreBounded(t *testing.T) {

@@ -44,9 +44,7 @@ func TestCompactionWhileAFeedStarts(t *testing.T) {
 	s := newServer(t)
 	c, other := s.client(t, under("/one")), s.client(t, under("/one"))
 	store := other.Store(storetest.Namespaced())
-	for i := range firstChunk + 50 {
-		mustCreate(t, store, fmt.Sprintf("x%04d", i))
-	}
+	fill(t, store, firstChunk+50, 1)
 	pages := &paged{KV: c.etcd.KV, before: func(page int) {
 		if page != 1 {
 			return
@@ -60,7 +58,6 @@ func TestCompactionWhileAFeedStarts(t *testing.T) {
 	}}
 	c.etcd.KV = pages
 	replica := follow(t, c.Feed())
-	waitFor(t, replica, storetest.Resets(1))
 	replica.Compare(t.Context(), t, store)
 	if err := replica.Wait(ended(t), storetest.Resets(2)); err == nil {
 		t.Error("the sink was reset twice")
@@ -77,16 +74,10 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 	s := newServer(t)
 	c := s.client(t)
 	store := c.Store(storetest.Namespaced())
-	for i := range objects {
-		obj := setting(t, fmt.Sprintf("x%04d", i), strings.Repeat("x", size))
-		if _, err := store.Create(t.Context(), obj.Key(), obj, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fill(t, store, objects, size)
 	pages := &paged{KV: c.etcd.KV, before: func(int) {}}
 	c.etcd.KV = pages
-	replica := follow(t, c.Feed())
-	waitFor(t, replica, storetest.Resets(1))
+	follow(t, c.Feed())
 	fed := len(pages.bytes)
 	l, err := store.List(t.Context(), resource.ListOptions{})
 	if err != nil || len(l.Items) != objects {
@@ -123,7 +114,7 @@ func TestWatchersOutliveCompaction(t *testing.T) {
 			defer w.Close()
 			read(t, w, "+changes=1 +goes=1 +stays=1 synced")
 
-			s.cut()
+			s.Cut()
 			for range 3 {
 				if _, err := direct.Update(t.Context(), resource.Key{Namespace: "a", Name: "changes"}, plusOne(t, "changes")); err != nil {
 					t.Fatal(err)
@@ -139,7 +130,7 @@ func TestWatchersOutliveCompaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			compact(t, beside, gone.Revision)
-			s.mend(t)
+			s.Mend()
 
 			// Deletions come first: a watch that ends now and resumes elsewhere has them.
 			read(t, w, "-goes=1 ~changes=4 +comes=1")

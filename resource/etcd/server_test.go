@@ -1,166 +1,60 @@
 package etcd
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"portico/internal/testing/etcdtest"
+	"portico/internal/testing/storetest"
 	"portico/resource"
+	"portico/resource/watchcache"
 )
 
 // TestMain runs more tests in parallel than there are processors: they mostly wait for etcd.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// server is a real etcd on a unix socket behind a proxy, in a folder with a short name.
+// server is an etcd whose clients have a prefix each.
 type server struct {
-	dir  string
-	tune func(*embed.Config) // may be nil
-	etcd *embed.Etcd
-	*proxy
-	// stores counts the prefixes given out.
-	stores atomic.Int64
+	*etcdtest.Server
+	clients atomic.Int64
 }
 
-func newServer(tb testing.TB, tune ...func(*embed.Config)) *server {
+func newServer(tb testing.TB, configure ...func(*embed.Config)) *server {
 	tb.Helper()
-	s := prepareServer(tb)
-	if len(tune) > 0 {
-		s.tune = tune[0]
-	}
-	s.start(tb)
-	return s
+	return &server{Server: etcdtest.Start(tb, configure...)}
 }
-
-// prepareServer makes the folder and the proxy of a server.
-func prepareServer(tb testing.TB) *server {
-	tb.Helper()
-	dir, err := os.MkdirTemp("", "p")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s := &server{dir: dir, proxy: newProxy(tb, filepath.Join(dir, "c"), filepath.Join(dir, "e"))}
-	tb.Cleanup(func() {
-		s.stop()
-		os.RemoveAll(dir)
-	})
-	return s
-}
-
-func (s *server) endpoint() string { return "unix://" + filepath.Join(s.dir, "c") }
 
 func (s *server) start(tb testing.TB) {
 	tb.Helper()
-	s.launch(tb)
-	s.ready(tb)
-}
-
-// launch starts etcd and does not wait for it: a member of a cluster needs the
-// others.
-func (s *server) launch(tb testing.TB) {
-	tb.Helper()
-	cfg := embed.NewConfig()
-	cfg.Dir = filepath.Join(s.dir, "d")
-	client, peer := url.URL{Scheme: "unix", Path: filepath.Join(s.dir, "e")}, url.URL{Scheme: "unix", Path: filepath.Join(s.dir, "p")}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.TickMs, cfg.ElectionMs = 10, 100
-	cfg.UnsafeNoFsync = true
-	cfg.LogLevel, cfg.LogOutputs = "error", []string{os.DevNull}
-	if s.tune != nil {
-		s.tune(cfg)
-	}
-	e, err := embed.StartEtcd(cfg)
-	if err != nil {
+	if err := s.Start(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
-	s.etcd = e
-}
-
-// ready waits until etcd serves.
-func (s *server) ready(tb testing.TB) {
-	tb.Helper()
-	select {
-	case <-s.etcd.Server.ReadyNotify():
-	case <-time.After(time.Minute):
-		tb.Fatal("etcd does not become ready")
-	}
-	s.mend(tb)
-}
-
-// stop ends etcd. The connections are cut first, for it would wait for watches
-// to end by themselves.
-func (s *server) stop() {
-	s.cut()
-	if s.etcd != nil {
-		s.etcd.Close()
-		s.etcd = nil
-	}
-}
-
-// newCluster starts servers that are members of one etcd.
-func newCluster(tb testing.TB, n int) []*server {
-	tb.Helper()
-	members, peers, names := make([]*server, n), make([]url.URL, n), make([]string, n)
-	for i := range members {
-		members[i], peers[i] = prepareServer(tb), freePort(tb)
-		names[i] = fmt.Sprintf("m%d=%s", i, peers[i].String())
-	}
-	for i, m := range members {
-		m.tune = func(cfg *embed.Config) {
-			cfg.Name, cfg.InitialCluster = fmt.Sprint("m", i), strings.Join(names, ",")
-			cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peers[i]}, []url.URL{peers[i]}
-			cfg.TickMs, cfg.ElectionMs = 50, 500 // members share two cores with other tests
-		}
-		m.launch(tb)
-	}
-	for _, m := range members {
-		m.ready(tb)
-	}
-	return members
-}
-
-// freePort finds an address for a member to listen on.
-func freePort(tb testing.TB) url.URL {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer l.Close()
-	return url.URL{Scheme: "http", Host: l.Addr().String()}
-}
-
-// beside opens a client that does not pass the proxy.
-func (s *server) beside(tb testing.TB, change ...func(*Config)) *Client {
-	tb.Helper()
-	return s.client(tb, append(change, func(cfg *Config) { cfg.Endpoints = []string{"unix://" + filepath.Join(s.dir, "e")} })...)
 }
 
 // client opens a client with a prefix of its own.
 func (s *server) client(tb testing.TB, change ...func(*Config)) *Client {
 	tb.Helper()
 	cfg := Config{
-		Endpoints: []string{s.endpoint()},
-		Prefix:    "/t" + strconv.FormatInt(s.stores.Add(1), 10),
+		Endpoints: []string{s.Endpoint()},
+		Prefix:    "/t" + strconv.FormatInt(s.clients.Add(1), 10),
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	for _, f := range change {
@@ -178,6 +72,132 @@ func (s *server) client(tb testing.TB, change ...func(*Config)) *Client {
 	return c
 }
 
-func (s *server) open(t *testing.T, info *resource.Info) resource.Store {
-	return s.client(t).Store(info)
+// beside opens a client that does not pass the relay.
+func (s *server) beside(tb testing.TB, change ...func(*Config)) *Client {
+	tb.Helper()
+	return s.client(tb, append(change, func(cfg *Config) { cfg.Endpoints = []string{s.DirectEndpoint()} })...)
+}
+
+// newCluster starts three members, and a client of them.
+func newCluster(tb testing.TB, change ...func(*Config)) ([]*etcdtest.Server, *Client) {
+	tb.Helper()
+	members := etcdtest.StartCluster(tb, 3)
+	first := &server{Server: members[0]}
+	return members, first.client(tb, append(change, func(cfg *Config) {
+		cfg.Endpoints = append(cfg.Endpoints, members[1].Endpoint(), members[2].Endpoint())
+	})...)
+}
+
+// under sets the prefix, which clients can share.
+func under(prefix string) func(*Config) { return func(cfg *Config) { cfg.Prefix = prefix } }
+
+var keyX = resource.Key{Namespace: "a", Name: "x"}
+
+func setting(t *testing.T, name, data string) *resource.Object {
+	t.Helper()
+	obj, err := resource.Parse(fmt.Appendf(nil,
+		`{"apiVersion":"storetest.portico.dev/v1","kind":"Setting","metadata":{"namespace":"a","name":%q},"data":{"v":%q}}`, name, data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+func mustCreate(t *testing.T, s resource.Store, name string) *resource.Object {
+	t.Helper()
+	obj := setting(t, name, "1")
+	made, err := s.Create(t.Context(), obj.Key(), obj, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// fill creates n objects named x0000 and so on, each with a value of size bytes.
+func fill(t *testing.T, s resource.Store, n, size int) {
+	t.Helper()
+	value := fmt.Sprintf("%0*d", size, 1)
+	var writers sync.WaitGroup
+	for first := range 4 {
+		writers.Go(func() {
+			for i := first; i < n; i += 4 {
+				obj := setting(t, fmt.Sprintf("x%04d", i), value)
+				if _, err := s.Create(t.Context(), obj.Key(), obj, 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+}
+
+func compact(t *testing.T, c *Client, rev int64) {
+	t.Helper()
+	if _, err := c.etcd.Compact(t.Context(), rev, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cached runs a watch cache over a client's etcd.
+func cached(t *testing.T, c *Client, ranges ...string) *watchcache.Cache {
+	t.Helper()
+	cache := watchcache.New(watchcache.Config{Feed: c.Feed(ranges...), Store: c.Store, Logger: c.log, FreshTimeout: 3 * time.Second})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cache.Run(ctx) // it returns ctx's error
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	if err := cache.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return cache
+}
+
+// follow runs a feed into a replica until the test ends.
+func follow(t *testing.T, f resource.Feed) *storetest.Replica {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	replica, ended := storetest.NewReplica(), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = f.Run(ctx, replica) // it returns ctx's error
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	waitFor(t, replica, storetest.Resets(1))
+	return replica
+}
+
+func waitFor(t *testing.T, r *storetest.Replica, ok func(*storetest.Replica) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := r.Wait(ctx, ok); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkResumed checks that a replica reaches a revision with the state of the store, without
+// a second Reset.
+func checkResumed(t *testing.T, r *storetest.Replica, s resource.Store, rev int64) {
+	t.Helper()
+	waitFor(t, r, storetest.At(rev))
+	r.Compare(t.Context(), t, s)
+	if err := r.Wait(ended(t), storetest.Resets(2)); err == nil {
+		t.Error("the feed was reset, want it to resume")
+	}
+}
+
+// ended returns a context that has ended.
+func ended(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }

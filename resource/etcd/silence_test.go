@@ -16,9 +16,17 @@ import (
 	"portico/resource"
 )
 
-// prompt is much longer than a rejection, or an answer after etcd is back, takes on a busy
-// machine.
-const prompt = 3 * time.Second
+const (
+	// prompt is much longer than a rejection, or an answer after etcd is back, takes on a
+	// busy machine.
+	prompt = 3 * time.Second
+	// often is the interval of checks in these tests, and soonSilent the time after which
+	// etcd then counts as silent.
+	often      = 100 * time.Millisecond
+	soonSilent = (silentChecks + 1) * often
+)
+
+func checkedOften(cfg *Config) { cfg.checkEvery = often }
 
 // refusedNow checks that a call fails at once, with 503 and Retry-After.
 func refusedNow(t *testing.T, what string, call func() error) {
@@ -33,25 +41,25 @@ func refusedNow(t *testing.T, what string, call func() error) {
 	}
 }
 
-// etcd becomes silent with thousands of requests in progress: all of them end in time, later
-// ones at once, and each error says correctly whether it may have been executed. When etcd
-// is back, everything works again.
+// etcd becomes silent with many requests in progress: all of them end in time, later ones at
+// once, and each error says correctly whether it may have been executed. When etcd is back,
+// everything works again.
 func TestSilence(t *testing.T) {
 	t.Parallel()
-	const many = 500 // of each kind
+	const many = 200 // of each kind
 	s := newServer(t)
-	c := s.client(t)
+	c := s.client(t, checkedOften)
+	c.timeout = 2 * soonSilent
 	store := c.Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
 	replica := follow(t, c.Feed())
-	waitFor(t, replica, storetest.Resets(1))
 	ctx := t.Context()
 	create := func(name string, ttl time.Duration) error {
 		obj := setting(t, name, "1")
 		_, err := store.Create(ctx, obj.Key(), obj, ttl)
 		return err
 	}
-	s.pause()
+	s.Pause()
 	began := time.Now()
 	var calls sync.WaitGroup
 	for i := range many {
@@ -66,7 +74,7 @@ func TestSilence(t *testing.T) {
 				if code, retry := outcome(err); code != http.StatusServiceUnavailable || !retry {
 					t.Errorf("%s: %v (retry %t)", what, err, retry)
 				}
-				if took := time.Since(began); took > longest+prompt {
+				if took := time.Since(began); took > soonSilent+prompt {
 					t.Errorf("%s took %v", what, took)
 				}
 			})
@@ -76,7 +84,7 @@ func TestSilence(t *testing.T) {
 			if code, retry := outcome(err); code != http.StatusGatewayTimeout || retry || !strings.Contains(err.Error(), "not known") {
 				t.Errorf("create: %v (retry %t)", err, retry)
 			}
-			if took := time.Since(began); took > callTimeout+prompt {
+			if took := time.Since(began); took > c.timeout+prompt {
 				t.Errorf("create took %v", took)
 			}
 		})
@@ -88,7 +96,7 @@ func TestSilence(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		return fmt.Errorf("not after %v", time.Since(began))
 	})
-	if took := time.Since(began); took < longest-2*checkEvery {
+	if took := time.Since(began); took < soonSilent-2*often {
 		t.Errorf("etcd was held to be silent after %v", took)
 	}
 	docs := c.Documents("test")
@@ -110,7 +118,7 @@ func TestSilence(t *testing.T) {
 	if n := c.breaker.pending.Load(); n > maxProbes {
 		t.Errorf("%d requests still wait", n)
 	}
-	s.resume()
+	s.Resume()
 	back := time.Now()
 	eventually(t, "writes are taken", func(context.Context) error { return create("after"+strconv.FormatInt(time.Now().UnixNano(), 36), 0) })
 	if took := time.Since(back); took > 3*prompt { // what was held back comes first
@@ -125,65 +133,46 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%s was refused, and is there", name)
 		}
 	}
-	waitFor(t, replica, storetest.At(list.Revision))
-	replica.Compare(ctx, t, store)
-	if err := replica.Wait(ended(t), storetest.Resets(2)); err == nil {
-		t.Error("the feed was reset")
-	}
+	checkResumed(t, replica, store, list.Revision)
 }
 
 // Neither a slow page nor the responses behind it on the connection open the breaker.
 func TestSlowPageIsNoSilence(t *testing.T) {
 	t.Parallel()
-	const keys, size = firstChunk, 256 << 10
+	const keys, size = firstChunk, 64 << 10
 	s := newServer(t)
-	beside := s.beside(t, under("/slow")).Store(storetest.Namespaced())
-	for i := range keys {
-		obj := setting(t, fmt.Sprint("big", i), strings.Repeat("x", size))
-		if _, err := beside.Create(t.Context(), obj.Key(), obj, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := s.client(t, under("/slow"))
+	fill(t, s.beside(t, under("/slow")).Store(storetest.Namespaced()), keys, size)
+	c := s.client(t, under("/slow"), checkedOften)
 	store := c.Store(storetest.Namespaced())
 	if err := c.Healthy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.rate.Store(keys * size / 7) // bytes a second
+	s.Rate.Store(keys * size * int64(time.Second) / int64(soonSilent+5*often))
 	began := time.Now()
-	var calls sync.WaitGroup
-	calls.Go(func() {
-		if list, err := store.List(t.Context(), resource.ListOptions{}); err != nil || len(list.Items) != keys {
-			t.Errorf("list: %v", err)
-		}
-	})
-	calls.Wait()
-	if took := time.Since(began); took < longest {
-		t.Errorf("the list took %v, which is no test", took)
+	if list, err := store.List(t.Context(), resource.ListOptions{}); err != nil || len(list.Items) != keys {
+		t.Errorf("list: %v", err)
+	}
+	if took := time.Since(began); took < soonSilent {
+		t.Errorf("the list took %v, want more than %v", took, soonSilent)
 	}
 	if got := shown(t, c); got["portico_etcd_refused_requests_total"] > 0 {
 		t.Errorf("metrics: %v", got)
 	}
 }
 
-// A member that hangs does not open the breaker while others answer: reads go to the others,
-// and a write that it has received ends with a timeout.
-func TestHungMemberIsNoSilence(t *testing.T) {
+// While a member hangs, reads go to the others, and a write that it has received ends with a
+// timeout.
+func TestHungMember(t *testing.T) {
 	t.Parallel()
-	members := newCluster(t, 3)
-	c := members[0].client(t, func(cfg *Config) {
-		for _, m := range members[1:] {
-			cfg.Endpoints = append(cfg.Endpoints, m.endpoint())
-		}
-	})
+	members, c := newCluster(t)
 	store := c.Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
-	members[0].pause()
-	defer members[0].resume()
-	began := time.Now()
-	ctx, cancel := context.WithCancel(t.Context())
+	members[0].Pause()
+	defer members[0].Resume()
+	c.timeout = 3 * time.Second
+	ctx := t.Context()
 	var writing sync.WaitGroup
-	for i := range 20 { // a third of them hang
+	for i := range 9 { // a third of them is sent to the member that hangs
 		writing.Go(func() {
 			obj := setting(t, fmt.Sprint("w", i), "1")
 			if _, err := store.Create(ctx, obj.Key(), obj, 0); err != nil && !apierrors.IsTimeout(err) {
@@ -191,8 +180,7 @@ func TestHungMemberIsNoSilence(t *testing.T) {
 			}
 		})
 	}
-	for time.Since(began) < longest+checkEvery {
-		start := time.Now()
+	for range 3 { // so that each read is sent to each member first
 		for what, read := range map[string]func() error{
 			"revision":  func() error { return c.Healthy(ctx) },
 			"get":       func() error { _, err := store.Get(ctx, keyX, resource.At{}); return err },
@@ -203,14 +191,6 @@ func TestHungMemberIsNoSilence(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if took := time.Since(start); took > callTimeout {
-			t.Errorf("four reads took %v", took)
-		}
-		time.Sleep(checkEvery)
 	}
-	cancel()
 	writing.Wait()
-	if got := shown(t, c); got["portico_etcd_refused_requests_total"] > 0 {
-		t.Errorf("metrics: %v", got)
-	}
 }

@@ -65,7 +65,10 @@ func runAll(t *testing.T, open Open, bubble bool) {
 		{"List", listTests}, {"Page", pageTests}, {"Watch", watchTests}, {"Together", togetherTests},
 	}
 	for _, g := range groups {
-		t.Run(g.name, func(t *testing.T) { run(t, g.tests, open, bubble) })
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			run(t, g.tests, open, bubble)
+		})
 	}
 }
 
