@@ -1,11 +1,17 @@
 package crd
 
 import (
+	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/util/webhook"
 
@@ -102,4 +108,129 @@ func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []string {
 	}
 	slices.SortFunc(out, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
 	return out
+}
+
+// acceptNames returns the accepted names of a definition: each name of its spec that no
+// other definition of the group has, else the one accepted before. The condition describes
+// a conflict; nil: there is none.
+func acceptNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (apiextensionsv1.CustomResourceDefinitionNames, *apiextensionsv1.CustomResourceDefinitionCondition) {
+	resources, kinds := takenNames(crd, peers)
+	want, have := crd.Spec.Names, crd.Status.AcceptedNames
+	var conflict *apiextensionsv1.CustomResourceDefinitionCondition
+	refuse := func(reason string, taken ...string) {
+		for i, name := range taken {
+			taken[i] = fmt.Sprintf("%q is already in use", name)
+		}
+		text := strings.Join(taken, ", ")
+		if len(taken) > 1 {
+			text = "[" + text + "]"
+		}
+		conflict = &apiextensionsv1.CustomResourceDefinitionCondition{Status: apiextensionsv1.ConditionFalse, Reason: reason, Message: text}
+	}
+	take := func(to *string, name, reason string, used sets.Set[string]) {
+		if name != *to && used.Has(name) {
+			refuse(reason, name)
+			return
+		}
+		*to = name
+	}
+	accepted := *have.DeepCopy()
+	take(&accepted.Plural, want.Plural, "PluralConflict", resources)
+	take(&accepted.Singular, want.Singular, "SingularConflict", resources)
+	var taken []string
+	for _, name := range want.ShortNames {
+		if resources.Has(name) && !slices.Contains(have.ShortNames, name) && !slices.Contains(taken, name) {
+			taken = append(taken, name)
+		}
+	}
+	if len(taken) > 0 {
+		refuse("ShortNamesConflict", taken...)
+	} else {
+		accepted.ShortNames = slices.Clone(want.ShortNames)
+	}
+	take(&accepted.Kind, want.Kind, "KindConflict", kinds)
+	take(&accepted.ListKind, want.ListKind, "ListKindConflict", kinds)
+	accepted.Categories = slices.Clone(want.Categories)
+	return accepted, conflict
+}
+
+// takenNames returns the resource and kind names of the other definitions of the group.
+func takenNames(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition) (resources, kinds sets.Set[string]) {
+	resources, kinds = sets.New[string](), sets.New[string]()
+	for _, p := range peers {
+		if p.Name == crd.Name || p.Spec.Group != crd.Spec.Group {
+			continue
+		}
+		names := p.Status.AcceptedNames
+		resources.Insert(names.Plural, names.Singular).Insert(names.ShortNames...)
+		kinds.Insert(names.Kind, names.ListKind)
+	}
+	return resources, kinds
+}
+
+// hasItsNames reports whether all names of a definition's spec are accepted.
+func hasItsNames(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return namesAccepted(crd) && apiequality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames)
+}
+
+// claimLifetime is how long a claim is valid. It must be longer than a write takes; after
+// the write the stored definition has the names.
+const claimLifetime = time.Minute
+
+// claims holds the accepted names of definitions that are being written, so that only one
+// of several concurrent writes of this process gets a name. Safe for concurrent use.
+type claims struct {
+	mu    sync.Mutex
+	byUID map[types.UID]*claim
+}
+
+// claim is a definition reduced to its names.
+type claim struct {
+	crd   *apiextensionsv1.CustomResourceDefinition
+	until time.Time
+}
+
+func newClaims() *claims { return &claims{byUID: map[types.UID]*claim{}} }
+
+// updateStatus calls updateStatus for a definition that is about to be written, with the
+// claims of other definitions as additional peers. With hold its names are claimed until
+// release is called or another claim of it replaces this one. peers must have been read
+// just before.
+func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, hold bool) (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	peers = slices.Clip(peers)
+	now := time.Now()
+	for uid, other := range c.byUID {
+		if now.After(other.until) {
+			delete(c.byUID, uid)
+			continue
+		}
+		if uid != crd.UID {
+			peers = append(peers, other.crd)
+		}
+	}
+	updateStatus(crd, peers, nil)
+	if !hold {
+		return func() {}
+	}
+	mine := &claim{crd: &apiextensionsv1.CustomResourceDefinition{}, until: now.Add(claimLifetime)}
+	mine.crd.Name, mine.crd.Spec.Group = crd.Name, crd.Spec.Group
+	mine.crd.Status.AcceptedNames = *crd.Status.AcceptedNames.DeepCopy()
+	uid := crd.UID
+	c.byUID[uid] = mine
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.byUID[uid] == mine {
+			delete(c.byUID, uid)
+		}
+	}
+}
+
+// drop removes the claim of a definition that is stored.
+func (c *claims) drop(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byUID, uid)
 }

@@ -58,16 +58,17 @@ func TestDefaultsAreBounded(t *testing.T) {
 		"lists in each":    `{type: array, default: [` + strings.Repeat("{},", 500) + `{}], items: {type: object, properties: {r: {type: string, default: abcdefgh}}}}`,
 		"a text in a map":  `{type: object, default: {a: {}, b: {}}, additionalProperties: {type: object, properties: {r: ` + text + `}}}`,
 		"a text in a list": `{type: array, default: [{}, {}], items: {type: object, properties: {r: ` + text + `}}}`,
+		"a long name":      `{type: object, default: {}, properties: {? ` + strings.Repeat("x", 20_000) + ` : {type: integer, default: 1}}}`,
 		"numbers":          `{type: object, default: {}, properties: {a: {type: integer, default: 1}, b: {type: integer, default: 1}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := running(t)
 			s.install(t, swellings(q))
 			for _, sent := range []struct{ method, target, contentType, body string }{
-				{"POST", swellingPath, "application/json", swelling(60_000)},
-				{"POST", swellingPath, "application/yaml", swelling(60_000)},
-				{"POST", swellingPath + "?dryRun=All&fieldValidation=Strict", "application/json", swelling(60_000)},
-				{"PATCH", swellingPath + "/a?fieldManager=m", applyPatch, swelling(30_000)},
+				{"POST", swellingPath, "application/json", swelling(15_000)},
+				{"POST", swellingPath, "application/yaml", swelling(15_000)},
+				{"POST", swellingPath + "?dryRun=All&fieldValidation=Strict", "application/json", swelling(15_000)},
+				{"PATCH", swellingPath + "/a?fieldManager=m", applyPatch, swelling(15_000)},
 			} {
 				var a answer
 				if used := allocated(func() { a = s.send(t, sent.method, sent.target, sent.contentType, sent.body) }); used > 192 {

@@ -9,10 +9,10 @@
 // of writing them.
 //
 // Upstream's validation of definitions takes time that grows with the square of a schema's
-// depth: schemas are nested at most 128 levels deep (schemadepth.go).
+// depth: schemas are nested at most 128 levels deep (definition.go).
 //
 // One watch of etcd covers every custom resource: all of the storage except the prefixes of
-// the built-in kinds (builtin.go). Installing a definition opens no connection and no
+// the built-in kinds (builtinPaths). Installing a definition opens no connection and no
 // watch. Reading a gigabyte of objects takes seconds; until then the definitions stored at
 // the start are served, and their objects are read from and written to etcd.
 //

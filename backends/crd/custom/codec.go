@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -66,6 +67,47 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 		return u, strictErrs, nil
 	}
 	return u, strictErrs, c.convert(u, c.gvk)
+}
+
+// decodePrevalidated decodes a JSON body with the apiVersion and kind want that
+// normalize would not change except for defaults, which it adds. nil: the body must be
+// decoded and normalized by upstream's packages.
+func (c *codec) decodePrevalidated(data []byte, mediaType string, want schema.GroupVersionKind) *unstructured.Unstructured {
+	if mediaType != mediaJSON && mediaType != "" || want.GroupKind() != c.gvk.GroupKind() {
+		return nil
+	}
+	s, err := c.kinds.schema(c.outline, want.Version)
+	if err != nil {
+		return nil
+	}
+	u := s.decodePrevalidated(data)
+	if u == nil || u.GroupVersionKind() != want {
+		return nil
+	}
+	return u
+}
+
+// decodePrevalidated is codec.decodePrevalidated for any apiVersion and kind.
+func (s *versionSchema) decodePrevalidated(data []byte) *unstructured.Unstructured {
+	verdict := s.compiled().CheckForm(data, prevalidate.Body)
+	if verdict < prevalidate.LacksDefaults {
+		return nil
+	}
+	object, err := decodeObject(data)
+	if err != nil {
+		return nil
+	}
+	u := &unstructured.Unstructured{Object: object}
+	if meta, ok := object["metadata"].(map[string]any); ok && meta["creationTimestamp"] == nil {
+		delete(meta, "creationTimestamp")
+	}
+	if verdict == prevalidate.LacksDefaults {
+		if s.boundDefaults(object) != nil {
+			return nil
+		}
+		defaulting.Default(object, s.structural)
+	}
+	return u
 }
 
 // decodeBody decodes a body of kind want, and normalizes it.

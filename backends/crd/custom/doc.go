@@ -7,7 +7,7 @@
 //
 // A written object passes normalize.go (coerce metadata, prune, add defaults), then
 // validate.go (schema, list types, CEL rules), except where package prevalidate finds from
-// its bytes that neither would change or reject anything (prevalidated.go). Stored objects
+// its bytes that neither would change or reject anything (codec.go, validate.go). Stored objects
 // are normalized on reading, since their schema may have changed since.
 //
 // Upstream's validators take time that grows with the square of an object's errors:

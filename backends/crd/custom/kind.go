@@ -5,13 +5,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/util/jsonpath"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/resource"
@@ -126,6 +131,75 @@ func (c *custom) deprecation() string {
 		return text
 	}
 	return fmt.Sprintf("%s; use %s/%s %s", text, spec.Group, slices.MaxFunc(better, version.CompareKubeAwareVersionStrings), spec.Names.Kind)
+}
+
+// setColumns sets the columns of the row, which are upstream's: the name, then the
+// definition's own, or the age if it has none.
+func (c *custom) setColumns() {
+	own := c.version.AdditionalPrinterColumns
+	if len(own) == 0 {
+		own = []apiextensionsv1.CustomResourceColumnDefinition{{
+			Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
+			Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+		}}
+	}
+	tables, _ := tableconvertor.New(own) // an error means that columns after a malformed one are missing
+	table := func(u *unstructured.Unstructured) (*metav1.Table, error) {
+		return tables.ConvertToTable(context.Background(), single{u}, nil)
+	}
+	if t, err := table(&unstructured.Unstructured{}); err == nil {
+		c.kind.Columns = t.ColumnDefinitions
+	}
+	c.kind.Cells = func(obj runtime.Object) ([]any, error) {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return nil, fmt.Errorf("make table row: it is a %T", obj)
+		}
+		t, err := table(u)
+		if err != nil {
+			return nil, fmt.Errorf("make table row: %w", err)
+		}
+		return t.Rows[0].Cells, nil
+	}
+}
+
+// single is an object that is no list, whatever its field items is.
+type single struct{ *unstructured.Unstructured }
+
+// IsList implements runtime.Unstructured.
+func (single) IsList() bool { return false }
+
+// setFields sets the selectable fields of the row.
+func (c *custom) setFields() {
+	if len(c.version.SelectableFields) == 0 {
+		return
+	}
+	paths := map[string]*jsonpath.JSONPath{}
+	for _, f := range c.version.SelectableFields {
+		name := strings.TrimPrefix(f.JSONPath, ".")
+		path := jsonpath.New(name).AllowMissingKeys(true)
+		if path.Parse("{"+f.JSONPath+"}") != nil {
+			continue // the definition was validated
+		}
+		paths[name] = path
+		c.kind.FieldLabels = append(c.kind.FieldLabels, name)
+	}
+	c.kind.FieldsBy = &identity{}
+	c.kind.Fields = func(obj runtime.Object) map[string]string {
+		out := make(map[string]string, len(paths))
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return out
+		}
+		for name, path := range paths {
+			out[name] = ""
+			found, err := path.FindResults(u.Object)
+			if err == nil && len(found) > 0 && len(found[0]) > 0 && found[0][0].Interface() != nil {
+				out[name] = fmt.Sprint(found[0][0].Interface())
+			}
+		}
+		return out
+	}
 }
 
 // prepareCreate drops the status of a kind with the status subresource.

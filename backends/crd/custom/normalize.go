@@ -1,7 +1,6 @@
 package custom
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,18 +11,16 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"portico/resource/bodylimit"
 )
 
 const (
-	// maxDefaults is the number of bytes that the defaults of a schema may add to an
-	// object, in JSON; etcd stores at most 1.5 MB of one. A default in the items of an
+	// maxDefaults is the number of bytes (sizeOf) that the defaults of a schema may add to
+	// an object; etcd stores at most 1.5 MB of one. A default in the items of an
 	// array is added for each item, so that a body of 300 KB can become gigabytes.
 	maxDefaults = 1 << 20
-	// valueSize is what a value of a default counts in addition to its JSON, in bytes,
-	// for its name and the memory of a map entry.
-	valueSize = 16
+	// valueSize is what each value of a default counts besides its text, in bytes: its
+	// punctuation, a number, and the memory of a map entry.
+	valueSize = 24
 )
 
 // normalization is how an object is normalized.
@@ -84,63 +81,12 @@ func (s *versionSchema) normalize(u *unstructured.Unstructured, how normalizatio
 // than maxDefaults. Nothing is added.
 func (s *versionSchema) boundDefaults(object map[string]any) error {
 	count := defaultCount{left: maxDefaults}
-	if count.within(object, s.defaults()) {
+	if count.within(object, *s.structural) {
 		return nil
 	}
 	slices.Reverse(count.path)
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the defaults of the schema add more than %d bytes to the object, with %s",
 		maxDefaults, strings.TrimPrefix(strings.Join(count.path, ""), ".")))
-}
-
-// defaultNode has the defaults of a value and of the values within. Values without defaults
-// have no node.
-type defaultNode struct {
-	value    any // nil: the value itself has no default
-	size     int // what value counts, in bytes
-	nullable bool
-	fields   map[string]*defaultNode
-	// missing are the names of the fields that have a default themselves.
-	missing []string
-	// declared has the fields that the schema names; other is the node of all others.
-	declared     map[string]schema.Structural
-	other, items *defaultNode
-}
-
-// compileDefaults returns the defaults of a schema; nil: it has none.
-func compileDefaults(s *schema.Structural) *defaultNode {
-	if s == nil {
-		return nil
-	}
-	n := &defaultNode{value: s.Default.Object, nullable: s.Nullable, declared: s.Properties}
-	if n.value != nil {
-		// A default was JSON, so it can be encoded.
-		data, _ := json.Marshal(n.value)
-		size, _ := bodylimit.Measure(data, mediaJSON, bodylimit.Maps)
-		n.size = len(data) + valueSize*(1+size.Values)
-	}
-	for name := range s.Properties {
-		prop := s.Properties[name]
-		field := compileDefaults(&prop)
-		if field == nil {
-			continue
-		}
-		if n.fields == nil {
-			n.fields = map[string]*defaultNode{}
-		}
-		n.fields[name] = field
-		if field.value != nil {
-			n.missing = append(n.missing, name)
-		}
-	}
-	slices.Sort(n.missing)
-	n.items = compileDefaults(s.Items)
-	if s.AdditionalProperties != nil {
-		n.other = compileDefaults(s.AdditionalProperties.Structural)
-	}
-	if n.value == nil && n.fields == nil && n.items == nil && n.other == nil {
-		return nil
-	}
-	return n
 }
 
 // defaultCount counts the bytes that defaults add, up to a limit.
@@ -150,35 +96,32 @@ type defaultCount struct {
 }
 
 // within counts what is added within a value, and reports whether the limit was kept.
-func (c *defaultCount) within(value any, n *defaultNode) bool {
-	if n == nil {
-		return true
-	}
+func (c *defaultCount) within(value any, s schema.Structural) bool {
 	switch value := value.(type) {
 	case map[string]any:
-		for _, name := range n.missing {
-			if _, ok := value[name]; !ok && !c.at(nil, n.fields[name], true) {
+		for name, prop := range s.Properties {
+			if _, ok := value[name]; !ok && prop.Default.Object != nil && !c.at(name, nil, prop, true) {
 				return c.exceeded("." + name)
 			}
 		}
-		if len(n.fields) == 0 && n.other == nil {
-			return true
-		}
 		for name, member := range value {
-			field := n.fields[name]
-			if _, ok := n.declared[name]; !ok {
-				field = n.other
+			prop, known := s.Properties[name]
+			if !known {
+				if s.AdditionalProperties == nil || s.AdditionalProperties.Structural == nil {
+					continue
+				}
+				prop = *s.AdditionalProperties.Structural
 			}
-			if field != nil && !c.at(member, field, member == nil && !field.nullable) {
+			if !c.at(name, member, prop, member == nil && !prop.Nullable) {
 				return c.exceeded("." + name)
 			}
 		}
 	case []any:
-		if n.items == nil {
+		if s.Items == nil {
 			return true
 		}
 		for i, item := range value {
-			if !c.at(item, n.items, item == nil && !n.items.nullable) {
+			if !c.at("", item, *s.Items, item == nil && !s.Items.Nullable) {
 				return c.exceeded(fmt.Sprintf("[%d]", i))
 			}
 		}
@@ -186,19 +129,37 @@ func (c *defaultCount) within(value any, n *defaultNode) bool {
 	return true
 }
 
-// at counts what is added at and within a value. A missing value, or a null where the
-// schema allows none, is replaced by the default.
-func (c *defaultCount) at(value any, n *defaultNode, missing bool) bool {
-	if missing && n.value != nil {
-		if c.left -= n.size; c.left < 0 {
+// at counts what is added at and within the value of a field; name is "" for an item. A
+// missing value, or a null where the schema allows none, is replaced by the default.
+func (c *defaultCount) at(name string, value any, s schema.Structural, missing bool) bool {
+	if missing && s.Default.Object != nil {
+		value = s.Default.Object
+		if c.left -= len(name) + sizeOf(value); c.left < 0 {
 			return false
 		}
-		value = n.value
 	}
-	return c.within(value, n)
+	return c.within(value, s)
 }
 
 func (c *defaultCount) exceeded(part string) bool {
 	c.path = append(c.path, part)
 	return false
+}
+
+// sizeOf returns about how many bytes a value takes in JSON, and at least as many in memory.
+func sizeOf(value any) int {
+	n := valueSize
+	switch value := value.(type) {
+	case string:
+		n += len(value)
+	case map[string]any:
+		for name, member := range value {
+			n += len(name) + sizeOf(member)
+		}
+	case []any:
+		for _, item := range value {
+			n += sizeOf(item)
+		}
+	}
+	return n
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -12,10 +14,14 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	generatedopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/backends/crd/prevalidate"
+	"portico/resource"
 	"portico/resource/bytelru"
 	"portico/resource/rest"
 )
@@ -32,6 +38,78 @@ const (
 
 // errNoSchema is the error for a version of a definition that has no schema.
 var errNoSchema = errors.New("the version has no schema")
+
+// Outline is a stored definition without its schemas, which are most of it and rarely
+// needed. Immutable.
+type Outline struct {
+	*apiextensionsv1.CustomResourceDefinition
+	// Stored is the whole definition.
+	Stored *resource.Object
+}
+
+// skipped is a JSON value that is not decoded.
+type skipped struct{}
+
+func (*skipped) UnmarshalJSON([]byte) error { return nil }
+
+// NewOutline decodes a stored definition without its schemas and managedFields.
+func NewOutline(o *resource.Object) (*Outline, error) {
+	// The outer fields hide those of the embedded types.
+	type version struct {
+		apiextensionsv1.CustomResourceDefinitionVersion
+		Schema skipped `json:"schema"`
+	}
+	type spec struct {
+		apiextensionsv1.CustomResourceDefinitionSpec
+		Versions []version `json:"versions"`
+	}
+	type meta struct {
+		metav1.ObjectMeta
+		ManagedFields skipped `json:"managedFields"`
+	}
+	var in struct {
+		metav1.TypeMeta
+		Metadata meta                                           `json:"metadata"`
+		Spec     spec                                           `json:"spec"`
+		Status   apiextensionsv1.CustomResourceDefinitionStatus `json:"status"`
+	}
+	if err := json.Unmarshal(o.Data, &in); err != nil {
+		return nil, fmt.Errorf("read definition %s: %w", o.Name, err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		TypeMeta: in.TypeMeta, ObjectMeta: in.Metadata.ObjectMeta, Spec: in.Spec.CustomResourceDefinitionSpec, Status: in.Status,
+	}
+	crd.Spec.Versions = make([]apiextensionsv1.CustomResourceDefinitionVersion, len(in.Spec.Versions))
+	for i := range in.Spec.Versions {
+		crd.Spec.Versions[i] = in.Spec.Versions[i].CustomResourceDefinitionVersion
+	}
+	return &Outline{CustomResourceDefinition: crd, Stored: o}, nil
+}
+
+// StoragePath returns where the definition's objects are kept. It uses the plural of the
+// specification, which never changes, and not that of the accepted names.
+func (o *Outline) StoragePath() string { return o.Spec.Group + "/" + o.Spec.Names.Plural }
+
+// version returns a version of the definition, served or not; nil if it has none of that
+// name.
+func (o *Outline) version(name string) *apiextensionsv1.CustomResourceDefinitionVersion {
+	i := slices.IndexFunc(o.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &o.Spec.Versions[i]
+}
+
+// StorageVersion returns the version that objects are stored in; "" if there is none,
+// which validation rejects.
+func StorageVersion(crd *apiextensionsv1.CustomResourceDefinition) string {
+	for _, v := range crd.Spec.Versions {
+		if v.Storage {
+			return v.Name
+		}
+	}
+	return ""
+}
 
 // Kinds makes the rows of custom resources and keeps the schemas of those used last. Safe
 // for concurrent use.
@@ -85,8 +163,6 @@ type versionSchema struct {
 	preserving bool
 	// validators check objects.
 	validators func() (*validators, error)
-	// defaults are those of structural; nil: there are none.
-	defaults func() *defaultNode
 	// compiled checks the bytes of objects.
 	compiled func() *prevalidate.Schema
 }
@@ -185,7 +261,6 @@ func schemaProps(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.J
 func schemaOf(props *apiextensions.JSONSchemaProps, structural *structuralschema.Structural) *versionSchema {
 	return &versionSchema{
 		structural: structural,
-		defaults:   sync.OnceValue(func() *defaultNode { return compileDefaults(structural) }),
 		validators: sync.OnceValues(func() (*validators, error) { return newValidators(props, structural) }),
 		compiled:   sync.OnceValue(func() *prevalidate.Schema { return prevalidate.Compile(props) }),
 	}
@@ -203,4 +278,35 @@ func newValidators(props *apiextensions.JSONSchemaProps, structural *structurals
 		}
 	}
 	return v, nil
+}
+
+// newOwnership returns the type converter for field ownership of a definition's objects,
+// made from the schemas of all versions and those of metadata.
+func newOwnership(o *Outline, b *built) (managedfields.TypeConverter, error) {
+	ref := func(model string) spec.Ref { return spec.MustCreateRef("#/definitions/" + model) }
+	definitions := generatedopenapi.GetOpenAPIDefinitions(ref)
+	models := map[string]*spec.Schema{}
+	for _, model := range []string{
+		metav1.ObjectMeta{}.OpenAPIModelName(), metav1.OwnerReference{}.OpenAPIModelName(), metav1.ManagedFieldsEntry{}.OpenAPIModelName(),
+		metav1.FieldsV1{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName(),
+	} {
+		models[model] = new(definitions[model].Schema)
+	}
+	labels := strings.Split(o.Spec.Group, ".")
+	slices.Reverse(labels)
+	group, kind := strings.Join(labels, "."), o.Status.AcceptedNames.Kind
+	for version, s := range b.versions {
+		root := s.structural.ToKubeOpenAPI()
+		if root.Properties == nil {
+			root.Properties = map[string]spec.Schema{}
+		}
+		root.Properties["apiVersion"] = *spec.StringProperty()
+		root.Properties["kind"] = *spec.StringProperty()
+		root.Properties["metadata"] = spec.Schema{SchemaProps: spec.SchemaProps{Ref: ref(metav1.ObjectMeta{}.OpenAPIModelName())}}
+		root.AddExtension("x-kubernetes-group-version-kind", []any{map[string]any{
+			"group": o.Spec.Group, "version": version, "kind": kind,
+		}})
+		models[fmt.Sprintf("%s.%s.%s", group, version, kind)] = root
+	}
+	return managedfields.NewTypeConverter(models, o.Spec.PreserveUnknownFields)
 }

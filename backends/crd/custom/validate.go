@@ -25,6 +25,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
 
+	"portico/backends/crd/prevalidate"
+	"portico/resource"
 	"portico/resource/rest"
 )
 
@@ -85,6 +87,44 @@ func (c *custom) validators() (*versionSchema, *validators, field.ErrorList) {
 		return nil, nil, internalError(err)
 	}
 	return s, v, nil
+}
+
+// prevalidated implements rest.Strategy.Prevalidated: of an object with valid bytes,
+// only the scale fields and the CEL rules are checked, which need its values.
+func (c *custom) prevalidated(ctx context.Context, o *resource.Object, obj, old rest.Object) (field.ErrorList, bool) {
+	return c.checkPrevalidated(ctx, o, obj, old, true)
+}
+
+// statusPrevalidated is prevalidated for an update of the status.
+func (c *custom) statusPrevalidated(ctx context.Context, o *resource.Object, obj, old rest.Object) (field.ErrorList, bool) {
+	return c.checkPrevalidated(ctx, o, obj, old, false)
+}
+
+func (c *custom) checkPrevalidated(ctx context.Context, o *resource.Object, obj, old rest.Object, spec bool) (field.ErrorList, bool) {
+	if o.APIVersion != c.kind.GVK(c.version.Name).GroupVersion().String() {
+		// It is stored in a version that has a schema of its own.
+		return nil, false
+	}
+	s, v, errs := c.validators()
+	if errs != nil {
+		return nil, false
+	}
+	verdict := s.compiled().Check(o.Data, prevalidate.Stored)
+	if verdict >= prevalidate.Canonical {
+		o.Canonical(c.kind.Codec.(*codec).id, func(*resource.Object) bool { return true })
+	}
+	if verdict != prevalidate.Valid {
+		return nil, false
+	}
+	object := content(obj)
+	errs = c.validateScale(object, spec)
+	if v.rules == nil {
+		return errs, true
+	}
+	if old == nil {
+		return validateRules(ctx, s, v, errs, object, nil), true
+	}
+	return validateRules(ctx, s, v, errs, object, content(old), cel.WithRatcheting(correlate(s, object, content(old)))), true
 }
 
 // correlate pairs the values of an object with those that it had, for ratcheting.
