@@ -33,7 +33,6 @@ func explainBackend(rt *proxy.Route, r *http.Request) *explain.Backend {
 		out.Endpoints = append(out.Endpoints, explain.Endpoint{
 			URL: e.URL, State: e.State, Since: since(e.Since), Weight: e.Weight, InFlight: int(e.Active), LastError: e.LastError,
 			Pickable: pickable, SharePercent: share, WeightPercent: growing(e.Grown), Drains: drainOf(e.Weight, len(candidates) > 0),
-			Connections: &explain.Connections{Idle: e.Connections.Idle, Shared: e.Connections.Shared, OldestSince: since(e.Connections.Oldest)},
 		})
 		if pickable && e.State == backend.EndpointEjected {
 			out.Panic = true

@@ -147,8 +147,8 @@ func TestExplain(t *testing.T) {
 	if b.Pick != x.good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil {
 		t.Errorf("got %+v", b)
 	}
-	if c := b.Endpoints[1].Connections; c == nil || c.Idle+c.Shared == 0 || c.OldestSince == nil || b.Policy.MaxConnectionAge != "10m0s" || !strings.Contains(b.Policy.SlowStart, "10s") {
-		t.Errorf("connections %+v, policy %+v", c, b.Policy)
+	if b.Policy.MaxConnectionAge != "10m0s" || !strings.Contains(b.Policy.SlowStart, "10s") {
+		t.Errorf("got the policy %+v", b.Policy)
 	}
 }
 

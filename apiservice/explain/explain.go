@@ -135,16 +135,4 @@ type Endpoint struct {
 	SharePercent float64 `json:"sharePercent,omitempty"`
 	// Drains says what happens to requests in flight if the weight is 0.
 	Drains string `json:"drains,omitempty"`
-	// Connections to it that later requests may use.
-	Connections *Connections `json:"connections,omitempty"`
-}
-
-// Connections are those to an endpoint that later requests may use; HTTP/1.1
-// connections that are in use are not among them.
-type Connections struct {
-	// Idle ones of HTTP/1.1, and Shared ones of HTTP/2, idle or not.
-	Idle   int `json:"idle"`
-	Shared int `json:"shared"`
-	// OldestSince is when the oldest of them was made.
-	OldestSince *time.Time `json:"oldestSince,omitempty"`
 }

@@ -82,7 +82,7 @@ func (a *answer) finish(err error) {
 		a.in.remove(a)
 	}
 	if err == io.EOF && a.judges {
-		a.e.health.Breaker.ConnectionGood()
+		a.e.health.Connections.Good()
 	} else if err != nil && a.kind == short && a.client.Err() == nil && a.stream.Err() == nil {
 		a.u.connectionFailed(a.e, err)
 	}

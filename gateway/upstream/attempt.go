@@ -205,10 +205,10 @@ func (a *attempt) recordAnswer(res *http.Response) {
 	case failed && res.StatusCode != http.StatusInsufficientStorage: // 507 is the storage's, which all share
 		a.u.answerFailed(a.e, res.StatusCode)
 	default:
-		a.e.health.Breaker.AnswerGood()
+		a.e.health.Answers.Good()
 	}
 	if a.kind != short {
-		a.e.health.Breaker.ConnectionGood() // its end may be far away
+		a.e.health.Connections.Good() // its end may be far away
 	}
 }
 

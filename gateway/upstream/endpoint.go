@@ -63,7 +63,7 @@ type endpoint struct {
 	watches, followed answers
 	draining          atomic.Bool // is set with Upstream.mu held
 
-	// The rest is guarded by Upstream.mu, except for health.Breaker.
+	// The rest is guarded by Upstream.mu, except for health.Answers and Connections.
 
 	health health.Endpoint
 	// state follows from the health and the weight, and has since then.

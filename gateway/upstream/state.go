@@ -170,7 +170,7 @@ func (u *Upstream) connectionFailed(e *endpoint, err error) {
 	u.broken(e.URL)
 	if health.IsRefused(err) {
 		u.refuse(e, err)
-	} else if e.health.Breaker.ConnectionFailed(u.policy.Load().Outlier.ConsecutiveLocalErrors) {
+	} else if e.health.Connections.Failed(u.policy.Load().Outlier.ConsecutiveLocalErrors) {
 		u.eject(e, true, err)
 	}
 }
@@ -178,7 +178,7 @@ func (u *Upstream) connectionFailed(e *endpoint, err error) {
 // answerFailed records that the server answered with an error of its own.
 func (u *Upstream) answerFailed(e *endpoint, code int) {
 	e.errors.Add(1)
-	if e.health.Breaker.AnswerFailed(u.policy.Load().Outlier.ConsecutiveErrors) {
+	if e.health.Answers.Failed(u.policy.Load().Outlier.ConsecutiveErrors) {
 		u.eject(e, false, &AnswerError{code})
 	}
 }

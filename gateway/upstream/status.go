@@ -7,7 +7,6 @@ import (
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/gateway/upstream/balance"
-	"portico/gateway/upstream/transport"
 	"portico/resource"
 )
 
@@ -24,8 +23,6 @@ type EndpointStatus struct {
 
 	// Grown is the part of its weight that it has now: less than 1 while its share grows.
 	Grown float64
-	// Connections that later requests may use.
-	Connections transport.Connections
 
 	// Active is the requests in progress, including long-running ones.
 	Active int64
@@ -57,7 +54,7 @@ func (u *Upstream) Status() Status {
 	for _, e := range u.endpoints {
 		s.Endpoints = append(s.Endpoints, EndpointStatus{
 			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.health.LastError,
-			Grown: balance.Part(&policy.Policy, e.growsSince, now), Connections: e.transport.Connections(),
+			Grown:  balance.Part(&policy.Policy, e.growsSince, now),
 			Active: e.active.Load(), Errors: e.errors.Load(),
 			Retries: e.retries.Load(), Ejections: e.ejections.Load(),
 		})

@@ -9,8 +9,9 @@
 package balance
 
 import (
+	"hash/fnv"
+	"io"
 	"math"
-	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -196,8 +197,8 @@ func (b *Balancer[E]) ByHash(user string) E {
 	best, top := 0, math.Inf(-1)
 	for i := range b.List {
 		c := &b.List[i]
-		// Uniform in (0, 1).
-		uniform := (float64(mix(h^bits.RotateLeft64(c.Endpoint.HashKey(), 32))>>11) + 0.5) / (1 << 53)
+		// Uniform in (0, 1), and the same in every gateway.
+		uniform := (float64(rand.NewPCG(h, c.Endpoint.HashKey()).Uint64()>>11) + 0.5) / (1 << 53)
 		if score := float64(c.Weight) / -math.Log(uniform); score > top {
 			best, top = i, score
 		}
@@ -205,18 +206,9 @@ func (b *Balancer[E]) ByHash(user string) E {
 	return b.List[best].Endpoint
 }
 
-// Hash is FNV-1a with its bits mixed: the same in every gateway.
+// Hash returns the FNV-1a hash of a text.
 func Hash(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return mix(h)
-}
-
-// mix spreads every bit over all others.
-func mix(h uint64) uint64 {
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
-	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, s)
+	return h.Sum64()
 }

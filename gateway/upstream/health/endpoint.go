@@ -30,9 +30,11 @@ const (
 )
 
 // Endpoint is the health of one endpoint. The zero value has had no check and gets
-// requests. Not safe for concurrent use, except for the Breaker.
+// requests. Not safe for concurrent use, except for Answers and Connections.
 type Endpoint struct {
-	Breaker Breaker
+	// Answers counts answers that failed or did not begin in time, Connections those that
+	// failed or broke.
+	Answers, Connections Breaker
 	// Verdict is the result of the active checks.
 	Verdict availability.Verdict
 	// LastError is why it was last not healthy; "": it always was.
@@ -57,7 +59,7 @@ func (e *Endpoint) SetVerdict(v availability.Verdict, now time.Time) (fell bool)
 		e.refusedUntil = time.Time{}
 		if !passed {
 			e.EndEjection(now)
-			e.Breaker.Reset()
+			e.resetFailures()
 		}
 	}
 	return passed && !e.Passes()
@@ -73,7 +75,7 @@ func (e *Endpoint) CheckPassed(now time.Time) bool {
 	if e.provisional {
 		e.EndEjection(now)
 	}
-	e.Breaker.ConnectionGood()
+	e.Connections.Good()
 	return true
 }
 
@@ -96,8 +98,10 @@ func (e *Endpoint) Eject(now time.Time, base, most time.Duration, connections bo
 	e.ejectedUntil = now.Add(min(base*time.Duration(e.ejections), most) + rand.N(base/jitterDivisor+1))
 	e.provisional = connections && e.ejections <= 1
 	e.LastError = err.Error()
-	e.Breaker.Reset()
+	e.resetFailures()
 }
+
+func (e *Endpoint) resetFailures() { e.Answers.Good(); e.Connections.Good() }
 
 // EndEjection ends an ejection before its time.
 func (e *Endpoint) EndEjection(now time.Time) {

@@ -163,37 +163,28 @@ func TestState(t *testing.T) {
 		}
 	}
 	want(backend.EndpointUnhealthy, errBroken.Error())
-	c.Breaker.AnswerFailed(0)
+	c.Answers.Failed(0)
 	c.SetVerdict(passes, c.now)
 	want(backend.EndpointHealthy, errBroken.Error())
-	if c.Breaker.AnswerFailed(2) {
+	if c.Answers.Failed(2) {
 		t.Error("recovering does not reset the failures")
 	}
 }
 
-// Consecutive failures reach the limit; a good answer or connection resets its own
-// count, and the limit 0 is never reached.
+// Consecutive failures reach the limit; a good outcome resets the count, and the limit 0
+// is never reached.
 func TestBreaker(t *testing.T) {
 	t.Parallel()
 	var b Breaker
-	for name, c := range map[string]struct {
-		fail func(int) bool
-		good func()
-	}{"answers": {b.AnswerFailed, b.AnswerGood}, "connections": {b.ConnectionFailed, b.ConnectionGood}} {
-		for range 5 {
-			if c.fail(0) {
-				t.Errorf("%s: without a limit", name)
-			}
-		}
-		c.good()
-		for i := range 3 {
-			if c.fail(3) != (i == 2) {
-				t.Errorf("%s: at failure %d the limit is reached: %v", name, i+1, i != 2)
-			}
+	for range 5 {
+		if b.Failed(0) {
+			t.Error("the limit 0 is reached")
 		}
 	}
-	b.Reset()
-	if b.AnswerFailed(2) || b.ConnectionFailed(2) {
-		t.Error("Reset leaves failures")
+	b.Good()
+	for i := range 3 {
+		if got, want := b.Failed(3), i == 2; got != want {
+			t.Errorf("failure %d of 3 reaches the limit: got %v, want %v", i+1, got, want)
+		}
 	}
 }

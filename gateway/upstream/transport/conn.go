@@ -21,7 +21,6 @@ type conn struct {
 	pool   *pool
 	client *http.ClientConn
 	frames *frames // of HTTP/2; nil over HTTP/1.1
-	made   time.Time
 	// expires is when it takes no more requests; zero: never.
 	expires time.Time
 
@@ -45,9 +44,9 @@ type conn struct {
 const ageJitter = 10
 
 func newConn(c net.Conn, p *pool) *conn {
-	out := &conn{Conn: c, pool: p, made: time.Now()}
+	out := &conn{Conn: c, pool: p}
 	if age := p.timeouts().MaxAge; age > 0 {
-		out.expires = out.made.Add(age - rand.N(age/ageJitter+1))
+		out.expires = time.Now().Add(age - rand.N(age/ageJitter+1))
 	}
 	return out
 }

@@ -177,7 +177,7 @@ func (e *Endpoint) newGeneration(trust *Trust, c credentials) (g *generation, er
 	g = &generation{cfg: &e.cfg, trust: trust, credentials: c}
 	g.http1 = newHTTP1Pool(g)
 	if !trust.Plain || trust.PriorKnowledge {
-		g.http2, err = newHTTP2Pool(g, e.adjust, g.http1)
+		g.http2, err = newHTTP2Pool(g, e.adjust)
 	}
 	return g, err
 }
@@ -216,37 +216,4 @@ func (e *Endpoint) Close() { e.Renew() }
 func (e *Endpoint) Multiplexes() bool {
 	g := e.current.Load()
 	return g == nil || g.http2 != nil && !g.http2.unsupported.Load()
-}
-
-// Connections are those that later requests may use.
-type Connections struct {
-	Idle   int       // of HTTP/1.1
-	Shared int       // of HTTP/2, idle or not
-	Oldest time.Time // when the oldest of them was made; zero: there are none
-}
-
-// Connections returns those that there are now.
-func (e *Endpoint) Connections() (c Connections) {
-	g := e.current.Load()
-	if g == nil {
-		return c
-	}
-	c.Idle = g.http1.count(&c.Oldest)
-	if g.http2 != nil {
-		c.Shared = g.http2.count(&c.Oldest)
-	}
-	return c
-}
-
-// count returns how many connections there are, and makes oldest the earliest time at
-// which one of them was made.
-func (p *pool) count(oldest *time.Time) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.conns {
-		if oldest.IsZero() || c.made.Before(*oldest) {
-			*oldest = c.made
-		}
-	}
-	return len(p.conns)
 }

@@ -30,16 +30,6 @@ func newHTTP1Pool(g *generation) *http1Pool {
 	return p
 }
 
-// add takes a connection that was made for another protocol.
-func (p *http1Pool) add(ctx context.Context, c *conn) {
-	if c.pool = p.pool; c.begin(ctx, p.transport) != nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.offer(c, false)
-}
-
 // roundTrip sends a request. sent reports whether the server may have seen any of it:
 // bytes were written. If the request asks for another protocol, the body of an answer
 // with 101 is the connection.

@@ -27,9 +27,7 @@ type http2Pool struct {
 	unsupported atomic.Bool
 }
 
-// newHTTP2Pool returns a pool. Connections to a server that chooses HTTP/1.1 by ALPN go
-// to other.
-func newHTTP2Pool(g *generation, adjust func(*http.Transport), other *http1Pool) (*http2Pool, error) {
+func newHTTP2Pool(g *generation, adjust func(*http.Transport)) (*http2Pool, error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS, if there is any, is below what net/http sees
 	p := &http2Pool{pool: g.newPool(1), transport: newTransport(g.cfg.Timeouts().Idle, protocols)}
@@ -47,7 +45,7 @@ func newHTTP2Pool(g *generation, adjust func(*http.Transport), other *http1Pool)
 		}
 		if secured, ok := c.Conn.(*tls.Conn); ok && secured.ConnectionState().NegotiatedProtocol != "h2" {
 			p.unsupported.Store(true)
-			other.add(ctx, c)
+			go c.Close()
 			return nil, errNoHTTP2
 		}
 		return p.begin(ctx, c, g.cfg.Address)
