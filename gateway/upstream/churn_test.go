@@ -16,6 +16,7 @@ import (
 // While endpoints, policy and verdicts change, no unsafe request is carried out twice,
 // and at the end no slot or request is held.
 func TestChurn(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	done := map[string]int{}
 	var nodes []*node

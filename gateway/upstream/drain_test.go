@@ -7,79 +7,41 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"portico/resource"
 )
 
-// openWatch is a watch that is open, and how it ended.
-type openWatch struct {
-	body io.ReadCloser
-	done chan error
-}
-
-// watchers opens watches, which wait for something to read.
-func watchers(t *testing.T, u *Upstream, n int, path ...string) []openWatch {
+// watchers opens watches and returns the number of those that have ended with io.EOF.
+func watchers(t *testing.T, u *Upstream, n int, path string) *atomic.Int32 {
 	t.Helper()
-	out := make([]openWatch, n)
+	ended := new(atomic.Int32)
 	ctx := resource.WithAction(t.Context(), &resource.Action{Verb: "watch", IsResource: true})
-	for i := range out {
-		req, _ := http.NewRequestWithContext(ctx, "GET", "https://example.com"+strings.Join(append(path, "/watch")[:1], ""), nil)
-		res, err := u.Long().RoundTrip(req)
+	for range n {
+		res, err := u.Long().RoundTrip(newRequest(ctx, "GET", path, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { res.Body.Close() })
-		out[i] = openWatch{res.Body, make(chan error, 1)}
-		go func() { _, err := io.Copy(io.Discard, res.Body); out[i].done <- err }()
-	}
-	return out
-}
-
-// ended counts those that have ended, all of them in order.
-func ended(t *testing.T, list []openWatch) (n int) {
-	t.Helper()
-	for _, w := range list {
-		select {
-		case err := <-w.done:
-			if err != nil {
-				t.Errorf("a watch was cut: %v", err)
+		go func() {
+			if _, err := io.Copy(io.Discard, res.Body); err == nil {
+				ended.Add(1)
 			}
-			w.done <- err
-			n++
-		default:
-		}
+		}()
 	}
-	return n
-}
-
-// startWatched starts an endpoint whose watches last.
-func startWatched(t *testing.T, network string) *node {
-	return startNode(t, network, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/watch" {
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}
-	})
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
+	return ended
 }
 
 // Watches through an endpoint that stays continue when the other endpoints, the policy
 // or the trust change.
 func TestWatchesOfWhatStays(t *testing.T) {
-	stays, goes := startWatched(t, "tls"), startWatched(t, "tls")
+	t.Parallel()
+	stays, goes := startNamed(t, "tls", "stays"), startNamed(t, "tls", "goes")
 	p := turns()
 	u := over(t, p, stays.endpoint())
-	all := watchers(t, u, 3)
+	watchers(t, u, 3, "/watch")
 	send(t, u, short, "GET", "")
 	e := u.endpoints[0]
 	u.SetEndpoints([]Endpoint{stays.endpoint(), goes.endpoint()})
@@ -100,8 +62,8 @@ func TestWatchesOfWhatStays(t *testing.T) {
 	if got := send(t, u, long, "GET", ""); got.err == nil {
 		t.Error("a connection of the trust before is used")
 	}
-	if n := ended(t, all); n != 0 || e.active.Load() != 3 {
-		t.Errorf("%d of 3 watches ended, %d are in progress", n, e.active.Load())
+	if n := e.active.Load(); n != 3 {
+		t.Errorf("%d of 3 watches are in progress", n)
 	}
 }
 
@@ -109,42 +71,34 @@ func TestWatchesOfWhatStays(t *testing.T) {
 // finish. Its connections are closed then.
 func TestRemovedEndpointDrains(t *testing.T) {
 	t.Parallel()
-	for _, network := range []string{"tls", "unix"} {
-		for _, closes := range []bool{false, true} {
-			removed, other := startWatched(t, network), startWatched(t, network)
-			u := over(t, turns(), removed.endpoint())
-			u.drainWithin = 500 * time.Millisecond
-			all := watchers(t, u, 5)
-			ctx, cancel := context.WithCancel(t.Context())
-			req, _ := http.NewRequestWithContext(ctx, "GET", "https://example.com/watch", nil) // as of a log
-			res, err := u.Long().RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			e := u.endpoints[0]
-			if closes {
-				u.Close()
-				u.SetVerdict(e.URL, unhealthy)
-			} else {
-				u.SetEndpoints([]Endpoint{other.endpoint()})
-			}
-			eventually(t, "none ends", func() bool { return ended(t, all) > 0 })
-			if n := ended(t, all); n == 5 {
-				t.Errorf("%s: all end at once", network)
-			}
-			eventually(t, "not all end", func() bool { return ended(t, all) == 5 })
-			if len(e.watches.all()) != 0 || e.active.Load() != 1 {
-				t.Errorf("%s: %d watches, %d in progress", network, len(e.watches.all()), e.active.Load())
-			}
-			cancel()
-			if _, err := io.ReadAll(res.Body); !errors.Is(err, context.Canceled) {
-				t.Errorf("what is no watch was ended: %v", err)
-			}
-			select {
-			case <-removed.ends:
-			case <-time.After(20 * time.Second):
-				t.Errorf("%s: its connection stays", network)
-			}
+	for network, remove := range map[string]func(u *Upstream, other Endpoint){
+		"tls":  func(u *Upstream, other Endpoint) { u.SetEndpoints([]Endpoint{other}) },
+		"unix": func(u *Upstream, _ Endpoint) { u.Close() },
+	} {
+		removed, other := startNamed(t, network, "removed"), startNamed(t, network, "other")
+		u := over(t, turns(), removed.endpoint())
+		u.drainWithin = 300 * time.Millisecond
+		ended := watchers(t, u, 5, "/watch")
+		ctx, cancel := context.WithCancel(t.Context())
+		log, err := u.Long().RoundTrip(newRequest(ctx, "GET", "/watch", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := u.endpoints[0]
+		remove(u, other.endpoint())
+		eventually(t, "no watch ends", func() bool { return ended.Load() > 0 })
+		if ended.Load() == 5 {
+			t.Errorf("%s: all watches end at once", network)
+		}
+		eventually(t, "not all watches end", func() bool { return ended.Load() == 5 && e.active.Load() == 1 })
+		cancel()
+		if _, err := io.ReadAll(log.Body); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: a request that is no watch ended: %v", network, err)
+		}
+		select {
+		case <-removed.ends:
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: its connection stays open", network)
 		}
 	}
 }
@@ -161,53 +115,51 @@ func TestWatchesOfNoWeight(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	other := startWatched(t, "tls")
+	other := startNamed(t, "tls", "other")
 	list := []Endpoint{drained.endpoint(), other.endpoint()}
 	u := over(t, turns(), list[0])
-	all := watchers(t, u, 3)
+	all := watchers(t, u, 3, "/watch")
 	e := u.endpoints[0]
-	drains := e.draining.Load
-	list[0].Weight = 0
-	u.SetEndpoints(list[:1])
-	u.SetVerdict(list[0].URL, healthy)
-	if drains() {
-		t.Error("alone, its watches end")
+	weights := func(list []Endpoint, weights ...int) {
+		for i, w := range weights {
+			list[i].Weight = w
+		}
+		u.SetEndpoints(list)
 	}
-	u.SetEndpoints(list)
-	if !drains() {
-		t.Error("beside another, they stay")
+	for _, step := range []struct {
+		when   string
+		change func()
+		drains bool
+	}{
+		{"alone", func() { weights(list[:1], 0) }, false},
+		{"beside another", func() { weights(list, 0, 1) }, true},
+		{"beside one that fails its checks", func() { u.SetVerdict(list[1].URL, unhealthy) }, false},
+		{"with a weight", func() { u.SetVerdict(list[1].URL, healthy); weights(list, 1, 1) }, false},
+		{"beside another without a weight", func() { weights(list, 1, 0) }, false},
+	} {
+		if step.change(); e.draining.Load() != step.drains {
+			t.Errorf("%s: its watches drain: %v, want %v", step.when, !step.drains, step.drains)
+		}
 	}
-	u.SetVerdict(list[1].URL, unhealthy)
-	if drains() {
-		t.Error("beside one that fails its checks, they end")
-	}
-	u.SetVerdict(list[1].URL, healthy)
-	list[0].Weight = 1
-	u.SetEndpoints(list)
-	if drains() {
-		t.Error("with a weight, they end")
-	}
-	var began []openWatch
-	list[1].Weight = 0 // so that the next is sent to the first
-	u.SetEndpoints(list)
+	var began *atomic.Int32
 	var started sync.WaitGroup
 	started.Go(func() { began = watchers(t, u, 1, "/late") })
-	eventually(t, "it does not arrive", func() bool { return e.active.Load() == 4 })
-	list[0].Weight, list[1].Weight = 0, 1
-	u.drainWithin = 100 * time.Millisecond
-	u.SetEndpoints(list)
-	eventually(t, "not all end", func() bool { return ended(t, all) == 3 })
+	eventually(t, "the late watch does not arrive", func() bool { return e.active.Load() == 4 })
+	u.drainWithin = 50 * time.Millisecond
+	weights(list, 0, 1)
+	eventually(t, "not all watches end", func() bool { return all.Load() == 3 })
 	close(late)
 	started.Wait()
-	eventually(t, "a late one stays", func() bool { return ended(t, began) == 1 })
+	eventually(t, "a late watch stays", func() bool { return began.Load() == 1 })
 	if got := send(t, u, long, "GET", ""); got.code != 200 || len(other.seen()) != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("the next request: got %+v", got)
 	}
 }
 
 // The error of a server all of whose endpoints drain differs from that of one without
 // endpoints.
 func TestErrorWithoutEndpoints(t *testing.T) {
+	t.Parallel()
 	u := over(t, turns(), Endpoint{URL: "https://one", Network: "tcp", Address: "127.0.0.1:1"}, Endpoint{URL: "https://two", Network: "tcp", Address: "127.0.0.1:2"})
 	if _, _, err := u.Explain(&http.Request{}); err == nil || !strings.Contains(err.Error(), "all of them have the weight 0") {
 		t.Errorf("of two that drain: %v", err)

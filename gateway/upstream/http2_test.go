@@ -2,14 +2,11 @@ package upstream
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -32,38 +29,17 @@ type frameServer struct {
 	on       func(n int, stream uint32, fr *http2.Framer) (end bool)
 	first    func(*http2.Framer) // after the settings; nil: nothing
 
-	connections atomic.Int32
-	mu          sync.Mutex
-	seen        int
+	connections, requests atomic.Int32
 }
 
 func startFrames(t *testing.T, on func(n int, stream uint32, fr *http2.Framer) (end bool), settings ...http2.Setting) *frameServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
-	config := s.TLS.Clone()
-	s.Close()
-	config.NextProtos = []string{"h2"}
-	f := &frameServer{Endpoint: At(l.Addr().String())[0], on: on, settings: settings}
-	go func() {
-		for {
-			raw, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go f.talk(tls.Server(raw, config))
-		}
-	}()
+	f := &frameServer{on: on, settings: settings}
+	f.Endpoint = At(startRaw(t, "h2", f.talk))[0]
 	return f
 }
 
 func (f *frameServer) talk(conn net.Conn) {
-	defer conn.Close()
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
 	}
@@ -97,22 +73,10 @@ func (f *frameServer) talk(conn net.Conn) {
 		case *http2.DataFrame:
 			ended = frame.StreamEnded()
 		}
-		if ended {
-			f.mu.Lock()
-			f.seen++
-			n := f.seen
-			f.mu.Unlock()
-			if f.on(n, frame.Header().StreamID, fr) {
-				return
-			}
+		if ended && f.on(int(f.requests.Add(1)), frame.Header().StreamID, fr) {
+			return
 		}
 	}
-}
-
-func (f *frameServer) requests() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.seen
 }
 
 // answerFrames answers a request with 200.
@@ -125,6 +89,7 @@ func answerFrames(stream uint32, fr *http2.Framer) {
 // A request that the server excludes by REFUSED_STREAM or GOAWAY is sent to another
 // endpoint, whatever its method; one that it may have processed is not.
 func TestRetryOfUnprocessedStreams(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		on      func(int, uint32, *http2.Framer)
 		untaken bool
@@ -157,7 +122,7 @@ func TestRetryOfUnprocessedStreams(t *testing.T) {
 				if seen := good.seen(); (got.code == 200) != c.untaken || slices.Equal(seen, want) != c.untaken {
 					t.Errorf("%s: %s %q: %d %v; the good one saw %q", name, method, body, got.code, got.err, seen)
 				}
-				if n := bad.requests(); n != 2 {
+				if n := bad.requests.Load(); n != 2 {
 					t.Errorf("%s: the bad one saw %d", name, n)
 				}
 				u.Close()
@@ -169,6 +134,7 @@ func TestRetryOfUnprocessedStreams(t *testing.T) {
 // If HTTP/2 does not begin with an endpoint, another one gets the request, whatever its
 // method. Without another, the error says why.
 func TestHTTP2DoesNotBegin(t *testing.T) {
+	t.Parallel()
 	on := func(_ int, s uint32, fr *http2.Framer) bool {
 		answerFrames(s, fr)
 		return false
@@ -206,7 +172,7 @@ func TestHTTP2DoesNotBegin(t *testing.T) {
 	}
 	for _, f := range []*frameServer{none, goingAway} {
 		// A connection for each request that had none, and not one after the other.
-		if requests, conns := f.requests(), f.connections.Load(); requests != 0 || conns > 20 {
+		if requests, conns := f.requests.Load(), f.connections.Load(); requests != 0 || conns > 20 {
 			t.Errorf("a server that takes none saw %d on %d connections", requests, conns)
 		}
 	}
@@ -215,6 +181,7 @@ func TestHTTP2DoesNotBegin(t *testing.T) {
 // A server that shuts down gracefully loses no request of any method and processes none
 // twice: it finishes those that it took, and the others go to the next endpoint.
 func TestRollingShutdown(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	done := map[string]int{}
 	var served atomic.Int32
@@ -264,35 +231,28 @@ func TestRollingShutdown(t *testing.T) {
 	clients.Wait()
 }
 
-// A server without HTTP/2 gets its watches over HTTP/1.1. The connection on which that
-// was found carries other requests, and does not count as broken: each check would
-// cause the next.
+// A server without HTTP/2 gets its watches over HTTP/1.1, and that it is found to have
+// none does not count as a broken connection: each check would cause the next.
 func TestServerWithoutHTTP2(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, r.RemoteAddr) }))
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	pool := x509.NewCertPool()
-	pool.AddCert(server.Certificate())
-	u := countedOf(t, server.Listener.Addr().String(), Trust{Roots: fixed(pool), ServerName: "example.com"})
-	clients := map[string]bool{}
-	for i, k := range []kind{long, short, short, short} {
-		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://example.com"+shortPath, nil)
-		res, err := u.send(req, k)
-		if err != nil {
-			t.Fatal(err)
+	t.Parallel()
+	n := startNode(t, "tls1", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
+	u := over(t, turns(), n.endpoint())
+	var broken atomic.Int32
+	u.broken = func(string) { broken.Add(1) }
+	for _, k := range []kind{long, short, long} {
+		if got := send(t, u, k, "GET", ""); got.err != nil || got.body != "HTTP/1.1" {
+			t.Errorf("kind %d: got %q, %v", k, got.body, got.err)
 		}
-		client, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		clients[string(client)] = true
-		if n := u.broken.Load(); err != nil || n != 0 || len(clients) != 1 || !strings.HasPrefix(string(client), "HTTP/1.1") {
-			t.Errorf("request %d: %v; %d connections, of which %d broke", i, err, len(clients), n)
-		}
+	}
+	if broken.Load() != 0 || n.conns.Load() > 3 {
+		t.Errorf("got %d connections, of which %d broke", n.conns.Load(), broken.Load())
 	}
 }
 
 // A window beyond the largest (RFC 9113, 6.9.1) fails its request only: the connection
 // carries others, and the endpoints can be replaced.
 func TestWindowBeyondTheLargest(t *testing.T) {
+	t.Parallel()
 	f := startFrames(t, func(n int, stream uint32, fr *http2.Framer) bool {
 		if n == 2 {
 			answerFrames(stream, fr)
@@ -322,28 +282,23 @@ func TestWindowBeyondTheLargest(t *testing.T) {
 	}
 }
 
-// Broken is called when a server closes its connections or shuts down, without a
-// request.
+// Broken is called when a server closes its connections, without a request.
 func TestClosedConnectionsAreReported(t *testing.T) {
-	for name, end := range map[string]func(*node){
-		"closes its connections": func(n *node) { n.CloseClientConnections() },
-		"shuts down":             func(n *node) { _ = n.Config.Shutdown(t.Context()) },
-	} {
-		n := startNode(t, "tls", nil)
-		u := over(t, turns(), n.endpoint())
-		reported := make(chan string, 100)
-		u.broken = func(url string) { reported <- url }
-		if err := u.Probe(t.Context(), n.endpoint().URL, "/", func(http.Header) {}); err != nil {
-			t.Fatal(err)
+	t.Parallel()
+	n := startNode(t, "tls", nil)
+	u := over(t, turns(), n.endpoint())
+	reported := make(chan string, 100)
+	u.broken = func(url string) { reported <- url }
+	if err := u.Probe(t.Context(), n.endpoint().URL, "/", func(http.Header) {}); err != nil {
+		t.Fatal(err)
+	}
+	n.CloseClientConnections()
+	select {
+	case url := <-reported:
+		if url != n.endpoint().URL {
+			t.Errorf("got %s, want %s", url, n.endpoint().URL)
 		}
-		end(n)
-		select {
-		case url := <-reported:
-			if url != n.endpoint().URL {
-				t.Errorf("%s: %s", name, url)
-			}
-		case <-time.After(20 * time.Second):
-			t.Errorf("%s: not reported", name)
-		}
+	case <-time.After(20 * time.Second):
+		t.Error("the closed connection is not reported")
 	}
 }

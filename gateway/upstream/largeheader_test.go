@@ -11,6 +11,7 @@ import (
 // A request that is refused for its own header does not count against the endpoint,
 // however the server refuses it.
 func TestLargeHeaderEjectsNoEndpoint(t *testing.T) {
+	t.Parallel()
 	large := strings.Repeat("x", 2*largeHeader)
 	resets := func(code http2.ErrCode) Endpoint {
 		return startFrames(t, func(_ int, s uint32, fr *http2.Framer) bool { _ = fr.WriteRSTStream(s, code); return false }).Endpoint
@@ -35,23 +36,23 @@ func TestLargeHeaderEjectsNoEndpoint(t *testing.T) {
 			p := turns()
 			p.Retries.BudgetPercent, p.Retries.MinPerSecond = 0, 0
 			u := over(t, p, c.e)
-			for range 10 { // the first learns what the server takes
+			for range 2 { // the first learns what the server takes
 				send(t, u, c.k, "GET", "")
 			}
 			u.SetEndpoints([]Endpoint{c.e, good.endpoint()})
 			bad := u.endpoints[0]
-			bad.health.Breaker.Reset()
-			for range 20 {
+			bad.health.Connections.Good()
+			for range 5 {
 				send(t, u, c.k, c.method, "", "X-Large", large)
 			}
-			if len(gets(u)) != 2 || bad.health.Breaker.ConnectionFailed(2) {
+			if len(gets(u)) != 2 || bad.health.Connections.Failed(2) {
 				t.Errorf("it is %s for %s", u.Status().Endpoints[0].State, bad.health.LastError)
 			}
-			bad.health.Breaker.Reset()
+			bad.health.Connections.Good()
 			if c.e.URL == limited.endpoint().URL {
 				return // it takes small ones
 			}
-			for range 20 {
+			for range 5 {
 				send(t, u, c.k, c.method, "")
 			}
 			if len(gets(u)) != 1 {

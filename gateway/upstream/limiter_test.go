@@ -1,24 +1,206 @@
 package upstream
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"portico/resource"
+	"portico/resource/fairshare"
 )
+
+// A limiter admits requests up to its limit and queues more, first come, first served;
+// a request that ends leaves the queue, and new bounds hold at once.
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l limiter
+		l.set(2, 3)
+		enter := func() error { _, err := l.enter(t.Context(), ""); return err }
+		if err := errors.Join(enter(), enter()); err != nil {
+			t.Fatal(err)
+		}
+		var order []int
+		ended, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		for i, ctx := range []context.Context{t.Context(), ended, t.Context()} {
+			go func() {
+				if _, err := l.enter(ctx, ""); err == nil {
+					order = append(order, i)
+				} else if err != gone {
+					t.Error(i, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		if err := enter(); !is[*OverloadError](err) {
+			t.Errorf("the queue is full: got %v, want an OverloadError", err)
+		}
+		cancel(gone)
+		synctest.Wait()
+		if l.waiting.InUse() != 2 || len(order) != 0 {
+			t.Errorf("after one ended %d wait and %v entered, want 2 and none", l.waiting.InUse(), order)
+		}
+		for range 2 {
+			l.leave("")
+			synctest.Wait()
+		}
+		if !slices.Equal(order, []int{0, 2}) || l.active.InUse() != 2 {
+			t.Errorf("%v entered and %d are active, want [0 2] and 2", order, l.active.InUse())
+		}
+		done := make(chan error)
+		go func() { done <- enter() }()
+		synctest.Wait()
+		l.set(3, 0)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := enter(); !is[*OverloadError](err) {
+			t.Errorf("no queue: got %v, want an OverloadError", err)
+		}
+		l.set(0, 0)
+		for range 1000 {
+			if err := enter(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A waiting request whose user has its share of the slots is passed over.
+func TestLimiterSharesSlots(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l limiter
+		l.set(4, 10)
+		admitted := make(chan string, 10)
+		for i, user := range []string{"a", "a", "a", "b", "a", "c"} { // the last two wait
+			go func() {
+				if _, err := l.enter(t.Context(), user); err != nil {
+					t.Error(err)
+				}
+				if i > 3 {
+					admitted <- user
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, c := range [][2]string{{"b", "c"}, {"a", "a"}} {
+			if l.leave(c[0]); <-admitted != c[1] {
+				t.Errorf("a slot of %s is not given to %s", c[0], c[1])
+			}
+		}
+	})
+}
+
+// A request that ends as it gets a slot passes the slot on: under concurrent requests the
+// limit holds, and at the end nothing is held.
+func TestLimiterConcurrently(t *testing.T) {
+	t.Parallel()
+	var l limiter
+	l.set(4, 1000)
+	var all sync.WaitGroup
+	for g := range 32 {
+		all.Go(func() {
+			for i := range 200 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if (g+i)%5 == 0 {
+					cancel()
+				}
+				if _, err := l.enter(ctx, ""); err == nil {
+					if n := l.active.InUse(); n > 4 {
+						t.Errorf("%d requests are in progress, want at most 4", n)
+					}
+					l.leave("")
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	if l.active.InUse() != 0 || l.waiting.InUse() != 0 || l.queue.Len() != 0 {
+		t.Errorf("%d are active, %d wait at the end", l.active.InUse(), l.waiting.InUse())
+	}
+}
+
+// limited returns an Upstream with one slot and no queue.
+func limited(t *testing.T, serve http.HandlerFunc) *Upstream {
+	p := turns()
+	p.Limits.Concurrent, p.Limits.Queue = 1, 0
+	return over(t, p, startNode(t, "unix", serve).endpoint())
+}
+
+// wantNoSlots fails unless all slots of the limit are released.
+func wantNoSlots(t *testing.T, u *Upstream) {
+	t.Helper()
+	if n := u.Status().Active; n != 0 {
+		t.Errorf("%d slots were not released", n)
+	}
+}
+
+// A slot is released at the end of an answer, however that ends; watches take none.
+func TestLimitOfRequests(t *testing.T) {
+	t.Parallel()
+	arrived, hang := make(chan struct{}), make(chan struct{})
+	u := limited(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("X-Do") {
+		case "hang":
+			close(arrived)
+			<-hang
+		case "break":
+			panic(http.ErrAbortHandler)
+		case "nothing":
+			w.WriteHeader(204)
+		default:
+			fmt.Fprint(w, strings.Repeat("x", 100_000))
+		}
+	})
+	for _, do := range []string{"", "nothing", "break", ""} {
+		if got := send(t, u, short, "GET", "", "X-Do", do); is[*OverloadError](got.err) {
+			t.Errorf("%q: the slot of the last request is not free", do)
+		}
+	}
+	res, err := u.Short().RoundTrip(newRequest(t.Context(), "GET", shortPath, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := send(t, u, short, "GET", ""); got.err == nil {
+		t.Error("an answer that is being read holds no slot")
+	}
+	res.Body.Close()
+	var waits sync.WaitGroup
+	waits.Go(func() { send(t, u, short, "GET", "", "X-Do", "hang") })
+	<-arrived
+	if got := send(t, u, long, "GET", ""); got.code != 200 {
+		t.Errorf("a long-running request: got %v", got.err)
+	}
+	if got := send(t, u, short, "GET", ""); !is[*OverloadError](got.err) {
+		t.Errorf("without a free slot: got %v, want an OverloadError", got.err)
+	}
+	close(hang)
+	waits.Wait()
+	if s := u.Status(); s.Overflowed != 2 {
+		t.Errorf("%d requests were refused, want 2", s.Overflowed)
+	}
+	wantNoSlots(t, u)
+}
 
 // A request for another protocol takes a slot until the protocol is switched; a watch
 // takes none.
 func TestLimitOfUpgrades(t *testing.T) {
+	t.Parallel()
 	arrived, answer := make(chan struct{}), make(chan struct{})
-	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
+	u := limited(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/switch" {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err == nil {
-				io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+				_, _ = io.WriteString(conn, switching)
 				t.Cleanup(func() { conn.Close() })
 			}
 			return
@@ -26,83 +208,92 @@ func TestLimitOfUpgrades(t *testing.T) {
 		arrived <- struct{}{}
 		<-answer
 	})
-	p := turns()
-	p.Limits.Concurrent, p.Limits.Queue = 1, 0
-	u := over(t, p, n.endpoint())
-	upgrading := func(path string, act *resource.Action) (*http.Response, error) {
-		req, _ := http.NewRequestWithContext(resource.WithAction(t.Context(), act), "GET", "http://server"+path, nil)
+	upgrading := func(path, verb string) error {
+		ctx := resource.WithAction(t.Context(), &resource.Action{Verb: verb, IsResource: true, Resource: "things"})
+		req := newRequest(ctx, "GET", path, nil)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
-		return u.Upgrade().RoundTrip(req)
+		res, err := u.Upgrade().RoundTrip(req)
+		if err == nil {
+			t.Cleanup(func() { res.Body.Close() })
+		}
+		return err
 	}
-	ordinary := &resource.Action{Verb: "get", IsResource: true, Resource: "things", Name: "x"}
-	watch := &resource.Action{Verb: "watch", IsResource: true, Resource: "things"}
 	for range 3 {
-		res, err := upgrading("/switch", ordinary)
-		if err != nil {
+		if err := upgrading("/switch", "get"); err != nil {
 			t.Fatalf("those before have left HTTP: %v", err)
 		}
-		defer res.Body.Close()
 	}
 	var waits sync.WaitGroup
-	defer waits.Wait()
-	ask := func(act *resource.Action) {
+	for _, verb := range []string{"watch", "get", "watch"} {
 		waits.Go(func() {
-			if res, err := upgrading("/wait", act); err != nil {
-				t.Errorf("%s: %v", act.Verb, err)
-			} else {
-				res.Body.Close()
+			if err := upgrading("/wait", verb); err != nil {
+				t.Errorf("%s: %v", verb, err)
 			}
 		})
 		<-arrived
 	}
-	ask(watch)
-	ask(ordinary)
-	ask(watch)
-	var overload *OverloadError
-	if _, err := upgrading("/wait", ordinary); !errors.As(err, &overload) {
-		t.Errorf("one that is not answered yet takes no slot: %v", err)
+	if err := upgrading("/wait", "get"); !is[*OverloadError](err) {
+		t.Errorf("one that is not answered yet takes no slot: got %v", err)
 	}
 	close(answer)
 	waits.Wait()
-	if n := u.Status().Active; n != 0 {
-		t.Errorf("%d slots were not released", n)
-	}
 }
 
 // A request that accepts a stream of events takes a slot until it is answered with one.
 func TestLimitOfStreams(t *testing.T) {
-	n := startNode(t, "unix", func(w http.ResponseWriter, r *http.Request) {
+	t.Parallel()
+	u := limited(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", r.Header.Get("Accept"))
-		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	p := turns()
-	p.Limits.Concurrent, p.Limits.Queue = 1, 0
-	u := over(t, p, n.endpoint())
-	ask := func(accept string) (*http.Response, error) {
-		act := &resource.Action{Verb: "get", IsResource: true, Resource: "things", Name: "x", Streams: true}
-		req, _ := http.NewRequestWithContext(resource.WithAction(t.Context(), act), "GET", "http://server/", nil)
+	ctx, cancel := context.WithCancel(resource.WithAction(t.Context(), &resource.Action{Verb: "get", IsResource: true, Resource: "things", Streams: true}))
+	ask := func(accept string) error {
+		req := newRequest(ctx, "GET", shortPath, nil)
 		req.Header.Set("Accept", accept)
-		return u.Long().RoundTrip(req)
+		res, err := u.Long().RoundTrip(req)
+		if err == nil {
+			go io.Copy(io.Discard, res.Body)
+		}
+		return err
 	}
-	var open []*http.Response
 	for _, accept := range []string{"text/event-stream", "text/event-stream;charset=utf-8", "application/json"} {
-		res, err := ask(accept)
-		if err != nil {
+		if err := ask(accept); err != nil {
 			t.Fatalf("%s: %v", accept, err)
 		}
-		open = append(open, res)
 	}
-	var overload *OverloadError
-	if _, err := ask("text/event-stream"); !errors.As(err, &overload) {
-		t.Errorf("a download takes no slot: %v", err)
+	if err := ask("text/event-stream"); !is[*OverloadError](err) {
+		t.Errorf("a download takes no slot: got %v", err)
 	}
-	for _, res := range open {
-		res.Body.Close()
-	}
-	if n := u.Status().Active; n != 0 {
-		t.Errorf("%d slots were not released", n)
+	cancel()
+	eventually(t, "slots are not released", func() bool { return u.Status().Active == 0 })
+}
+
+// Connections that carry one long-running request each are limited, shared ones are not,
+// and the end of a request releases its slot.
+func TestLimitOfLastingConnections(t *testing.T) {
+	t.Parallel()
+	for network, want := range map[string]int{"unix": 4, "h2c": 11} {
+		u := overSocket(t, startNode(t, network, stream))
+		u.lasting = fairshare.New(4, 0)
+		ctx, cancel := context.WithCancel(resource.WithAction(t.Context(), &resource.Action{
+			Verb: "watch", IsResource: true, Resource: "things", User: &resource.User{Name: "jane"},
+		}))
+		open := 0
+		for range 11 { // the first shows what the server speaks
+			res, err := u.Long().RoundTrip(newRequest(ctx, "GET", watchPath, nil))
+			if err == nil {
+				open++
+				go io.Copy(io.Discard, res.Body)
+			} else if !is[*OverloadError](err) {
+				t.Fatal(err)
+			}
+		}
+		if open != want {
+			t.Errorf("%s: got %d watches, want %d", network, open, want)
+		}
+		cancel()
+		eventually(t, "slots are not released", func() bool { return u.lasting.InUse() == 0 })
 	}
 }

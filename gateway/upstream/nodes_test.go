@@ -22,6 +22,11 @@ import (
 	"portico/resource"
 )
 
+const (
+	shortPath = "/apis/g.example.com/v1/things"
+	watchPath = shortPath + "?watch=true"
+)
+
 // node is an endpoint that counts its requests.
 type node struct {
 	*httptest.Server
@@ -55,8 +60,9 @@ func (n *node) seen() []string {
 	return n.got
 }
 
-// startNode starts an endpoint: network is tls or unix; serve nil answers 200.
-func startNode(t testing.TB, network string, serve http.HandlerFunc) *node {
+// startNode starts an endpoint; serve nil answers 200. The network is tls (HTTP/1.1 and
+// HTTP/2), tls1 (only HTTP/1.1), unix (HTTP/1.1 on a socket) or h2c (HTTP/2 also).
+func startNode(t testing.TB, network string, serve http.HandlerFunc, adjust ...func(*http.Server)) *node {
 	t.Helper()
 	n := &node{serve: serve, ends: make(chan struct{}, 100)}
 	n.Server = httptest.NewUnstartedServer(n)
@@ -71,14 +77,20 @@ func startNode(t testing.TB, network string, serve http.HandlerFunc) *node {
 			}
 		}
 	}
-	n.Server.EnableHTTP2 = true
-	if network == "unix" {
+	for _, f := range adjust {
+		f(n.Config)
+	}
+	n.Server.EnableHTTP2 = network == "tls"
+	if network == "unix" || network == "h2c" {
 		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.Listener.Close()
 		n.Listener = l
+		n.Config.Protocols = new(http.Protocols)
+		n.Config.Protocols.SetHTTP1(true)
+		n.Config.Protocols.SetUnencryptedHTTP2(network == "h2c")
 		n.Start()
 	} else {
 		n.StartTLS()
@@ -89,12 +101,9 @@ func startNode(t testing.TB, network string, serve http.HandlerFunc) *node {
 
 func (n *node) endpoint() Endpoint {
 	a := n.Listener.Addr()
-	e := Endpoint{
-		URL: a.Network() + "://" + a.String(), Network: a.Network(), Address: a.String(), Weight: 1,
-		Base: &url.URL{Scheme: "https", Host: "example.com"},
-	}
+	e := Endpoint{URL: a.Network() + "://" + a.String(), Network: a.Network(), Address: a.String(), Weight: 1, Base: mustParse("https://example.com")}
 	if a.Network() == "unix" {
-		e.Base = &url.URL{Scheme: "http", Host: "server"}
+		e.Base = mustParse("http://server")
 	}
 	return e
 }
@@ -111,30 +120,29 @@ func mustParse(text string) *url.URL {
 func turns() Policy {
 	p := NewPolicy(&backend.Spec{Balance: backend.RoundRobin})
 	p.PanicThresholdPercent = 0
-	p.Timeouts.Connect = 20 * time.Second // of a machine that has other things to do
+	p.Timeouts.Connect = 20 * time.Second // for a busy machine
 	return p
 }
 
-// over returns an Upstream with the endpoints, in this order, by one policy.
+// over returns an Upstream with the endpoints, in this order.
 func over(t testing.TB, p Policy, endpoints ...Endpoint) *Upstream {
 	t.Helper()
 	pool := x509.NewCertPool()
-	pool.AddCert(httptestCertificate(t))
+	pool.AddCert(testServer().Certificate())
 	u := New(Config{
-		Base: &url.URL{Scheme: "https", Host: "example.com"}, Endpoints: endpoints, Policy: p,
-		Trust: Trust{Roots: fixed(pool), ServerName: "example.com"},
+		Base: mustParse("https://example.com"), Endpoints: endpoints, Policy: p,
+		Trust: Trust{Roots: func() *x509.CertPool { return pool }, ServerName: "example.com"},
 	})
 	t.Cleanup(u.Close)
 	return u
 }
 
-// httptestCertificate is the certificate of all servers of httptest.
-func httptestCertificate(t testing.TB) *x509.Certificate {
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
-	defer s.Close()
-	return s.Certificate()
-}
+// testServer is a server with the certificate of all servers of httptest.
+var testServer = sync.OnceValue(func() *httptest.Server {
+	s := httptest.NewTLSServer(nil)
+	s.Close()
+	return s
+})
 
 // result is the outcome of a request.
 type result struct {
@@ -146,20 +154,15 @@ type result struct {
 
 func send(t testing.TB, u *Upstream, k kind, method, body string, header ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	tr := &Trace{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), TraceKey{}, tr))
 	defer cancel()
 	var r io.Reader
 	if body != "" {
 		r = io.NopCloser(strings.NewReader(body)) // as of a client: it is read once
 	}
-	tr := &Trace{}
-	req, err := http.NewRequestWithContext(context.WithValue(ctx, TraceKey{}, tr), method, "https://example.com/apis/g.example.com/v1/things", r)
-	if err != nil {
-		return result{err: err}
-	}
-	if body != "" {
-		req.ContentLength = int64(len(body))
-	}
+	req := newRequest(ctx, method, shortPath, r)
+	req.ContentLength = int64(len(body))
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -172,53 +175,83 @@ func send(t testing.TB, u *Upstream, k kind, method, body string, header ...stri
 	return result{res.StatusCode, string(got), err, tr}
 }
 
-// rough is an endpoint that calls talk with each connection: after it has read the
-// header of a request, or at once if eager.
-func rough(t *testing.T, eager bool, talk func(net.Conn)) (Endpoint, func() int) {
+// newRequest returns a request of a valid method for a path.
+func newRequest(ctx context.Context, method, path string, body io.Reader) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, method, "https://example.com"+path, body)
+	if err != nil {
+		panic(err)
+	}
+	return req
+}
+
+// startRaw starts a listener that calls talk with each connection and then closes it, and
+// returns its address. With a protocol the connection is TLS.
+func startRaw(t *testing.T, protocol string, talk func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
-	config := s.TLS.Clone()
-	s.Close()
-	config.NextProtos, config.DynamicRecordSizingDisabled = []string{"http/1.1"}, true
-	var mu sync.Mutex
-	var requests int
+	config := testServer().TLS.Clone()
+	config.NextProtos, config.DynamicRecordSizingDisabled = []string{protocol}, true
 	go func() {
 		for {
-			raw, err := l.Accept()
+			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
+			if protocol != "" {
+				conn = tls.Server(conn, config)
+			}
 			go func() {
-				defer raw.Close()
-				if eager {
-					talk(raw)
-					return
-				}
-				conn := tls.Server(raw, config)
-				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
-					return
-				}
-				mu.Lock()
-				requests++
-				mu.Unlock()
+				defer conn.Close()
 				talk(conn)
-				conn.Close()
 			}()
 		}
 	}()
-	return At(l.Addr().String())[0], func() int { mu.Lock(); defer mu.Unlock(); return requests }
+	return l.Addr().String()
+}
+
+// rough is an endpoint that calls talk with each connection: after it has read the
+// header of a request, which it counts, or without TLS if eager.
+func rough(t *testing.T, eager bool, talk func(net.Conn)) (Endpoint, *atomic.Int32) {
+	t.Helper()
+	requests := new(atomic.Int32)
+	if eager {
+		return At(startRaw(t, "", talk))[0], requests
+	}
+	return At(startRaw(t, "http/1.1", func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			requests.Add(1)
+			talk(conn)
+		}
+	}))[0], requests
+}
+
+// closedPort returns an address that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
 }
 
 // by returns a request of a user.
 func by(name string) *http.Request {
-	req, _ := http.NewRequest("GET", "https://example.com/", nil)
-	return req.WithContext(resource.WithAction(req.Context(), &resource.Action{User: &resource.User{Name: name}}))
+	return newRequest(resource.WithAction(context.Background(), &resource.Action{User: &resource.User{Name: name}}), "GET", "/", nil)
 }
 
 // pick chooses the endpoint for a short request; nil if there is none.

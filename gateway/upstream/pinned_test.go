@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -14,11 +16,7 @@ import (
 // asks sends a request and returns the name in the answer.
 func asks(t *testing.T, pinned http.RoundTripper) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/apis", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := pinned.RoundTrip(req)
+	res, err := pinned.RoundTrip(newRequest(t.Context(), "GET", "/apis", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +44,7 @@ func stay(t *testing.T, pinned http.RoundTripper) string {
 // Pinned sends requests to one endpoint, the same first one in every gateway, until
 // that fails its checks, answers 503 or refuses connections.
 func TestPinned(t *testing.T) {
+	t.Parallel()
 	nodes := map[string]*node{}
 	var list []Endpoint
 	var unwell [3]atomic.Bool
@@ -98,6 +97,7 @@ func TestPinned(t *testing.T) {
 // Without retries, a request fails with its endpoint, and the next is sent to another.
 // The only endpoint stays the one when others are added.
 func TestPinnedMovesOn(t *testing.T) {
+	t.Parallel()
 	var silent atomic.Bool
 	only := startNode(t, "tls", func(w http.ResponseWriter, r *http.Request) {
 		if silent.Load() {
@@ -145,6 +145,7 @@ func TestPinnedMovesOn(t *testing.T) {
 
 // Answers to pinned requests neither eject an endpoint nor reset its failures.
 func TestPinnedDoesNotCount(t *testing.T) {
+	t.Parallel()
 	for name, fails := range map[string]http.HandlerFunc{
 		"an error":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"unwell":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
@@ -155,6 +156,7 @@ func TestPinnedDoesNotCount(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			handle := func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodGet {
 					fails(w, r)
@@ -180,8 +182,8 @@ func TestPinnedDoesNotCount(t *testing.T) {
 			}
 			for _, e := range u.endpoints {
 				for range 2 {
-					e.health.Breaker.AnswerFailed(0)
-					e.health.Breaker.ConnectionFailed(0)
+					e.health.Answers.Failed(0)
+					e.health.Connections.Failed(0)
 				}
 			}
 			for range 3 { // that it answers says nothing either
@@ -192,10 +194,136 @@ func TestPinnedDoesNotCount(t *testing.T) {
 				res.Body.Close()
 			}
 			for _, e := range u.endpoints {
-				if !e.health.Breaker.AnswerFailed(3) || !e.health.Breaker.ConnectionFailed(3) {
+				if !e.health.Answers.Failed(3) || !e.health.Connections.Failed(3) {
 					t.Errorf("%s: the series has ended", e.URL)
 				}
 			}
 		})
 	}
+}
+
+// startNamed starts an endpoint that writes its name, and keeps the answer open for as
+// long as the request lasts.
+func startNamed(t *testing.T, network, name string) *node {
+	return startNode(t, network, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, name)
+		if r.URL.Path == "/watch" {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	})
+}
+
+// opens opens a stream and returns the name of the endpoint, and the end of the stream.
+func opens(t *testing.T, pinned http.RoundTripper) (name string, end <-chan error) {
+	t.Helper()
+	res, err := pinned.RoundTrip(newRequest(t.Context(), "GET", "/watch", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	lines := bufio.NewScanner(res.Body)
+	if !lines.Scan() {
+		t.Fatalf("nothing was said: %v", lines.Err())
+	}
+	done := make(chan error, 1)
+	go func() {
+		lines.Scan()
+		done <- lines.Err()
+	}()
+	return lines.Text(), done
+}
+
+func within20(t *testing.T, what string, end <-chan error) {
+	t.Helper()
+	select {
+	case err := <-end:
+		if err != nil {
+			t.Errorf("%s: it was cut: %v", what, err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Errorf("%s: the stream stays", what)
+	}
+}
+
+// A pinned stream ends as soon as requests go to other endpoints only; the next stream
+// and the next request are sent to one of those.
+func TestPinnedStreamMovesOn(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("no longer ready")
+	for what, c := range map[string]func(u *Upstream, first, second *node){
+		"removed": func(u *Upstream, _, second *node) { u.SetEndpoints([]Endpoint{second.endpoint()}) },
+		"no weight": func(u *Upstream, first, second *node) {
+			drained := first.endpoint()
+			drained.Weight = 0
+			u.SetEndpoints([]Endpoint{drained, second.endpoint()})
+		},
+		"checks fail": func(u *Upstream, first, _ *node) {
+			u.SetVerdict(first.endpoint().URL, availability.Verdict{Known: true, Err: gone})
+		},
+		"ejected": func(u *Upstream, first, _ *node) {
+			u.eject(u.endpoints[0], false, gone)
+		},
+		"checks failed before, alone": func(u *Upstream, first, second *node) {
+			u.SetEndpoints([]Endpoint{first.endpoint()})
+			u.SetVerdict(first.endpoint().URL, availability.Verdict{Known: true, Err: gone})
+			if u.find(first.endpoint().URL).active.Load() != 1 {
+				t.Error("the stream of the only endpoint ended")
+			}
+			u.SetEndpoints([]Endpoint{first.endpoint(), second.endpoint()})
+		},
+		"replaced, after it was all there was": func(u *Upstream, _, second *node) {
+			u.SetEndpoints(nil)
+			u.SetEndpoints([]Endpoint{second.endpoint()})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			first, second := startNamed(t, "tls", "first"), startNamed(t, "tls", "second")
+			u := over(t, turns(), first.endpoint())
+			pinned := u.Pinned()
+			name, end := opens(t, pinned.Streams())
+			u.SetEndpoints([]Endpoint{first.endpoint(), second.endpoint()})
+			if again := asks(t, pinned); name != "first" || again != "first\n" {
+				t.Fatalf("%q streams and %q answers", name, again)
+			}
+			c(u, first, second)
+			within20(t, what, end)
+			if name, _ := opens(t, pinned.Streams()); name != "second" {
+				t.Errorf("%s: the next stream is of the %s", what, name)
+			}
+			if name := asks(t, pinned); name != "second\n" {
+				t.Errorf("%s: the %s answers", what, name)
+			}
+		})
+	}
+}
+
+// A pinned stream that begins at an endpoint which was removed meanwhile ends as well.
+func TestPinnedStreamThatIsLate(t *testing.T) {
+	t.Parallel()
+	begin, asked := make(chan struct{}), make(chan struct{}, 1)
+	first := startNode(t, "tls", func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-begin
+		fmt.Fprintln(w, "first")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	second := startNamed(t, "tls", "second")
+	u := over(t, turns(), first.endpoint())
+	pinned := u.Pinned()
+	ended := make(chan error, 1)
+	go func() {
+		res, err := pinned.Streams().RoundTrip(newRequest(t.Context(), "GET", "/watch", nil))
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		}
+		ended <- err
+	}()
+	<-asked
+	u.SetEndpoints([]Endpoint{second.endpoint()})
+	close(begin)
+	within20(t, "a late one", ended)
 }

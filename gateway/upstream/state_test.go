@@ -69,6 +69,7 @@ func failAnswers(u *Upstream, i int) {
 // Five errors or three broken connections in a row eject an endpoint for a time, which
 // the second ejection doubles.
 func TestEjection(t *testing.T) {
+	t.Parallel()
 	inTime(t, NewPolicy(&backend.Spec{}), 4, func(t *testing.T, u *Upstream) {
 		e := u.endpoints
 		for range 4 {
@@ -103,6 +104,7 @@ func TestEjection(t *testing.T) {
 // An ejection leaves at least one endpoint that passes its checks, no more than the
 // policy's share is ejected, and a policy without ejections ends them.
 func TestEjectionSpares(t *testing.T) {
+	t.Parallel()
 	t.Run("the only one", func(t *testing.T) {
 		inTime(t, NewPolicy(&backend.Spec{}), 1, func(t *testing.T, u *Upstream) {
 			failAnswers(u, 0)
@@ -159,6 +161,7 @@ func TestEjectionSpares(t *testing.T) {
 // An endpoint that refuses a connection gets no requests for a short time, or until it
 // passes a check, unless all refuse.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	inTime(t, turns(), 2, func(t *testing.T, u *Upstream) {
 		var changes atomic.Int32
 		u.changed = func() { changes.Add(1) }
@@ -190,6 +193,7 @@ func TestRefused(t *testing.T) {
 // An endpoint that stays keeps its state, whatever its weight. One that is removed, or
 // whose address changes, is a new one when it is set again.
 func TestSetEndpointsKeeps(t *testing.T) {
+	t.Parallel()
 	inTime(t, turns(), 3, func(t *testing.T, u *Upstream) {
 		failAnswers(u, 0)
 		list := some(1, 0, 7)
@@ -212,6 +216,7 @@ func TestSetEndpointsKeeps(t *testing.T) {
 // A safe request to an endpoint that no longer answers its checks is sent to another at
 // once; one that may be carried out waits.
 func TestSilentEndpoint(t *testing.T) {
+	t.Parallel()
 	hang, arrived := make(chan struct{}), make(chan string, 10)
 	silent := startNode(t, "tls", func(_ http.ResponseWriter, r *http.Request) {
 		arrived <- r.Method
@@ -277,6 +282,7 @@ func wantShare(t *testing.T, u *Upstream, when string, i int, percent float64) {
 // The share of an endpoint that gets requests again begins with a tenth of its weight
 // and has grown after ten seconds, whatever kept requests away.
 func TestSlowStart(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ leaves, returns func(u *Upstream) }{
 		"checks": {
 			func(u *Upstream) { u.SetVerdict(u.endpoints[0].URL, unhealthy) },
@@ -321,6 +327,7 @@ func untilUsed(u *Upstream) {
 
 // Shares do not grow for the only endpoint, or for all at once.
 func TestSlowStartOfAll(t *testing.T) {
+	t.Parallel()
 	inTime(t, turns(), 3, func(t *testing.T, u *Upstream) {
 		for _, e := range u.endpoints {
 			u.SetVerdict(e.URL, unhealthy)
