@@ -4,69 +4,35 @@ import (
 	"cmp"
 	"encoding/pem"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
-	"portico/apiservice/availability"
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/sources"
 	"portico/gateway/lastgood"
-	"portico/gateway/proxy"
 	"portico/resource/loop"
 )
-
-// onService returns a Controller with the Service ns/api and with an APIService and Backends
-// that name it.
-func onService(t *testing.T, a *apireg.APIService, backends ...*backend.Backend) *Controller {
-	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	s := &Controller{log: log, proxies: proxy.NewMaker(log), checker: availability.New(availability.Config{OnChange: func(string, availability.Verdict) {}})}
-	s.SetServices(followed(t,
-		service("api", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "api.example.com"})), loop.Snapshot{})
-	s.SetAPIServices([]*apireg.APIService{a})
-	s.SetBackends(backends)
-	s.Reconcile()
-	t.Cleanup(s.closeAll)
-	return s
-}
-
-func widgetsAt(change func(*apireg.APIServiceSpec)) *apireg.APIService {
-	a := &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.widgets.example.com"}, Spec: apireg.APIServiceSpec{
-		Group: "widgets.example.com", Version: "v1", Service: &apireg.ServiceReference{Namespace: "ns", Name: "api"},
-	}}
-	change(&a.Spec)
-	return a
-}
-
-func servedBy(name string, change func(*backend.Spec)) *backend.Backend {
-	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
-		Service: &backend.Service{Namespace: "ns", Name: "api"}, Balance: backend.RoundRobin,
-	}}
-	change(&b.Spec)
-	return b
-}
 
 // A Backend and an APIService that name the same Service share a server if they have the same
 // trust; the policy is the Backend's either way.
 func TestBackendOfTheSameService(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	other := httptest.NewTLSServer(nil)
-	defer other.Close()
-	port := int32(8443)
-	nothing := func(*backend.Spec) {}
+	trusts := func(ca []byte, name string) *backend.Backend {
+		return servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca, ServerName: name} })
+	}
 	insecure := func(s *apireg.APIServiceSpec) { s.InsecureSkipTLSVerify = true }
 	vouched := func(s *apireg.APIServiceSpec) { s.CABundle = ca }
 	for name, c := range map[string]struct {
@@ -75,17 +41,17 @@ func TestBackendOfTheSameService(t *testing.T) {
 		one     bool
 		balance backend.Balance
 	}{
-		"neither sets trust": {widgetsAt(func(*apireg.APIServiceSpec) {}), servedBy("b", nothing), true, backend.RoundRobin},
-		"the APIService's":   {widgetsAt(vouched), servedBy("b", nothing), true, backend.RoundRobin},
-		"both the same":      {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca} }), true, backend.RoundRobin},
+		"neither sets trust": {widgetsAt(), servedBy("b"), true, backend.RoundRobin},
+		"the APIService's":   {widgetsAt(vouched), servedBy("b"), true, backend.RoundRobin},
+		"both the same":      {widgetsAt(vouched), trusts(ca, ""), true, backend.RoundRobin},
 		"both insecure":      {widgetsAt(insecure), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{InsecureSkipVerify: true} }), true, backend.RoundRobin},
-		"different":          {widgetsAt(insecure), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca} }), false, backend.RoundRobin},
-		"another name":       {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.TLS = &backend.TLS{CABundle: ca, ServerName: "x"} }), false, backend.RoundRobin},
-		"another port":       {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.Service.Port = &port }), false, backend.LeastRequest},
+		"different":          {widgetsAt(insecure), trusts(ca, ""), false, backend.RoundRobin},
+		"another name":       {widgetsAt(vouched), trusts(ca, "x"), false, backend.RoundRobin},
+		"another port":       {widgetsAt(vouched), servedBy("b", func(s *backend.Spec) { s.Service.Port = new(int32(8443)) }), false, backend.LeastRequest},
 	} {
 		s := onService(t, c.a, c.b)
-		up := s.table.Load().Lookup("widgets.example.com", "v1").Upstream
-		st := s.backendStates.Load().ByName["b"]
+		up := s.routeOf(widgetsGroup).Upstream
+		st := s.BackendStates().ByName["b"]
 		if (up == st.Server.Up) != c.one || up.Policy().Balance != c.balance || (len(s.servers) == 1) != c.one {
 			t.Errorf("%s: one server: %v (of %d), balance %s", name, up == st.Server.Up, len(s.servers), up.Policy().Balance)
 		}
@@ -95,15 +61,16 @@ func TestBackendOfTheSameService(t *testing.T) {
 // The server of a REST Backend is not used for APIServices of the same Service; of several
 // other Backends the first by name is.
 func TestRESTBackendOfTheSameService(t *testing.T) {
+	t.Parallel()
 	plain := servedBy("b", func(s *backend.Spec) { s.REST = &backend.REST{Group: "pets.example.com", Version: "v1"} })
-	a := widgetsAt(func(*apireg.APIServiceSpec) {})
+	a := widgetsAt()
 	s := onService(t, a, plain)
-	r := s.table.Load().Lookup("widgets.example.com", "v1")
-	if st := s.backendStates.Load().ByName["b"]; r.REST != nil || r.Upstream == st.Server.Up || r.Upstream.Policy().Balance != backend.RoundRobin {
+	r := s.routeOf(widgetsGroup)
+	if st := s.BackendStates().ByName["b"]; r.REST != nil || r.Upstream == st.Server.Up || r.Upstream.Policy().Balance != backend.RoundRobin {
 		t.Errorf("it goes to the REST server (%v), balance %s", r.Upstream == st.Server.Up, r.Upstream.Policy().Balance)
 	}
-	s = onService(t, a, plain, servedBy("d", func(*backend.Spec) {}), servedBy("c", func(*backend.Spec) {}))
-	if st := s.backendStates.Load().ByName["c"]; s.table.Load().Lookup("widgets.example.com", "v1").Upstream != st.Server.Up {
+	s = onService(t, a, plain, servedBy("d"), servedBy("c"))
+	if st := s.BackendStates().ByName["c"]; s.routeOf(widgetsGroup).Upstream != st.Server.Up {
 		t.Error("it does not go to the server of the other Backend")
 	}
 }
@@ -111,15 +78,14 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 // The verdict on a server remains when its trust, its path or the number of its endpoints
 // changes, until the changed checks end.
 func TestVerdictsSurviveChanges(t *testing.T) {
+	t.Parallel()
 	good := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := map[string]string{"/api": "APIVersions"}[r.URL.Path]
 		fmt.Fprintf(w, `{"kind":%q,"apiVersion":"v1"}`, cmp.Or(kind, "APIGroupList"))
 	}))
 	defer good.Close()
-	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
-		Endpoints: []backend.Endpoint{{URL: good.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
-	}}
-	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+	b := backendAt(good.URL)
+	s := onService(t, widgetsAt(), b)
 	stop := s.startChecks(t)
 	srv := s.servers["backend/b"]
 	until(t, "healthy", func() bool { return s.Verdict(srv).Healthy })
@@ -133,8 +99,7 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 	} {
 		b = b.DeepCopy()
 		change(&b.Spec)
-		s.SetBackends([]*backend.Backend{b})
-		s.Reconcile()
+		s.store(b)
 		if v := s.Verdict(srv); s.servers["backend/b"] != srv || !v.Healthy || !v.Since.Equal(since) {
 			t.Errorf("%s: %+v, another server: %v", name, v, s.servers["backend/b"] != srv)
 		}
@@ -146,53 +111,47 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 
 // A server is not available if all endpoints have the weight 0; its discovery remains.
 func TestAllDrained(t *testing.T) {
+	t.Parallel()
 	first, second := startListing(t), startListing(t)
-	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
-		Endpoints: []backend.Endpoint{{URL: first.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
-	}}
-	a := widgetsAt(func(*apireg.APIServiceSpec) {})
-	a.Spec.Service, a.Annotations = nil, map[string]string{apiservice.BackendAnnotation: "b"}
-	s := onService(t, a, b)
-	stop := s.startChecks(t)
+	b := backendAt(first.URL)
+	s := onService(t, userAPIService(widgetsGroup, "v1", "b"), b)
+	s.startChecks(t)
 	set := func(endpoints ...backend.Endpoint) {
 		b = b.DeepCopy()
 		b.Spec.Endpoints = endpoints
-		s.SetBackends([]*backend.Backend{b})
-		s.Reconcile()
+		s.store(b)
 	}
 	shows := func(condition, apiServices apiservice.Condition) {
 		t.Helper()
 		until(t, condition.Reason, func() bool {
 			s.Reconcile()
-			return s.BackendStates().List[0].Condition == condition && s.table.Load().Lookup("widgets.example.com", "v1").Condition == apiServices
+			return s.BackendStates().List[0].Condition == condition && s.routeOf(widgetsGroup).Condition == apiServices
 		})
 	}
 	passes := func() { t.Helper(); shows(apiservice.Passed(), apiservice.Local()) }
 	drains := func() { t.Helper(); shows(apiservice.AllDrained(), apiservice.AllDrained()) }
 	passes()
-	none := int32(0)
-	set(backend.Endpoint{URL: first.URL, Weight: &none})
+	none := new(int32)
+	set(backend.Endpoint{URL: first.URL, Weight: none})
 	drains()
 	if v := s.DiscoveryVerdict(s.servers["backend/b"]); !v.Healthy {
 		t.Errorf("what it serves can be read: %+v", v)
 	}
-	set(backend.Endpoint{URL: first.URL, Weight: &none}, backend.Endpoint{URL: second.URL})
+	set(backend.Endpoint{URL: first.URL, Weight: none}, backend.Endpoint{URL: second.URL})
 	passes()
-	set(backend.Endpoint{URL: first.URL, Weight: &none}, backend.Endpoint{URL: second.URL, Weight: &none})
+	set(backend.Endpoint{URL: first.URL, Weight: none}, backend.Endpoint{URL: second.URL, Weight: none})
 	drains()
-	set(backend.Endpoint{URL: first.URL}, backend.Endpoint{URL: second.URL, Weight: &none})
+	set(backend.Endpoint{URL: first.URL}, backend.Endpoint{URL: second.URL, Weight: none})
 	passes()
-	stop()
 }
 
 // A server at another address is unchecked, and has no error of the former address.
 func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
+	t.Parallel()
 	there, elsewhere := startListing(t), startListing(t)
 	there.Close()
-	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
-		Endpoints: []backend.Endpoint{{URL: there.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
-	}}
-	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+	b := backendAt(there.URL)
+	s := onService(t, widgetsAt(), b)
 	stop := s.startChecks(t)
 	until(t, "it is down", func() bool {
 		s.Reconcile()
@@ -202,8 +161,7 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 	for _, at := range [][]backend.Endpoint{{{URL: elsewhere.URL}}, {{URL: elsewhere.URL}, {URL: one}}, {{URL: two}}} {
 		b = b.DeepCopy()
 		b.Spec.Endpoints = at
-		s.SetBackends([]*backend.Backend{b})
-		s.Reconcile()
+		s.store(b)
 		if st := s.BackendStates().List[0]; st.Condition != Unchecked() {
 			t.Errorf("at %+v: %+v", at, st.Condition)
 		}
@@ -213,9 +171,10 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 // A Backend with the name of a deleted one has nothing of its restored discovery, whether or
 // not its server was read since.
 func TestRestoredDiscoveryIsDeletedWithTheBackend(t *testing.T) {
+	t.Parallel()
 	for _, read := range []bool{false, true} {
-		b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}}}}
-		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+		b := backendAt(one)
+		s := onService(t, widgetsAt(), b)
 		if _, err := s.Restore("backend/b", packed(t, serverDocument{Versions: lastgood.Versions(widgets())})); err != nil {
 			t.Fatal(err)
 		}
@@ -231,10 +190,8 @@ func TestRestoredDiscoveryIsDeletedWithTheBackend(t *testing.T) {
 			s.setSource("b", sources.NewSource(sources.Config{Previous: widgets()}))
 			s.Reconcile()
 		}
-		s.SetBackends(nil)
-		s.Reconcile()
-		s.SetBackends([]*backend.Backend{b})
-		s.Reconcile()
+		s.store()
+		s.store(b)
 		if gvs, known := s.servers["backend/b"].Source.GroupVersions(); known {
 			t.Errorf("read %v: the new one has %v", read, gvs)
 		}
@@ -244,25 +201,23 @@ func TestRestoredDiscoveryIsDeletedWithTheBackend(t *testing.T) {
 // A change of the policy, the endpoints or the trust keeps the server; another object of the
 // same name is another server, without the discovery of the former.
 func TestBackendChanges(t *testing.T) {
-	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}, {URL: two}}}}
-	a := widgetsAt(func(s *apireg.APIServiceSpec) { s.Service = nil })
-	a.Annotations = map[string]string{apiservice.BackendAnnotation: "b"}
-	s := onService(t, a, b)
+	t.Parallel()
+	b := named("b", backend.Spec{Endpoints: []backend.Endpoint{{URL: one}, {URL: two}}})
+	s := onService(t, userAPIService(widgetsGroup, "v1", "b"), b)
 	before := s.servers["backend/b"]
-	if s.table.Load().Lookup("widgets.example.com", "v1").Upstream != before.Up {
+	if s.routeOf(widgetsGroup).Upstream != before.Up {
 		t.Fatal("there is no route to it")
 	}
 	set := func(change func(*backend.Spec)) *Server {
 		b = b.DeepCopy()
 		change(&b.Spec)
-		s.SetBackends([]*backend.Backend{b})
-		s.Reconcile()
+		s.store(b)
 		return s.servers["backend/b"]
 	}
-	none := int32(0)
+	none := new(int32)
 	after := set(func(s *backend.Spec) {
 		s.Balance = backend.ConsistentHash
-		s.Endpoints = []backend.Endpoint{{URL: two, Weight: &none}, {URL: "unix:///three"}}
+		s.Endpoints = []backend.Endpoint{{URL: two, Weight: none}, {URL: "unix:///three"}}
 	})
 	if es := after.Up.Endpoints(); after != before || after.Up.Policy().Balance != backend.ConsistentHash || len(es) != 2 || es[0].Weight != 0 || es[1].Network != "unix" {
 		t.Errorf("it is another server, or at %+v with %+v", es, after.Up.Policy())
@@ -286,15 +241,13 @@ func TestBackendChanges(t *testing.T) {
 	if gvs, known := again.Source.GroupVersions(); known {
 		t.Errorf("it knows %v", gvs)
 	}
-	s.SetBackends(nil)
-	s.Reconcile()
-	if rt := s.table.Load().Lookup("widgets.example.com", "v1"); len(s.servers) != 0 || rt == nil || rt.Upstream != nil || rt.Unavailable() == nil {
+	s.store()
+	if rt := s.routeOf(widgetsGroup); len(s.servers) != 0 || rt == nil || rt.Upstream != nil || rt.Unavailable() == nil {
 		t.Error("a Backend that is gone has a server, or requests for it do not say so")
 	}
 	b.Spec.Endpoints = []backend.Endpoint{{URL: "nonsense"}}
-	s.SetBackends([]*backend.Backend{b})
-	s.Reconcile()
-	if st := s.backendStates.Load().ByName["b"]; st.Condition.Available() || st.Server != nil {
+	s.store(b)
+	if st := s.BackendStates().ByName["b"]; st.Condition.Available() || st.Server != nil {
 		t.Errorf("a URL that cannot be read: %+v", st)
 	}
 }
@@ -310,17 +263,17 @@ func (w *wanting) Want(gvs []schema.GroupVersion) { w.wants = gvs }
 // The group/versions of users' APIServices are wanted from the server, listed or not; those
 // of automanaged ones are not.
 func TestWantedGroupVersions(t *testing.T) {
-	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
+	t.Parallel()
+	s := newController(t)
+	s.SetBackends(nil)
 	source := &wanting{Source: sources.NewSource(sources.Config{Previous: widgets()})}
 	fakeBackend(t, s, "custom", source)
-	own := custom(discovery.GroupVersion{Group: "hidden.example.com", Version: "v1"}, "custom")
-	own.Labels = nil
-	s.SetAPIServices([]*apireg.APIService{custom(widgets()[0], "custom"), own})
+	s.SetAPIServices([]*apireg.APIService{custom(widgetsGroup, "custom"), userAPIService("hidden.example.com", "v1", "custom")})
 	s.Reconcile()
 	if want := (schema.GroupVersion{Group: "hidden.example.com", Version: "v1"}); !slices.Equal(source.wants, []schema.GroupVersion{want}) {
 		t.Errorf("wanted are %v, not %v", source.wants, want)
 	}
-	s.SetAPIServices([]*apireg.APIService{custom(widgets()[0], "custom")})
+	s.SetAPIServices([]*apireg.APIService{custom(widgetsGroup, "custom")})
 	s.Reconcile()
 	if len(source.wants) > 0 {
 		t.Errorf("still wanted are %v", source.wants)
@@ -346,8 +299,9 @@ func (s *Controller) entryOf(a *apireg.APIService) discovery.GroupVersion {
 
 // A Backend without addresses is Stale in its status when it is in discovery.
 func TestStaleWithoutAddresses(t *testing.T) {
-	a := custom(customGroup("a.example.com")[0], "crd")
-	s := onService(t, a, servedBy("crd", func(*backend.Spec) {}))
+	t.Parallel()
+	a := custom("a.example.com", "crd")
+	s := onService(t, a, servedBy("crd"))
 	s.setSource("crd", sources.NewSource(sources.Config{Previous: customGroup("a.example.com")}))
 	s.Reconcile()
 	for _, grace := range []time.Duration{time.Hour, time.Nanosecond} {
@@ -364,18 +318,18 @@ func TestStaleWithoutAddresses(t *testing.T) {
 // Restored discovery is served while the Service has no addresses, for an APIService and for a
 // Backend.
 func TestRestoredWithoutAddresses(t *testing.T) {
+	t.Parallel()
 	served := customGroup("a.example.com")
-	named := custom(served[0], "")
-	named.Labels, named.Annotations = nil, nil
-	named.Spec.Service = &apireg.ServiceReference{Namespace: "ns", Name: "api"}
+	direct := userAPIService("a.example.com", "v1", "")
+	direct.Spec.Service = widgetsAt().Spec.Service
 	for target, c := range map[string]struct {
 		a *apireg.APIService
 		b []*backend.Backend
 	}{
-		"apiservice/" + named.Name: {named, nil},
-		"backend/crd":              {custom(served[0], "crd"), []*backend.Backend{servedBy("crd", func(*backend.Spec) {})}},
+		"apiservice/" + direct.Name: {direct, nil},
+		"backend/crd":               {custom("a.example.com", "crd"), []*backend.Backend{servedBy("crd")}},
 	} {
-		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
+		s := onService(t, widgetsAt())
 		s.SetServices(loop.Snapshot{}, loop.Snapshot{})
 		s.SetBackends(c.b)
 		if ours, err := s.Restore(target, packed(t, serverDocument{Versions: lastgood.Versions(served)})); !ours || err != nil {
@@ -385,6 +339,47 @@ func TestRestoredWithoutAddresses(t *testing.T) {
 		s.noAddress(t)
 		if e := s.entryOf(c.a); e.Unknown || e.Aggregated == nil {
 			t.Errorf("%s: its discovery is not known", target)
+		}
+	}
+}
+
+// Messages have the real address of a server, or none: the host of requests to it is the
+// name of its Backend.
+func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
+	t.Parallel()
+	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+	first, second := httptest.NewTLSServer(fails), httptest.NewTLSServer(fails)
+	defer first.Close()
+	defer second.Close()
+	var all []*backend.Backend
+	for i := range 4 {
+		b := backendAt([]string{first.URL, second.URL}[:i%2+1]...)
+		if b.Name = fmt.Sprint("m", i+1); i > 1 {
+			b.Spec.REST = &backend.REST{Group: "shop.example.com", Version: b.Name}
+		}
+		all = append(all, b)
+	}
+	s := onService(t, userAPIService(widgetsGroup, "v1", ""), all...)
+	s.startChecks(t)
+	for name, want := range map[string]string{
+		"m1": "from " + first.URL + "/apis: bad status from /api: 500", "m2": "any endpoint of m2: bad status from /api: 500",
+		"m3": "from " + first.URL + "/openapi.json: bad status from /openapi.json: 500", "m4": "any endpoint of m4: bad status from /openapi.json: 500",
+	} {
+		var text string
+		until(t, name+": its discovery was read", func() bool {
+			s.Reconcile()
+			st := s.BackendStates().ByName[name]
+			v := s.DiscoveryVerdict(st.Server)
+			if v.Known {
+				text = apiservice.FailedDiscoveryCheck(st.CheckURL, v.Err).Message
+			}
+			return v.Known
+		})
+		if !strings.Contains(text, want) || strings.Contains(text, "https://m") {
+			t.Errorf("%s: %q, want one with %q", name, text, want)
+		}
+		if up := s.BackendStates().ByName[name].Condition.Message; strings.Contains(up, "https://m") {
+			t.Errorf("%s: %q", name, up)
 		}
 	}
 }

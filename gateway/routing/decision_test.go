@@ -9,28 +9,23 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/gateway/proxy"
 )
 
 // A user's APIService for another version of a group of the gateway has the condition
 // GroupReserved and no route, also with a Service.
 func TestOtherVersionsOfOwnGroups(t *testing.T) {
+	t.Parallel()
 	const group = "rbac.authorization.k8s.io"
 	for name, change := range map[string]func(*apireg.APIService){
-		"at a Service": func(a *apireg.APIService) {
-			a.Spec.Service = &apireg.ServiceReference{Namespace: "ns", Name: "api"}
-		},
-		"at a Backend": func(a *apireg.APIService) { a.Annotations = map[string]string{apiservice.BackendAnnotation: "b"} },
+		"at a Service": func(a *apireg.APIService) { a.Spec.Service = widgetsAt().Spec.Service },
+		"at a Backend": func(*apireg.APIService) {},
 	} {
-		a := &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v7." + group}, Spec: apireg.APIServiceSpec{
-			Group: group, Version: "v7", GroupPriorityMinimum: 20000, VersionPriority: 1000,
-		}}
+		a := userAPIService(group, "v7", "b")
 		change(a)
 		s := onService(t, a)
 		s.own = []discovery.GroupVersion{{Group: group, Version: "v1"}}
@@ -47,10 +42,8 @@ func TestOtherVersionsOfOwnGroups(t *testing.T) {
 // If the Backend of an APIService does not exist, its condition, requests and discovery name
 // it, once the Backends are read.
 func TestBackendThatIsNotPresent(t *testing.T) {
-	a := &apireg.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: "v1.widgets.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "gone"}},
-		Spec:       apireg.APIServiceSpec{Group: "widgets.example.com", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15},
-	}
+	t.Parallel()
+	a := userAPIService(widgetsGroup, "v1", "gone")
 	s := onService(t, a)
 	s.grace = time.Nanosecond
 	s.Reconcile()
@@ -58,12 +51,12 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 	if c := s.Conditions()[a.Name]; c != want {
 		t.Errorf("the condition is %+v", c)
 	}
-	rt := s.Table().Lookup("widgets.example.com", "v1")
-	if rt == nil || rt.Unavailable() == nil || rt.Unavailable().ErrStatus.Code != 503 || !strings.Contains(rt.Unavailable().Error(), want.Message) {
-		t.Errorf("the route is %+v", rt)
+	rt := s.routeOf(widgetsGroup)
+	if rt == nil || rt.Unavailable() == nil {
+		t.Fatalf("the route is %+v", rt)
 	}
-	if rt != nil && !apierrors.HasStatusCause(rt.Unavailable(), discovery.CauseNotServed) {
-		t.Error("it does not say that no server has it")
+	if err := rt.Unavailable(); err.ErrStatus.Code != 503 || !strings.Contains(err.Error(), want.Message) || !apierrors.HasStatusCause(err, discovery.CauseNotServed) {
+		t.Errorf("the answer is %+v", err.ErrStatus)
 	}
 	gvs := s.Discovery().Load().GroupVersions
 	if at := slices.IndexFunc(gvs, func(gv discovery.GroupVersion) bool { return gv.Group == "widgets.example.com" }); at < 0 || !gvs[at].Unknown {
@@ -86,6 +79,7 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 // The server of a deleted Backend keeps a group/version for a bounded time if another Backend
 // takes it over; else requests fail at once.
 func TestHandoverToAnotherBackend(t *testing.T) {
+	t.Parallel()
 	takes := func(groups ...string) *backend.AutoRegister { return &backend.AutoRegister{Groups: groups} }
 	for name, c := range map[string]struct {
 		auto     *backend.AutoRegister // of the other one
@@ -93,7 +87,7 @@ func TestHandoverToAnotherBackend(t *testing.T) {
 		byUser   bool
 		succeeds bool
 	}{
-		"it takes the group":                 {takes("widgets.example.com"), widgets(), false, true},
+		"it takes the group":                 {takes(widgetsGroup), widgets(), false, true},
 		"it takes all groups":                {takes(backend.AllGroups), widgets(), false, true},
 		"it takes others":                    {takes("others.example.com"), widgets(), false, false},
 		"it takes none":                      {nil, widgets(), false, false},
@@ -101,22 +95,21 @@ func TestHandoverToAnotherBackend(t *testing.T) {
 		"its server was not read":            {takes(backend.AllGroups), nil, false, false},
 		"the APIService is a user's":         {takes(backend.AllGroups), widgets(), true, false},
 	} {
-		holder := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}}, AutoRegister: takes("widgets.example.com")}}
-		other := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: two}}, AutoRegister: c.auto}}
-		a := custom(widgets()[0], "a")
+		holder := named("a", backend.Spec{Endpoints: []backend.Endpoint{{URL: one}}, AutoRegister: takes(widgetsGroup)})
+		other := named("b", backend.Spec{Endpoints: []backend.Endpoint{{URL: two}}, AutoRegister: c.auto})
+		a, taken := custom(widgetsGroup, "a"), custom(widgetsGroup, "b")
 		if c.byUser {
 			a.Labels = nil
 		}
 		apiservice.Set(a, apiservice.Local(), time.Now())
+		apiservice.Set(taken, apiservice.Local(), time.Now())
 		s := onService(t, a, holder, other)
 		before, next := s.servers["backend/a"], s.servers["backend/b"]
 		if c.serves != nil {
 			next.Source.Restore(c.serves)
 		}
-		route := func() *proxy.Route { return s.table.Load().Lookup("widgets.example.com", "v1") }
-		s.SetBackends([]*backend.Backend{other})
-		again := s.Reconcile()
-		rt := route()
+		again := s.store(other)
+		rt := s.routeOf(widgetsGroup)
 		if kept := rt.Upstream == before.Up && rt.Unavailable() == nil && s.servers["backend/a"] == before; kept != c.succeeds || !kept && rt.Unavailable() == nil {
 			t.Errorf("%s: the server keeps it: %v (%v)", name, kept, rt.Unavailable())
 		}
@@ -126,21 +119,17 @@ func TestHandoverToAnotherBackend(t *testing.T) {
 		if again <= 0 || again > handover {
 			t.Errorf("%s: the next reconcile is after %v", name, again)
 		}
-		taken := custom(widgets()[0], "b")
-		apiservice.Set(taken, apiservice.Local(), time.Now())
 		s.SetAPIServices([]*apireg.APIService{taken})
 		s.Reconcile()
-		if rt := route(); rt.Upstream != next.Up || rt.Unavailable() != nil || s.servers["backend/a"] != nil {
+		if rt := s.routeOf(widgetsGroup); rt.Upstream != next.Up || rt.Unavailable() != nil || s.servers["backend/a"] != nil {
 			t.Errorf("%s: registered with the other one, it goes to %v (%v)", name, rt.Upstream, rt.Unavailable())
 		}
-
-		s = onService(t, a, holder, other)
-		s.servers["backend/b"].Source.Restore(c.serves)
-		s.SetBackends([]*backend.Backend{other})
-		s.Reconcile()
+		s.SetAPIServices([]*apireg.APIService{a})
+		s.store(holder, other)
+		s.store(other)
 		s.unresolved[a.Name] = time.Now().Add(-handover)
 		s.Reconcile()
-		if rt := route(); rt.Unavailable() == nil || s.servers["backend/a"] != nil {
+		if rt := s.routeOf(widgetsGroup); rt.Unavailable() == nil || s.servers["backend/a"] != nil {
 			t.Errorf("%s: it was not registered in time, and its server still has it", name)
 		}
 	}
@@ -148,6 +137,7 @@ func TestHandoverToAnotherBackend(t *testing.T) {
 
 // WhyUnknown has the error of a document or of the server, and nothing before the first check.
 func TestWhyNothingIsKnown(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api":
@@ -164,10 +154,7 @@ func TestWhyNothingIsKnown(t *testing.T) {
 	for name, c := range map[string]struct{ url, want string }{
 		"one document": {server.URL, "bad status from /apis/widgets.example.com/v1: 500"}, "the server": {away.URL, "connection refused"},
 	} {
-		b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
-			Endpoints: []backend.Endpoint{{URL: c.url}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
-		}}
-		s := onService(t, custom(discovery.GroupVersion{Group: "widgets.example.com", Version: "v1"}, "b"), b)
+		s := onService(t, custom(widgetsGroup, "b"), backendAt(c.url))
 		if why := s.WhyUnknown("widgets.example.com", "v1"); why != "" {
 			t.Errorf("%s: before the first check: %s", name, why)
 		}

@@ -20,6 +20,7 @@ import (
 
 // The route, the condition and the discovery entry of every kind of decision.
 func TestAdd(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	graced := &Controller{grace: time.Minute, own: []discovery.GroupVersion{
 		{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
@@ -33,10 +34,6 @@ func TestAdd(t *testing.T) {
 		{Group: "a.example.com", Version: "v1", Stale: true, Legacy: []metav1.APIResource{{Name: "things"}}},
 	}})}
 	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
-	of := func(group string) *apireg.APIService {
-		return &apireg.APIService{ObjectMeta: metav1.ObjectMeta{Name: apiservice.Name(group, "v1")},
-			Spec: apireg.APIServiceSpec{Group: group, Version: "v1", GroupPriorityMinimum: 77, VersionPriority: 7}}
-	}
 	for name, c := range map[string]struct {
 		group                    string
 		p                        routeDecision
@@ -61,7 +58,8 @@ func TestAdd(t *testing.T) {
 			if strings.HasPrefix(name, "without grace") {
 				m = newReconcile(lasting, &inputs{})
 			}
-			a := of(c.group)
+			a := userAPIService(c.group, "v1", "")
+			a.Spec.GroupPriorityMinimum = 77
 			m.add(a, c.p)
 			rt := (&proxy.Table{Routes: m.routes}).Lookup(c.group, "v1")
 			if (rt != nil) != c.routed || rt != nil && (rt.Unavailable() == nil) != c.available {
@@ -92,12 +90,11 @@ func TestAdd(t *testing.T) {
 // In a built-in group, versions of other servers come after those of its static Backend,
 // whatever their priority; in other groups the priority decides.
 func TestBuiltinVersionsComeFirst(t *testing.T) {
-	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
+	t.Parallel()
 	of := func(group, version string, priority int32, labels map[string]string) *apireg.APIService {
-		return &apireg.APIService{
-			ObjectMeta: metav1.ObjectMeta{Name: apiservice.Name(group, version), Labels: labels, Annotations: map[string]string{apiservice.BackendAnnotation: "core"}},
-			Spec:       apireg.APIServiceSpec{Group: group, Version: version, GroupPriorityMinimum: 100, VersionPriority: priority},
-		}
+		a := userAPIService(group, version, "core")
+		a.Labels, a.Spec.VersionPriority = labels, priority
+		return a
 	}
 	automanaged := map[string]string{apiservice.AutomanagedLabel: apiservice.OnStart}
 	core, crd := &BackendState{EffectiveBackend: EffectiveBackend{Name: "core", Permanent: true}}, &BackendState{EffectiveBackend: EffectiveBackend{Name: "crd", Permanent: true}}
@@ -107,7 +104,7 @@ func TestBuiltinVersionsComeFirst(t *testing.T) {
 		of("coordination.k8s.io", "v8", 100, automanaged), // a definition
 	}
 	list[4].Annotations[apiservice.BackendAnnotation] = "crd"
-	m := newReconcile(s, &inputs{apiservices: list})
+	m := newReconcile(newController(t), &inputs{apiservices: list})
 	m.backendStates = &BackendStates{List: []*BackendState{core, crd}, ByName: map[string]*BackendState{"core": core, "crd": crd}}
 	m.findBuiltinGroups()
 	for i, want := range []int32{15, 14, 15, 1000, 14} {
@@ -120,6 +117,7 @@ func TestBuiltinVersionsComeFirst(t *testing.T) {
 // A group/version that exceeds the limits on its server is available, and its condition says
 // so.
 func TestTruncatedIsAvailable(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/widgets.example.com/v1" {
 			http.NotFound(w, r)
@@ -136,9 +134,7 @@ func TestTruncatedIsAvailable(t *testing.T) {
 	if err := source.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}))
-	m := newReconcile(s, &inputs{})
-	a := widgetsAt(func(*apireg.APIServiceSpec) {})
+	m, a := newReconcile(newController(t), &inputs{}), widgetsAt()
 	m.add(a, routeDecision{server: &Server{Up: &proxy.Upstream{}, Source: source}, condition: apiservice.Passed()})
 	if c := m.conditions[a.Name]; !c.Available() || !strings.Contains(c.Message, "DiscoveryTruncated") {
 		t.Errorf("condition %+v", c)

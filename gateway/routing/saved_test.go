@@ -3,13 +3,11 @@ package routing
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice/backend"
@@ -26,7 +24,7 @@ type saving struct {
 
 func newSaving(t *testing.T) *saving {
 	t.Helper()
-	s := &Controller{log: slog.New(slog.DiscardHandler)}
+	s := newController(t)
 	fakeBackend(t, s, "crd", sources.NewSource(sources.Config{}))
 	keeper, err := lastgood.New(lastgood.Config{
 		Current: func(context.Context) []lastgood.Document { return s.Saved() }, Gone: s.Gone, Logger: s.log,
@@ -55,6 +53,7 @@ func packed(t *testing.T, v any) []byte {
 // The discovery of a server is saved when it changes, restored as it was, and replaced by
 // what the server serves then.
 func TestSaveAndRestore(t *testing.T) {
+	t.Parallel()
 	served := append(customGroup("a.example.com"), discovery.GroupVersion{Group: "never.example.com", Version: "v1", Unknown: true})
 	k := newSaving(t)
 	if docs := k.Documents(t.Context()); len(docs) != 0 {
@@ -86,6 +85,7 @@ func TestSaveAndRestore(t *testing.T) {
 
 // An invalid document is ignored, and no other one with it.
 func TestRestoreInvalid(t *testing.T) {
+	t.Parallel()
 	k := newSaving(t)
 	k.serves(customGroup("a.example.com"))
 	good := k.Documents(t.Context())["backend/crd"]
@@ -107,14 +107,16 @@ func TestRestoreInvalid(t *testing.T) {
 // The document of an APIService or Backend is deleted with it, once both kinds are known;
 // other documents remain.
 func TestDocumentsOfDeletedObjects(t *testing.T) {
+	t.Parallel()
 	k := newSaving(t)
 	none := packed(t, serverDocument{})
 	k.Restore(map[string][]byte{
 		"apiservice/v1.gone": none, "apiservice/v1.there": none,
 		"backend/gone": none, "backend/there": none, "backend/crd": none, "core/secrets": packed(t, lastgood.Identities{}),
 	})
-	apiservices := []*apireg.APIService{{ObjectMeta: metav1.ObjectMeta{Name: "v1.there"}, Spec: apireg.APIServiceSpec{Service: &apireg.ServiceReference{}}}}
-	backends := []*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "there"}}}
+	apiservices := []*apireg.APIService{widgetsAt()}
+	apiservices[0].Name = "v1.there"
+	backends := []*backend.Backend{named("there", backend.Spec{})}
 	k.sync.RestoreRegistrations(apiservices, backends)
 	k.sync.SetAPIServices(apiservices)
 	if docs := k.Documents(t.Context()); len(docs) != 6 {
@@ -130,6 +132,7 @@ func TestDocumentsOfDeletedObjects(t *testing.T) {
 // A Service that an APIService names resolves after a restart as before, until Services are
 // read; of others it is unknown whether they exist.
 func TestRestoredServices(t *testing.T) {
+	t.Parallel()
 	ref := func(name string) *apireg.ServiceReference {
 		return &apireg.ServiceReference{Namespace: "ns", Name: name}
 	}

@@ -51,6 +51,7 @@ func endpointSlice(name, of, portName string, port int32, endpoints ...discovery
 
 // A Service resolves to its ready addresses or its external name, or to a condition.
 func TestResolve(t *testing.T) {
+	t.Parallel()
 	yes, no := true, false
 	ready := func(ready *bool, addresses ...string) discoveryv1.Endpoint {
 		return discoveryv1.Endpoint{Addresses: addresses, Conditions: discoveryv1.EndpointConditions{Ready: ready}}
@@ -78,7 +79,6 @@ func TestResolve(t *testing.T) {
 			endpointSlice("stray", "", "https", 8443, ready(&yes, "10.0.0.1")),
 		),
 	)
-	port := func(n int32) *int32 { return &n }
 	for name, c := range map[string]struct {
 		services *services
 		service  string
@@ -88,13 +88,13 @@ func TestResolve(t *testing.T) {
 		status   apireg.ConditionStatus
 	}{
 		"every ready address once, sorted": {s, "api", nil, []string{"10.0.0.1:8443", "10.0.0.2:8443", "10.0.0.3:8443"}, "", ""},
-		"the port decides":                 {s, "api", port(9090), []string{"10.0.0.1:9090"}, "", ""},
+		"the port decides":                 {s, "api", new(int32(9090)), []string{"10.0.0.1:9090"}, "", ""},
 		"port without a name":              {s, "nameless", nil, []string{"10.0.0.1:8443"}, "", ""},
 		"IPv6":                             {s, "six", nil, []string{"[fd00::1]:8443"}, "", ""},
 		"external name":                    {s, "external", nil, []string{"api.example.com:443"}, "", ""},
-		"external name, other port":        {s, "external", port(8443), []string{"api.example.com:8443"}, "", ""},
+		"external name, other port":        {s, "external", new(int32(8443)), []string{"api.example.com:8443"}, "", ""},
 		"no service":                       {s, "absent", nil, nil, "ServiceNotFound", apireg.ConditionFalse},
-		"no such port":                     {s, "api", port(80), nil, "ServicePortError", apireg.ConditionFalse},
+		"no such port":                     {s, "api", new(int32(80)), nil, "ServicePortError", apireg.ConditionFalse},
 		"no slices":                        {s, "lonely", nil, nil, "EndpointsNotFound", apireg.ConditionFalse},
 		"none ready":                       {s, "unready", nil, nil, "MissingEndpoints", apireg.ConditionFalse},
 		"no port of that name":             {s, "renamed", nil, nil, "MissingEndpoints", apireg.ConditionFalse},
@@ -138,6 +138,7 @@ func crowdedAddress(i int) string { return fmt.Sprintf("127.%d.%d.%d", 1+i>>16, 
 // At most backend.MaxEndpoints addresses of a Service are used and saved; the conditions say
 // how many there are.
 func TestAddressesAreBounded(t *testing.T) {
+	t.Parallel()
 	const n = 20000
 	found, failed := crowded(t, n).resolve(&apireg.ServiceReference{Namespace: "ns", Name: "api"})
 	if failed != nil || len(found.list) != backend.MaxEndpoints || found.all != n || found.list[0] != "127.1.0.0:8443" || !slices.IsSorted(found.list) {
@@ -147,11 +148,11 @@ func TestAddressesAreBounded(t *testing.T) {
 	if good.Message != "all checks passed"+noteOfCrowd {
 		t.Errorf("%q", good.Message)
 	}
-	for name, backends := range map[string][]*backend.Backend{"an APIService alone": nil, "a Backend": {servedBy("b", func(*backend.Spec) {})}} {
-		s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), backends...)
+	for name, backends := range map[string][]*backend.Backend{"an APIService alone": nil, "a Backend": {servedBy("b")}} {
+		s := onService(t, widgetsAt(), backends...)
 		s.setServices(crowded(t, n))
 		s.Reconcile()
-		up := s.table.Load().Lookup("widgets.example.com", "v1").Upstream
+		up := s.routeOf(widgetsGroup).Upstream
 		if got := up.Endpoints(); len(got) != backend.MaxEndpoints {
 			t.Errorf("%s: %d endpoints", name, len(got))
 		}

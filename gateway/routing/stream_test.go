@@ -3,20 +3,19 @@ package routing
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
 
-	"portico/discovery"
 	"portico/discovery/sources"
 )
 
 // The pause doubles while streams fail or end early, up to streamRetryMax, and is short after
-// a good one; a stream that exceeds its limits is opened again after minutes.
+// a good one.
 func TestAfterStream(t *testing.T) {
+	t.Parallel()
 	ended := errors.New("the server ended it")
 	const ms = time.Millisecond
 	for _, tc := range []struct {
@@ -33,7 +32,6 @@ func TestAfterStream(t *testing.T) {
 		{"Retry-After while it starts", ms, refusal(t, http.StatusServiceUnavailable, "1"), []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, streamRetryMax},
 		{"Retry-After without bound", ms, refusal(t, http.StatusServiceUnavailable, "99999999999999999999"), []time.Duration{streamUnknown}, streamUnknown},
 		{"invalid Retry-After", ms, refusal(t, http.StatusServiceUnavailable, "-5"), []time.Duration{20 * ms, 40 * ms}, streamRetryMax},
-		{"too long", streamGood, tooLong(t), []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute}, time.Hour},
 	} {
 		var got []time.Duration
 		for last := time.Duration(0); len(got) < 12; got = append(got, last) {
@@ -62,46 +60,6 @@ func refusal(t *testing.T, code int, retryAfter string) error {
 	return s.Follow(t.Context(), func() {})
 }
 
-// A passed check ends a short pause, but not a pause of Retry-After or one for a server without
-// streams.
-func TestWaitToFollow(t *testing.T) {
-	for wait, ends := range map[time.Duration]bool{streamRetryMax: true, 30 * time.Second: false, streamUnknown: false} {
-		srv := &Server{}
-		srv.answered.Set()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		if got := srv.waitToFollow(ctx, wait); got != ends {
-			t.Errorf("waiting for %v ended before its time: %v", wait, got)
-		}
-		cancel()
-	}
-}
-
-// tooLong returns the error of a stream that exceeds its limits.
-func tooLong(t *testing.T) error {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/api" {
-			http.NotFound(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json"+discovery.StreamParameter)
-		line := []byte(`{"type":"ADDED","object":{"metadata":{"name":"a.example.com"},"versions":[]}}` + "\n")
-		for err := error(nil); err == nil; {
-			_, err = w.Write(line)
-		}
-	}))
-	defer server.Close()
-	source := sources.NewSource(sources.Config{
-		BaseURL: server.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {},
-		Limits: sources.Limits{GroupVersions: 10, Memory: 1 << 20, Document: 1 << 20, Group: 1 << 20, Elements: 100, Rate: 1, Burst: 1 << 20},
-	})
-	err := source.Follow(t.Context(), func() { t.Error("an incomplete state is used") })
-	if !sources.IsTooLong(err) {
-		t.Fatal(err)
-	}
-	return err
-}
-
 // refreshing is a source with an OpenAPI index that a test changes.
 type refreshing struct {
 	*sources.Source
@@ -113,7 +71,8 @@ func (s *refreshing) RefreshOpenAPI(context.Context) (bool, error) { return s.ch
 
 // A changed OpenAPI index wakes the controller although discovery is the same.
 func TestChangedOpenAPIWakes(t *testing.T) {
-	s := &Controller{log: slog.New(slog.DiscardHandler)}
+	t.Parallel()
+	s := newController(t)
 	source := &refreshing{Source: sources.NewSource(sources.Config{})}
 	fakeBackend(t, s, "crd", source)
 	for _, source.changed = range []bool{false, true} {

@@ -36,7 +36,7 @@ func startListing(t *testing.T) *listing {
 }
 
 func (l *listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	const group = "widgets.example.com"
+	const group = widgetsGroup
 	answer := func(v any) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(v)
@@ -69,30 +69,19 @@ func (l *listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// v2 is the APIService of the version that the server does not list.
-func v2(change func(*apireg.APIService)) *apireg.APIService {
-	a := widgetsAt(func(s *apireg.APIServiceSpec) { s.Version, s.Service = "v2", nil })
-	a.Name, a.Annotations = "v2.widgets.example.com", map[string]string{apiservice.BackendAnnotation: "b"}
-	change(a)
-	return a
-}
-
 // A user's APIService is available if the server of its Backend serves the group/version,
 // listed or not: an unlisted one is checked.
 func TestUnlistedGroupVersion(t *testing.T) {
+	t.Parallel()
 	l := startListing(t)
-	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{
-		Endpoints: []backend.Endpoint{{URL: l.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
-	}}
-	v1 := v2(func(a *apireg.APIService) { a.Name, a.Spec.Version = "v1.widgets.example.com", "v1" })
-	s := onService(t, v1, b)
+	v1, mine := userAPIService(widgetsGroup, "v1", "b"), userAPIService(widgetsGroup, "v2", "b")
+	s := onService(t, v1, backendAt(l.URL))
 	s.startChecks(t)
 	shows := func(what, name, reason string) apiservice.Condition {
 		t.Helper()
 		until(t, what, func() bool { s.Reconcile(); return s.Conditions()[name].Reason == reason })
 		return s.Conditions()[name]
 	}
-	mine := v2(func(*apireg.APIService) {})
 	l.unlisted.Store(http.StatusForbidden)
 	s.SetAPIServices([]*apireg.APIService{v1, mine})
 	shows("403 is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
@@ -144,9 +133,9 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	shows("it is not listed again", "v2.widgets.example.com", "FailedDiscoveryCheck")
 
 	// An automanaged APIService is not checked.
-	s.SetAPIServices([]*apireg.APIService{v1, v2(func(a *apireg.APIService) {
-		a.Labels = map[string]string{apiservice.AutomanagedLabel: apiservice.Managed}
-	})})
+	automanaged := mine.DeepCopy()
+	automanaged.Labels = custom(widgetsGroup, "b").Labels
+	s.SetAPIServices([]*apireg.APIService{v1, automanaged})
 	shows("an automanaged APIService is its server's", "v2.widgets.example.com", "Local")
 
 	// Nothing but the discovery of a server that is down is checked.
@@ -162,30 +151,13 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	}
 }
 
-// Messages name the URL of an unlisted group/version, or that there are several endpoints.
-func TestURLOfUnlisted(t *testing.T) {
-	a := v2(func(a *apireg.APIService) {
-		a.Annotations, a.Spec.Service = nil, &apireg.ServiceReference{Namespace: "ns", Name: "api"}
-	})
-	s := onService(t, a, servedBy("b", func(*backend.Spec) {}))
-	srv := s.servers["backend/b"]
-	if got := srv.urlOf(discoveryPath(a)); got != "https://api.ns.svc:443/apis/widgets.example.com/v2" {
-		t.Errorf("its URL is %s", got)
-	}
-	s.SetBackends([]*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: one}, {URL: two}}}}})
-	s.Reconcile()
-	if got := s.servers["backend/b"].urlOf("/x"); got != "/x of any endpoint of b" {
-		t.Errorf("of several endpoints: %s", got)
-	}
-}
-
 // A server that replaces another one of the same name is checked.
 func TestReplacedServerIsChecked(t *testing.T) {
+	t.Parallel()
 	l := startListing(t)
-	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "first"}, Spec: backend.Spec{
-		Endpoints: []backend.Endpoint{{URL: l.URL}}, TLS: &backend.TLS{InsecureSkipVerify: true, ClientCertificate: backend.NoneShown},
-	}}
-	s := onService(t, widgetsAt(func(*apireg.APIServiceSpec) {}), b)
+	b := backendAt(l.URL)
+	b.UID = "first"
+	s := onService(t, widgetsAt(), b)
 	s.startChecks(t)
 	read := func() bool {
 		srv := s.servers["backend/b"]
@@ -195,8 +167,7 @@ func TestReplacedServerIsChecked(t *testing.T) {
 	first := s.servers["backend/b"]
 	b = b.DeepCopy()
 	b.UID = "second"
-	s.SetBackends([]*backend.Backend{b})
-	s.Reconcile()
+	s.store(b)
 	if s.servers["backend/b"] == first {
 		t.Fatal("it is the same server")
 	}
