@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -89,7 +88,7 @@ func newOwnAdmission(t *testing.T, read bool) *ownAdmission {
 	o := &ownAdmission{engine: engine, namespaces: admission.NewNamespaceStates(kept.Store(&resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace"}), log), log: log}
 	if read {
 		running(t, engine.Run)
-		within(t, promptly, "configurations are read", func() bool { return engine.Ready() == nil })
+		within(t, "configurations are read", func() bool { return engine.Ready() == nil })
 	}
 	return o
 }
@@ -111,13 +110,4 @@ func TestNamespacesOfOwnKinds(t *testing.T) {
 	if _, err := o.lookupNamespace(t.Context(), "n", true); err == nil {
 		t.Error("of a server that cannot be asked there is no error")
 	}
-}
-
-// running runs a part until the test ends.
-func running(t *testing.T, run func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
 }

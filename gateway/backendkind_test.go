@@ -1,14 +1,11 @@
 package gateway
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/util/json"
 
 	"portico/apiservice/backend"
 	"portico/discovery/openapi"
@@ -19,7 +16,7 @@ import (
 )
 
 // backendsAPI serves the kind Backend as the gateway does.
-func backendsAPI(t *testing.T) func(method, path, mediaType, body string, header ...string) (code int, answer string) {
+func backendsAPI(t *testing.T) func(method, path, media, body, accept string) (code int, answer string) {
 	t.Helper()
 	k, err := backend.Kind()
 	if err != nil {
@@ -33,16 +30,13 @@ func backendsAPI(t *testing.T) func(method, path, mediaType, body string, header
 		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
 	}))
 	t.Cleanup(server.Close)
-	return func(method, path, mediaType, body string, header ...string) (int, string) {
+	return func(method, path, media, body, accept string) (int, string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/apis/gateway.portico.dev/v1alpha1/backends"+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Content-Type", mediaType)
-		for i := 0; i+1 < len(header); i += 2 {
-			req.Header.Set(header[i], header[i+1])
-		}
+		req.Header = http.Header{"Content-Type": {media}, "Accept": {accept}}
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -56,66 +50,35 @@ func backendsAPI(t *testing.T) func(method, path, mediaType, body string, header
 	}
 }
 
-const applyPatch, jsonBody = "application/apply-patch+yaml", "application/json"
-
-// Two managers apply an endpoint each: both are there, each is its manager's.
-func TestBackendEndpointsHaveOwners(t *testing.T) {
+// The kind Backend has patches and a status like built-in kinds, and no protobuf form, which it
+// says as custom resources do.
+func TestBackendRequests(t *testing.T) {
+	t.Parallel()
 	do := backendsAPI(t)
-	for i, manager := range []string{"one", "two"} {
-		code, answer := do("PATCH", "/b?fieldManager="+manager, applyPatch, fmt.Sprintf(
-			`{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":"b"},"spec":{"endpoints":[{"url":"https://h%d","weight":%d}]}}`, i, i+1))
-		if code != 200+1-i {
-			t.Fatalf("%s: %d %s", manager, code, answer)
-		}
-	}
-	code, answer := do("GET", "/b", "", "")
-	var b backend.Backend
-	if err := json.Unmarshal([]byte(answer), &b); err != nil || code != 200 {
-		t.Fatalf("%d %s: %v", code, answer, err)
-	}
-	if len(b.Spec.Endpoints) != 2 || b.Generation != 2 {
-		t.Errorf("endpoints %v, generation %d", b.Spec.Endpoints, b.Generation)
-	}
-	for i, entry := range b.ManagedFields {
-		if !strings.Contains(entry.FieldsV1.GetRawString(), fmt.Sprintf(`"k:{\"url\":\"https://h%d\"}"`, i)) {
-			t.Errorf("%s owns %s", entry.Manager, entry.FieldsV1.GetRawString())
-		}
-	}
-	code, answer = do("PATCH", "/b?fieldManager=two", applyPatch,
-		`{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":"b"},"spec":{"endpoints":[{"url":"https://h0","weight":9}]}}`)
-	if code != http.StatusConflict || !strings.Contains(answer, `.spec.endpoints[url=\"https://h0\"].weight`) {
-		t.Errorf("another's weight: %d %s", code, answer)
-	}
-	code, answer = do("PATCH", "/b", "application/strategic-merge-patch+json", `{"spec":{"endpoints":[{"url":"https://h0","weight":7}]}}`)
-	if code != 200 || !strings.Contains(answer, `{"url":"https://h0","weight":7}`) || !strings.Contains(answer, "https://h1") {
-		t.Errorf("a strategic merge: %d %s", code, answer)
-	}
-	code, answer = do("PATCH", "/b/status", "application/merge-patch+json", `{"spec":{"balance":"RoundRobin"},"status":{"endpoints":[{"url":"https://h0","state":"Healthy"}]}}`)
-	if code != 200 || strings.Contains(answer, "RoundRobin") || !strings.Contains(answer, `"state":"Healthy"`) || !strings.Contains(answer, `"generation":3`) {
-		t.Errorf("the status: %d %s", code, answer)
-	}
-}
+	const (
+		jsonBody, strategic, merge, proto = "application/json", "application/strategic-merge-patch+json", "application/merge-patch+json", "application/vnd.kubernetes.protobuf"
 
-// The kind has no protobuf form, and says so as custom resources do.
-func TestBackendHasNoProtobuf(t *testing.T) {
-	do := backendsAPI(t)
-	const proto = "application/vnd.kubernetes.protobuf"
-	if code, answer := do("POST", "", jsonBody, `{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":"b"},"spec":{"endpoints":[{"url":"https://h"}]}}`); code != 201 {
-		t.Fatalf("%d %s", code, answer)
-	}
-	if code, answer := do("GET", "/b", "", "", "Accept", proto); code != http.StatusNotAcceptable {
-		t.Errorf("read as protobuf: %d %s", code, answer)
-	}
-	if code, answer := do("GET", "", "", "", "Accept", proto+", application/json"); code != 200 || !strings.HasPrefix(answer, "{") {
-		t.Errorf("either: %d %s", code, answer)
-	}
-	if code, answer := do("POST", "", proto, "k8s\x00abc"); code != http.StatusUnsupportedMediaType {
-		t.Errorf("written as protobuf: %d %s", code, answer)
-	}
-	if code, answer := do("POST", "?fieldValidation=Strict", jsonBody, `{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":"c"},"spec":{"endpoints":[{"url":"https://h","wait":1}]}}`); code != 400 || !strings.Contains(answer, `unknown field \"spec.endpoints[0].wait\"`) {
-		t.Errorf("an unknown field: %d %s", code, answer)
-	}
-	if code, answer := do("POST", "", jsonBody, `{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":"c"},"spec":{}}`); code != 422 || !strings.Contains(answer, `"field":"spec.endpoints"`) {
-		t.Errorf("an invalid one: %d %s", code, answer)
+		head = `{"apiVersion":"gateway.portico.dev/v1alpha1","kind":"Backend","metadata":{"name":"b"},"spec":`
+	)
+	for _, c := range []struct {
+		method, path, media, body, accept string
+		code                              int
+		want                              string // of the answer
+	}{
+		{"POST", "", jsonBody, head + `{"endpoints":[{"url":"https://h0","weight":1},{"url":"https://h1"}]}}`, "", 201, `"generation":1`},
+		{"PATCH", "/b", strategic, `{"spec":{"endpoints":[{"url":"https://h1","weight":7}]}}`, "", 200, `{"url":"https://h0","weight":1},{"url":"https://h1","weight":7}`},
+		{"PATCH", "/b/status", merge, `{"spec":{"balance":"RoundRobin"},"status":{"endpoints":[{"url":"https://h0","state":"Healthy"}]}}`, "", 200, `"state":"Healthy"`},
+		{"GET", "/b", "", "", "", 200, `"generation":2`},
+		{"PATCH", "/b?fieldManager=a", "application/apply-patch+yaml", head + `{"endpoints":[{"url":"https://h0","weight":9}]}}`, "", 409, `.spec.endpoints[url=\"https://h0\"].weight`},
+		{"POST", "?fieldValidation=Strict", jsonBody, head + `{"endpoints":[{"url":"https://h","wait":1}]}}`, "", 400, `unknown field \"spec.endpoints[0].wait\"`},
+		{"POST", "", jsonBody, head + `{}}`, "", 422, `"field":"spec.endpoints"`},
+		{"GET", "/b", "", "", proto, 406, ""},
+		{"GET", "", "", "", proto + ", application/json", 200, `{`},
+		{"POST", "", proto, "k8s\x00abc", "", 415, ""},
+	} {
+		code, answer := do(c.method, c.path, c.media, c.body, c.accept)
+		if code != c.code || !strings.Contains(answer, c.want) || strings.Contains(answer, "RoundRobin") {
+			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, code, answer)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/json"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -35,14 +34,10 @@ type explaining struct {
 
 func startExplaining(t *testing.T) *explaining {
 	t.Helper()
-	listening := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	listening, closed := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), httptest.NewTLSServer(nil)
 	t.Cleanup(listening.Close)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	closed.Close()
-	endpoints := upstream.At(closed.Addr().String(), listening.Listener.Addr().String())
+	endpoints := upstream.At(closed.Listener.Addr().String(), listening.Listener.Addr().String())
 	up := proxy.NewUpstream(upstream.Config{
 		Base: &url.URL{Scheme: "https", Host: "api.ns.svc:443"}, Endpoints: endpoints, Trust: upstream.Trust{Insecure: true},
 		Policy: upstream.NewPolicy(&backend.Spec{Balance: backend.RoundRobin}),
@@ -61,7 +56,7 @@ func startExplaining(t *testing.T) *explaining {
 	return x
 }
 
-// ask has an admin's request answered.
+// ask sends a request as the user admin.
 func (x *explaining) ask(method, path string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	act := resource.ParseAction(r)
@@ -76,6 +71,16 @@ func (x *explaining) ask(method, path string) *httptest.ResponseRecorder {
 	return w
 }
 
+// lists makes the group/versions the gateway's discovery.
+func (x *explaining) lists(t *testing.T, gvs ...discovery.GroupVersion) {
+	t.Helper()
+	var err error
+	if x.snapshot, err = discovery.Build(gvs, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// explained returns the explanation of a request.
 func (x *explaining) explained(t *testing.T, path, verb string) *explain.Explanation {
 	t.Helper()
 	query := url.Values{"path": {path}}
@@ -93,16 +98,14 @@ func (x *explaining) explained(t *testing.T, path, verb string) *explain.Explana
 	return e
 }
 
+const things = "/apis/g.example.com/v1/things"
+
+// An explanation has the verb, the answerer, the code and the state of the server.
 func TestExplain(t *testing.T) {
-	const things = "/apis/g.example.com/v1/things"
+	t.Parallel()
 	x := startExplaining(t)
-	snapshot, err := discovery.Build([]discovery.GroupVersion{
-		{Group: "g.example.com", Version: "v1"}, {Group: "down.example.com", Version: "v1", Stale: true}, {Group: "own.example.com", Version: "v1", Unknown: true},
-	}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.snapshot = snapshot
+	x.lists(t, discovery.GroupVersion{Group: "g.example.com", Version: "v1"}, discovery.GroupVersion{Group: "down.example.com", Version: "v1", Stale: true},
+		discovery.GroupVersion{Group: "own.example.com", Version: "v1", Unknown: true})
 	for _, tc := range []struct {
 		path, verb string
 		by         explain.Answerer
@@ -141,7 +144,7 @@ func TestExplain(t *testing.T) {
 	if !strings.Contains(b.Policy.Retries, "503") || strings.Contains(x.explained(t, things, "create").Backend.Policy.Retries, "503") {
 		t.Errorf("retries: %s", b.Policy.Retries)
 	}
-	// The one that refuses is known once a request met it.
+	// An endpoint that refuses is known after a request to it.
 	x.ask("GET", things)
 	b = x.explained(t, things, "").Backend
 	if b.Pick != x.good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil {
@@ -152,17 +155,13 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Where the request is not sent no endpoint is picked, and a resource that discovery does
-// not list is said to be missing, one that it lists is not.
+// An explanation names a resource that discovery does not list, and picks an endpoint only for
+// a request that is sent.
 func TestExplainWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	x := startExplaining(t)
-	snapshot, err := discovery.Build([]discovery.GroupVersion{
-		{Group: "g.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things", Kind: "Thing"}}}, {Group: "down.example.com", Version: "v1", Unknown: true},
-	}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.snapshot = snapshot
+	x.lists(t, discovery.GroupVersion{Group: "g.example.com", Version: "v1", Legacy: []metav1.APIResource{{Name: "things", Kind: "Thing"}}},
+		discovery.GroupVersion{Group: "down.example.com", Version: "v1", Unknown: true})
 	for path, missing := range map[string]bool{
 		"/apis/g.example.com/v1/things": false, "/apis/g.example.com/v1/thing": true, "/apis/g.example.com/v1": false,
 		"/apis/down.example.com/v1/things": false, "/apis/own.example.com/v1/things": false,
@@ -179,7 +178,7 @@ func TestExplainWhatIsMissing(t *testing.T) {
 
 // An endpoint with weight 0 drains, and the explanation covers its watches.
 func TestExplainDrain(t *testing.T) {
-	const things = "/apis/g.example.com/v1/things"
+	t.Parallel()
 	x := startExplaining(t)
 	up := x.table().Lookup("g.example.com", "v1").Upstream
 	drained := func(weights ...int) []explain.Endpoint {
@@ -207,20 +206,21 @@ func TestExplainDrain(t *testing.T) {
 
 // A request to a Backend without server, and one that a REST server does not support, are explained.
 func TestExplainRefusals(t *testing.T) {
+	t.Parallel()
 	x := startExplaining(t)
 	up := x.table().Lookup("g.example.com", "v1").Upstream
 	gone := apiservice.Condition{Status: "False", Reason: "ServiceNotFound", Message: "none"}
-	x.routes = map[schema.GroupVersion]*proxy.Route{
-		{Group: "gone.example.com", Version: "v1"}: {Name: "v1.gone.example.com", Condition: gone},
-		{Group: "mine.example.com", Version: "v1"}: {Name: "v1.mine.example.com", Condition: gone},
-		{Group: "shop.example.com", Version: "v1"}: {Name: "v1.shop.example.com", Upstream: up, Condition: apiservice.Local(), REST: proxy.NewREST(schema.GroupVersion{Group: "shop.example.com", Version: "v1"}, "", true, nil, false)},
-		{Group: "new.example.com", Version: "v1"}:  {Name: "v1.new.example.com", Upstream: up, Condition: apiservice.Local(), REST: proxy.NewREST(schema.GroupVersion{Group: "new.example.com", Version: "v1"}, "", false, nil, false)},
+	for group, known := range map[string]bool{"shop.example.com": true, "new.example.com": false} {
+		gv := schema.GroupVersion{Group: group, Version: "v1"}
+		x.routes[gv] = &proxy.Route{Name: "v1." + group, Upstream: up, Condition: apiservice.Local(), REST: proxy.NewREST(gv, "", known, nil, false)}
 	}
-	to := map[string]string{apiservice.BackendAnnotation: "billing"}
-	x.list = []*apireg.APIService{
-		{ObjectMeta: metav1.ObjectMeta{Name: "v1.gone.example.com", Annotations: to, Labels: map[string]string{apiservice.AutomanagedLabel: apiservice.Managed}}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "v1.mine.example.com", Annotations: to}},
+	for _, group := range []string{"gone.example.com", "mine.example.com"} {
+		x.routes[schema.GroupVersion{Group: group, Version: "v1"}] = &proxy.Route{Name: "v1." + group, Condition: gone}
 	}
+	to := metav1.ObjectMeta{Name: "v1.mine.example.com", Annotations: map[string]string{apiservice.BackendAnnotation: "billing"}}
+	automanaged := *to.DeepCopy()
+	automanaged.Name, automanaged.Labels = "v1.gone.example.com", map[string]string{apiservice.AutomanagedLabel: apiservice.Managed}
+	x.list = []*apireg.APIService{{ObjectMeta: automanaged}, {ObjectMeta: to}}
 	for _, tc := range []struct {
 		path, verb string
 		code       int
@@ -247,7 +247,9 @@ func TestExplainRefusals(t *testing.T) {
 	}
 }
 
+// A question without a path, or with an unknown verb or method, is refused.
 func TestExplainBadQuestions(t *testing.T) {
+	t.Parallel()
 	x := startExplaining(t)
 	for query, want := range map[string]string{
 		"":                       "path: ",
@@ -266,8 +268,7 @@ func TestExplainBadQuestions(t *testing.T) {
 	}
 }
 
-// Whatever is asked, the question is a request that can be explained, or an
-// error that names the parameter.
+// Every question is a request that can be explained, or an error that names the parameter.
 func FuzzAskedRequest(f *testing.F) {
 	f.Add("/apis/apps/v1/deployments?watch=1", "watch")
 	f.Add("//", "")

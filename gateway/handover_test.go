@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -17,14 +20,16 @@ import (
 	"portico/resource/rest"
 )
 
-// registers stores a Backend with a server on a socket.
-func (b *behind) registers(t *testing.T, name string, c *changing, group string) {
+// stores creates or updates a Backend.
+func (b *behind) stores(t *testing.T, name string, spec backend.Spec) {
 	t.Helper()
-	_, err := rest.CreateObject(t.Context(), b.backends, &backend.Backend{
-		TypeMeta:   metav1.TypeMeta{APIVersion: backend.GroupVersion().String(), Kind: "Backend"},
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       backend.Spec{Endpoints: []backend.Endpoint{{URL: "unix://" + c.socket}}, AutoRegister: &backend.AutoRegister{Groups: []string{group}}},
+	_, err := rest.Modify(t.Context(), b.backends, resource.Key{Name: name}, func(v *backend.Backend) error {
+		v.Spec = spec
+		return nil
 	})
+	if apierrors.IsNotFound(err) {
+		_, err = rest.CreateObject(t.Context(), b.backends, &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,13 +62,16 @@ func TestGroupMovesToAnotherBackend(t *testing.T) {
 		c.start(t)
 	}
 	b := startBehind(t, configured)
-	b.registers(t, "a", servers["a"], group)
-	within(t, promptly, "the first has the group", func() bool { return b.holder(t, group) == "a" })
-	b.registers(t, "b", servers["b"], group)
+	registers := func(name string) {
+		b.stores(t, name, backend.Spec{Endpoints: at(servers[name]), AutoRegister: &backend.AutoRegister{Groups: []string{group}}})
+	}
+	registers("a")
+	within(t, "the first has the group", func() bool { return b.holder(t, group) == "a" })
+	registers("b")
 
 	holds, other := "a", "b"
-	for range 20 {
-		within(t, promptly, "both are good", func() bool {
+	for range 6 {
+		within(t, "both are good", func() bool {
 			all := b.sync.BackendStates()
 			for name := range servers {
 				if st := all.ByName[name]; st == nil || !st.Condition.Available() || !st.Server.Source.Fetched() {
@@ -79,10 +87,7 @@ func TestGroupMovesToAnotherBackend(t *testing.T) {
 		for range 2 {
 			asking.Go(func() {
 				for ctx.Err() == nil {
-					w := httptest.NewRecorder()
-					r := httptest.NewRequest("GET", "/apis/"+group+"/v1/widgets", nil)
-					b.serveResource(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
-					if w.Code != http.StatusOK {
+					if w := b.asks(group); w.Code != http.StatusOK {
 						select {
 						case failed <- w.Body.String():
 						default:
@@ -94,9 +99,9 @@ func TestGroupMovesToAnotherBackend(t *testing.T) {
 		if _, err := b.backends.Store.Delete(t.Context(), resource.Key{Name: holds}, func(*resource.Object) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		within(t, promptly, "the other has the group", func() bool { return b.holder(t, group) == other })
+		within(t, "the other has the group", func() bool { return b.holder(t, group) == other })
 		gv := schema.GroupVersion{Group: group, Version: "v1"}
-		within(t, promptly, "the other is routed", func() bool {
+		within(t, "the other is routed", func() bool {
 			st := b.sync.BackendStates().ByName[other]
 			return b.sync.Table().Routes[gv].Upstream == st.Server.Up
 		})
@@ -107,7 +112,90 @@ func TestGroupMovesToAnotherBackend(t *testing.T) {
 			t.Fatalf("from %s to %s, a request was answered %s", holds, other, answer)
 		default:
 		}
-		b.registers(t, holds, servers[holds], group)
+		registers(holds)
 		holds, other = other, holds
+	}
+}
+
+func every(d time.Duration) *backend.HealthCheck {
+	return &backend.HealthCheck{Interval: &metav1.Duration{Duration: d}, Timeout: &metav1.Duration{Duration: d}}
+}
+
+func at(servers ...*changing) (out []backend.Endpoint) {
+	for _, c := range servers {
+		out = append(out, backend.Endpoint{URL: "unix://" + c.socket})
+	}
+	return out
+}
+
+func weightless(e []backend.Endpoint, i int) []backend.Endpoint {
+	e[i].Weight = new(int32)
+	return e
+}
+
+// Changes show by the stream alone: the interval of checks is ten minutes.
+func TestPushNeedsNoCheck(t *testing.T) {
+	c := newChanging(t)
+	c.shows(t, "a.example.com")
+	c.start(t)
+	b := startBehind(t, newChanging(t)) // it does not listen
+	b.stores(t, "b", backend.Spec{
+		Endpoints: at(c), AutoRegister: &backend.AutoRegister{Groups: []string{"*"}}, HealthCheck: every(10 * time.Minute),
+	})
+	b.settles(t, "a.example.com")
+	within(t, "the stream is open", func() bool { return c.streams.Load() > 0 })
+	var checks int32
+	for i := range 6 {
+		group := fmt.Sprintf("new-%d.example.com", i)
+		c.shows(t, "a.example.com", group)
+		b.settles(t, "a.example.com", group)
+		if i == 0 {
+			checks = c.checks.Load() // those of the start have ended
+		}
+	}
+	if now := c.checks.Load(); now != checks {
+		t.Errorf("%d checks meanwhile, want none", now-checks)
+	}
+}
+
+// The stream moves with the requests to another endpoint; events of the old one are ignored.
+func TestStreamMovesWithItsEndpoint(t *testing.T) {
+	for what, leave := range map[string]func(t *testing.T, b *behind, spec backend.Spec, old, new *changing){
+		"replaced": func(t *testing.T, b *behind, spec backend.Spec, _, new *changing) {
+			spec.Endpoints = at(new)
+			b.stores(t, "b", spec)
+		},
+		"drained": func(t *testing.T, b *behind, spec backend.Spec, old, new *changing) {
+			spec.Endpoints = weightless(at(old, new), 0)
+			b.stores(t, "b", spec)
+		},
+		"stopped": func(t *testing.T, b *behind, spec backend.Spec, old, new *changing) {
+			spec.Endpoints = at(old, new)
+			b.stores(t, "b", spec)
+			old.silent.Store(true)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			old, new := newChanging(t), newChanging(t)
+			old.shows(t, "old.example.com")
+			old.start(t)
+			new.shows(t, "new.example.com")
+			new.start(t)
+			b := startBehind(t, newChanging(t))
+			spec := backend.Spec{
+				Endpoints: at(old), AutoRegister: &backend.AutoRegister{Groups: []string{"*"}}, HealthCheck: every(200 * time.Millisecond),
+			}
+			b.stores(t, "b", spec)
+			b.settles(t, "old.example.com")
+			within(t, "the stream is open", func() bool { return old.streams.Load() > 0 })
+			leave(t, b, spec, old, new)
+			b.settles(t, "new.example.com")
+			old.shows(t, "old.example.com", "older.example.com")
+			new.shows(t, "new.example.com", "newer.example.com")
+			b.settles(t, "new.example.com", "newer.example.com")
+			if slices.Contains(b.listed(), "older.example.com") {
+				t.Error("the stream of the old endpoint is still read")
+			}
+		})
 	}
 }

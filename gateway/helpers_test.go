@@ -1,43 +1,27 @@
 package gateway
 
 import (
-	"fmt"
+	"context"
 	"testing"
-
-	"portico/apiservice/backend"
-	"portico/discovery"
-	"portico/gateway/routing"
-	"portico/gateway/upstream"
-	"portico/internal/testing/memstore"
-	"portico/resource"
-	"portico/resource/rest"
+	"time"
 )
 
-// onSocket is a Backend that a gateway starts with.
-func onSocket(t testing.TB, name, path string) *routing.StaticBackend {
+// within waits for a condition, for less time than passes between checks that find changes
+// without a stream, and longer than a busy machine takes.
+func within(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	c, err := routing.NewStaticBackend(routing.Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
-	if err != nil {
-		t.Fatal(err)
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
 	}
-	return c
 }
 
-// customGroup describes a group with one custom resource.
-func customGroup(group string) []discovery.GroupVersion {
-	return discovery.FromKinds([]*rest.Kind{{
-		Info:         resource.Info{Group: group, Versions: []string{"v1"}, Resource: "widgets", Kind: "Widget", Namespaced: true},
-		Subresources: []rest.Subresource{{Name: "status"}},
-	}})
-}
-
-func groupName(i int) string { return fmt.Sprintf("group-%04d.example.com", i) }
-
-func backendsInMemory(t testing.TB) *rest.Resource {
+// running runs a part until the test ends.
+func running(t *testing.T, run func(context.Context) error) {
 	t.Helper()
-	k, err := backend.Kind()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rest.Resource{Kind: k, Store: memstore.New().Store(&k.Info)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
 }

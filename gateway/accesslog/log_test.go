@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"portico/resource"
 	"portico/resource/serve/filter"
@@ -43,22 +44,19 @@ func run(t *testing.T, l *Log) (stop func()) {
 	return stop
 }
 
-// lines returns how many lines came to an end of the kind.
-func lines(t *testing.T, registry *prometheus.Registry, result string) float64 {
+// value returns the value of a counter.
+func value(t *testing.T, c prometheus.Counter) float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range families[0].GetMetric() {
-		if m.GetLabel()[0].GetValue() == result {
-			return m.GetCounter().GetValue()
-		}
-	}
-	return 0
+	return m.GetCounter().GetValue()
 }
 
+// A line has what is known of a request, and no credentials.
 func TestLine(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	l := open(t, Config{Path: Standard, Output: &out})
 	stop := run(t, l)
@@ -89,9 +87,9 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// The queue does not hold a megabyte of header for each record, and a client
-// cannot make lines as long as it likes.
+// Strings that a client chooses are cut, in the queue and in lines.
 func TestBounds(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 1<<20)
 	var out bytes.Buffer
 	l := open(t, Config{Path: Standard, Output: &out})
@@ -107,12 +105,12 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A reader of a pipe that hangs costs lines, not requests: Add returns, what
-// does not fit is counted, and what fits is written once the pipe is read.
+// While the reader of a pipe hangs, Add returns: lines that do not fit into the queue are
+// counted as dropped, and the others are written once the pipe is read.
 func TestPipeIsNotRead(t *testing.T) {
-	registry := prometheus.NewRegistry()
+	t.Parallel()
 	read, write := io.Pipe()
-	l := open(t, Config{Path: Standard, Output: write, Registry: registry})
+	l := open(t, Config{Path: Standard, Output: write})
 	stop := run(t, l)
 	const adders, each = 8, queueLength / 4
 	var adding sync.WaitGroup
@@ -124,7 +122,7 @@ func TestPipeIsNotRead(t *testing.T) {
 		})
 	}
 	adding.Wait()
-	if dropped := lines(t, registry, "dropped"); dropped < adders*each-queueLength-batchBytes/50 || dropped == 0 {
+	if dropped := value(t, l.dropped); dropped < adders*each-queueLength-batchBytes/50 || dropped == 0 {
 		t.Errorf("dropped %v", dropped)
 	}
 	count := make(chan int)
@@ -137,13 +135,14 @@ func TestPipeIsNotRead(t *testing.T) {
 	stop()
 	_ = write.Close()
 	n := float64(<-count)
-	if written, dropped := lines(t, registry, "written"), lines(t, registry, "dropped"); written != n || written+dropped != adders*each {
+	if written, dropped := value(t, l.written), value(t, l.dropped); written != n || written+dropped != adders*each {
 		t.Errorf("read %v lines, written %v, dropped %v", n, written, dropped)
 	}
 }
 
 // The end of the process does not wait for a reader that never reads.
 func TestEndWithoutReader(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()
 		l := open(t, Config{Path: Standard, Output: write})
@@ -162,25 +161,27 @@ func TestEndWithoutReader(t *testing.T) {
 	})
 }
 
+// After the file is renamed a new one is made, and a file that is truncated in place is
+// appended to, as logrotate does both.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "access.log")
 	l := open(t, Config{Path: path})
 	stop := run(t, l)
 	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "first"}})
-	waitFor(t, path, "first")
+	until(t, "the first line is written", func() bool { return strings.Contains(readFile(path), "first") })
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, path, "") // made anew
+	until(t, "the file is made again", func() bool { _, err := os.Stat(path); return err == nil })
 	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "second"}})
-	waitFor(t, path, "second")
-	// Truncated in place, as logrotate's copytruncate does.
+	until(t, "the second line is written", func() bool { return strings.Contains(readFile(path), "second") })
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "third"}})
 	stop()
-	now, before := readAll(t, path), readAll(t, path+".1")
+	now, before := readFile(path), readFile(path+".1")
 	if strings.Contains(now, "\x00") || !strings.Contains(now, "third") || strings.Contains(now, "second") {
 		t.Errorf("got %q", now)
 	}
@@ -192,31 +193,25 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-func readAll(t *testing.T, path string) string {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+// readFile returns the content of a file; "" if there is none.
+func readFile(path string) string {
+	b, _ := os.ReadFile(path)
 	return string(b)
 }
 
-// waitFor waits until the file is there and has the text.
-func waitFor(t *testing.T, path, text string) {
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		b, err := os.ReadFile(path)
-		if err == nil && strings.Contains(string(b), text) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s has no %q: %q, %v", path, text, b, err)
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
 		}
 	}
 }
 
 // A named pipe without reader is a configuration error and does not block the start.
 func TestPipeWithoutReader(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
@@ -245,67 +240,23 @@ func (f *full) Write(p []byte) (int, error) {
 	return n, syscall.ENOSPC
 }
 
+// Lines that cannot be written are counted, and what was written of one spoils no later line.
 func TestFullDisk(t *testing.T) {
-	disk, registry := &full{room: 10}, prometheus.NewRegistry()
-	l := open(t, Config{Path: Standard, Output: disk, Registry: registry})
+	t.Parallel()
+	disk := &full{room: 10}
+	l := open(t, Config{Path: Standard, Output: disk})
 	stop := run(t, l)
 	l.add(record{})
-	for deadline := time.Now().Add(20 * time.Second); lines(t, registry, "failed") == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the failure was not counted")
-		}
-	}
+	until(t, "the failure is counted", func() bool { return value(t, l.failed) != 0 })
 	disk.mu.Lock()
 	disk.room = 1 << 20
 	disk.mu.Unlock()
 	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "after"}})
 	stop()
-	// What is left of the line that was cut does not spoil the next one.
 	if got := strings.Split(disk.got.String(), "\n"); len(got) != 3 || !json.Valid([]byte(got[1])) {
 		t.Errorf("got %q", got)
 	}
-	if lines(t, registry, "failed") != 1 || lines(t, registry, "written") != 1 {
-		t.Errorf("failed %v, written %v", lines(t, registry, "failed"), lines(t, registry, "written"))
-	}
-}
-
-func BenchmarkAdd(b *testing.B) {
-	l, err := Open(Config{Path: filepath.Join(b.TempDir(), "access.log")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { _ = l.Run(ctx) }()
-	r := record{
-		RequestEnd: filter.RequestEnd{
-			Start: time.Now(), AuditID: "0c0b2ee8-2b0e-4b3c-9d0e-000000000000", Code: 200, Bytes: 500,
-			Upstream: filter.Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
-		},
-		user: "jane", method: "GET", uri: "/api/v1/namespaces/default/configmaps/a", protocol: "HTTP/2.0", verb: "get", version: "v1",
-		res: "configmaps", namespace: "default", name: "a", userAgent: "kubectl/v1.37.2 (linux/amd64)", remote: "127.0.0.1:50000",
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		l.add(r)
-	}
-}
-
-func BenchmarkLine(b *testing.B) {
-	l, err := Open(Config{Path: Standard, Output: io.Discard})
-	if err != nil {
-		b.Fatal(err)
-	}
-	r := record{
-		RequestEnd: filter.RequestEnd{
-			Start: time.Now(), AuditID: "0c0b2ee8-2b0e-4b3c-9d0e-000000000000", Code: 200, Bytes: 500,
-			Upstream: filter.Upstream{APIService: "v1.", Backend: "core", Attempts: 1},
-		},
-		user: "jane", method: "GET", uri: "/api/v1/namespaces/default/configmaps/a", protocol: "HTTP/2.0", verb: "get", version: "v1",
-		res: "configmaps", namespace: "default", name: "a", userAgent: "kubectl/v1.37.2 (linux/amd64)", remote: "127.0.0.1:50000",
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		l.writeAll(r)
+	if value(t, l.failed) != 1 || value(t, l.written) != 1 {
+		t.Errorf("failed %v, written %v", value(t, l.failed), value(t, l.written))
 	}
 }
