@@ -13,6 +13,7 @@ import (
 	"portico/resource/rest"
 )
 
+// Groups are in the order of their highest priority, and versions in the order of theirs.
 func TestGroupOrder(t *testing.T) {
 	s := build(t,
 		GroupVersion{Group: "zeta.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 100},
@@ -56,6 +57,7 @@ func TestGroupOrder(t *testing.T) {
 	}
 }
 
+// Built-in groups have the priorities that kube-apiserver gives to its APIServices.
 func TestPriorities(t *testing.T) {
 	for _, c := range []struct {
 		group, version string
@@ -72,8 +74,8 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
+// The hashes are those of kube-apiserver 1.30 and later for deployments.apps and pods.
 func TestStorageVersionHash(t *testing.T) {
-	// As kube-apiserver 1.30 and later show it for deployments.apps and pods.
 	for want, info := range map[string]*resource.Info{
 		"8aSe+NMegvE=": {Group: "apps", Versions: []string{"v1"}, Kind: "Deployment"},
 		"xPOwRZ+Yhw8=": {Versions: []string{"v1"}, Kind: "Pod"},
@@ -84,6 +86,7 @@ func TestStorageVersionHash(t *testing.T) {
 	}
 }
 
+// A subresource without its resource gets a stub resource.
 func TestAggregateStubParent(t *testing.T) {
 	got := Aggregate("g.example.com", "v1", []metav1.APIResource{
 		{Name: "orphans/scale", Namespaced: true, Kind: "Scale", Group: "autoscaling", Version: "v1", Verbs: []string{"get"}},
@@ -102,6 +105,7 @@ func TestAggregateStubParent(t *testing.T) {
 	}
 }
 
+// Each form can be derived from the other.
 func TestAggregateFlattenRoundTrip(t *testing.T) {
 	legacy := []metav1.APIResource{
 		{Name: "bindings", SingularName: "binding", Namespaced: true, Kind: "Binding", Verbs: []string{"create"}},
@@ -120,6 +124,7 @@ func TestAggregateFlattenRoundTrip(t *testing.T) {
 	}
 }
 
+// Each version of a kind is described with its subresources.
 func TestFromKinds(t *testing.T) {
 	gvs := FromKinds([]*rest.Kind{
 		{Info: resource.Info{Group: "apps", Versions: []string{"v1", "v1beta1"}, Resource: "deployments", Kind: "Deployment", Namespaced: true},
@@ -145,29 +150,4 @@ func TestFromKinds(t *testing.T) {
 	if s := gvs[0].Aggregated[1].Subresources[0]; s.ResponseKind.Group != "autoscaling" || !slices.Equal(s.Verbs, []string{"get", "patch", "update"}) {
 		t.Errorf("scale is %+v", s)
 	}
-}
-
-func FuzzNegotiate(f *testing.F) {
-	for _, seed := range []string{
-		"", "*/*", mediaJSON, acceptV2 + ",application/json", "application/yaml;q=NaN", "application/json;q=-1", "a/b;c=\"d,e\",*/*",
-		"application/vnd.kubernetes.protobuf;as=Table", ",,;;==", "application/json;q=0.3,application/yaml;q=1e309",
-	} {
-		f.Add(seed, true)
-		f.Add(seed, false)
-	}
-	f.Fuzz(func(t *testing.T, header string, hasAggregated bool) {
-		c, ok := negotiate([]string{header}, hasAggregated)
-		if !ok {
-			return
-		}
-		if c.media != mediaJSON && c.media != mediaYAML && c.media != mediaProtobuf {
-			t.Errorf("chose %q", c.media)
-		}
-		if c.aggregated && (!hasAggregated || c.media == mediaYAML) {
-			t.Errorf("aggregated as %q, available: %v", c.media, hasAggregated)
-		}
-		if again, _ := negotiate([]string{header}, hasAggregated); !reflect.DeepEqual(again.media, c.media) {
-			t.Error("not deterministic")
-		}
-	})
 }

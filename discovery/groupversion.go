@@ -39,6 +39,17 @@ func (g *GroupVersion) Name() string {
 	return g.Group + "/" + g.Version
 }
 
+// Same reports whether two descriptions of a group/version share their slices and are alike
+// otherwise, except for the priorities: those affect the order only.
+func (g *GroupVersion) Same(o *GroupVersion) bool {
+	return g.Group == o.Group && g.Version == o.Version && g.Stale == o.Stale && g.Unknown == o.Unknown && g.Absent == o.Absent &&
+		g.Unlisted == o.Unlisted && sameSlice(g.Aggregated, o.Aggregated) && sameSlice(g.Legacy, o.Legacy)
+}
+
+func sameSlice[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
 func (g *GroupVersion) freshness() apidiscovery.DiscoveryFreshness {
 	if g.Stale || g.Unknown {
 		return apidiscovery.DiscoveryFreshnessStale

@@ -2,12 +2,8 @@ package discovery
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"mime"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,13 +14,8 @@ import (
 	"portico/resource/response"
 )
 
-const (
-	mediaJSON     = "application/json"
-	mediaYAML     = "application/yaml"
-	mediaProtobuf = "application/vnd.kubernetes.protobuf"
-	// aggregatedParams mark the aggregated form, which client-go detects by the Content-Type.
-	aggregatedParams = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-)
+// aggregatedParams mark the aggregated form, which client-go detects by the Content-Type.
+const aggregatedParams = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // CauseNotServed is the cause in the Status for a group/version that is registered and that no server
 // has: it has no objects.
@@ -67,13 +58,21 @@ func NewExplaining(current *Current, why func(group, version string) string) htt
 			response.WriteStatus(w, r, err)
 			return
 		}
-		if act := resource.ActionFrom(r.Context()); act != nil && act.Follow && aggregated == s.groupsV2 {
-			if clause, ok := negotiate(r.Header.Values("Accept"), true); ok && clause.aggregated && clause.media == mediaJSON {
-				serveStream(w, r, current)
-				return
-			}
+		format, err := response.Negotiate(r, response.Offer{Protobuf: func() bool { return true }, Aggregated: aggregated != nil})
+		if err != nil {
+			response.WriteStatus(w, r, err)
+			return
 		}
-		serve(w, r, legacy, aggregated)
+		act := resource.ActionFrom(r.Context())
+		if act != nil && act.Follow && aggregated == s.groupsV2 && format.Transform == response.AsAggregated && format.Media == response.JSON {
+			serveStream(w, r, current)
+			return
+		}
+		d := legacy
+		if format.Transform == response.AsAggregated {
+			d = aggregated
+		}
+		serve(w, r, d, format)
 	})
 }
 
@@ -120,21 +119,15 @@ func (s *Snapshot) find(path string) (legacy, aggregated *document) {
 	return nil, nil
 }
 
-func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document) {
-	clause, ok := negotiate(r.Header.Values("Accept"), aggregated != nil)
-	if !ok {
-		response.WriteStatus(w, r, response.NotAcceptable(mediaJSON, mediaYAML, mediaProtobuf))
-		return
-	}
-	d, contentType := legacy, clause.media
-	h := w.Header()
+// serve answers with a document in the negotiated format.
+func serve(w http.ResponseWriter, r *http.Request, d *document, format response.Format) {
+	contentType, h := format.Media.ContentType(), w.Header()
 	h.Set("Vary", "Accept")
-	if clause.aggregated {
-		d = aggregated
+	if format.Transform == response.AsAggregated {
 		contentType += aggregatedParams
 		h.Set("Cache-Control", "public")
 	}
-	body, etag, err := d.encoded(clause.media)
+	body, etag, err := d.encoded(format.Media)
 	if err != nil {
 		response.WriteStatus(w, r, err)
 		return
@@ -146,7 +139,7 @@ func serve(w http.ResponseWriter, r *http.Request, legacy, aggregated *document)
 			return
 		}
 	}
-	if clause.media == mediaJSON && response.PrettyWanted(r) {
+	if format.Media == response.JSON && format.Pretty {
 		body = indented(body)
 	}
 	response.WriteBody(w, r, http.StatusOK, contentType, body)
@@ -172,53 +165,4 @@ func MatchesETag(r *http.Request, etag string) bool {
 		}
 	}
 	return false
-}
-
-// accepted is a supported clause of an Accept header.
-type accepted struct {
-	media      string
-	aggregated bool
-	q          float64
-}
-
-// negotiate returns the best clause. Clauses for other versions of the aggregated form (v2beta1) are
-// skipped (docs/wire.md 2.3).
-func negotiate(accept []string, hasAggregated bool) (accepted, bool) {
-	header := strings.Join(accept, ",")
-	if strings.TrimSpace(header) == "" {
-		return accepted{media: mediaJSON}, true
-	}
-	var clauses []accepted
-	for text := range strings.SplitSeq(header, ",") {
-		media, params, err := mime.ParseMediaType(text)
-		if err != nil {
-			continue
-		}
-		c := accepted{q: 1}
-		switch media {
-		case "*/*", "application/*", mediaJSON:
-			c.media = mediaJSON
-		case mediaYAML, mediaProtobuf:
-			c.media = media
-		default:
-			continue
-		}
-		if q, ok := params["q"]; ok {
-			if c.q, err = strconv.ParseFloat(q, 64); err != nil || c.q <= 0 {
-				continue
-			}
-		}
-		if as := params["as"]; as != "" {
-			if !hasAggregated || as != "APIGroupDiscoveryList" || params["g"] != "apidiscovery.k8s.io" || params["v"] != "v2" || media == mediaYAML {
-				continue
-			}
-			c.aggregated = true
-		}
-		clauses = append(clauses, c)
-	}
-	if len(clauses) == 0 {
-		return accepted{}, false
-	}
-	slices.SortStableFunc(clauses, func(a, b accepted) int { return cmp.Compare(b.q, a.q) })
-	return clauses[0], true
 }

@@ -1,6 +1,12 @@
 package discovery
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/version"
+)
 
 // Default priorities (docs/wire.md 2.3), and that of versions of custom resources.
 const (
@@ -79,4 +85,35 @@ func builtinGroups() map[string]int32 {
 		"storagemigration.k8s.io":      15800,
 		"gateway.portico.dev":          15700,
 	}
+}
+
+// order sorts group/versions in the order of /apis and removes later duplicates.
+func order(gvs []GroupVersion) []GroupVersion {
+	highest := make(map[string]int32, len(gvs))
+	seen := make(map[[2]string]bool, len(gvs))
+	sorted := make([]*GroupVersion, 0, len(gvs))
+	for i := range gvs {
+		gv := &gvs[i]
+		if id := [2]string{gv.Group, gv.Version}; !seen[id] {
+			seen[id] = true
+			highest[gv.Group] = max(highest[gv.Group], gv.GroupPriority)
+			sorted = append(sorted, gv)
+		}
+	}
+	slices.SortStableFunc(sorted, func(a, b *GroupVersion) int {
+		switch {
+		case a.Group == b.Group:
+			return cmp.Or(cmp.Compare(b.VersionPriority, a.VersionPriority), version.CompareKubeAwareVersionStrings(b.Version, a.Version))
+		case a.Group == "": // it is not part of /apis
+			return -1
+		case b.Group == "":
+			return 1
+		}
+		return cmp.Or(cmp.Compare(highest[b.Group], highest[a.Group]), cmp.Compare(a.Group, b.Group))
+	})
+	out := make([]GroupVersion, len(sorted))
+	for i, gv := range sorted {
+		out[i] = *gv
+	}
+	return out
 }

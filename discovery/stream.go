@@ -8,6 +8,8 @@ import (
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"portico/resource/response"
 )
 
 // The discovery stream is Portico's own addition to the protocol (docs/wire.md 2.6). The response to
@@ -47,7 +49,7 @@ type StreamEvent struct {
 // several changes as one.
 func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 	h := w.Header()
-	h.Set("Content-Type", mediaJSON+aggregatedParams+StreamParameter)
+	h.Set("Content-Type", response.JSON.ContentType()+aggregatedParams+StreamParameter)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Vary", "Accept")
 	control := http.NewResponseController(w)
@@ -110,15 +112,6 @@ func difference(from, to *Snapshot) (out []StreamEvent) {
 		}
 	}
 	return out
-}
-
-// sameBuild reports whether two entries share their slices. Priorities only affect the order.
-func sameBuild(a, b GroupVersion) bool {
-	return a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && a.Absent == b.Absent && sameSlice(a.Aggregated, b.Aggregated) && sameSlice(a.Legacy, b.Legacy)
-}
-
-func sameSlice[T any](a, b []T) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 func (p *part) event(kind watch.EventType) StreamEvent {

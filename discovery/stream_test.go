@@ -21,7 +21,7 @@ import (
 	"portico/resource"
 )
 
-// shows has a server show the group/versions next, as BuildAfter makes them.
+// shows replaces the snapshot of a server.
 func shows(t *testing.T, current *Current, gvs ...[]GroupVersion) {
 	t.Helper()
 	s, err := BuildAfter(current.Load(), slices.Concat(gvs...), "")
@@ -31,8 +31,8 @@ func shows(t *testing.T, current *Current, gvs ...[]GroupVersion) {
 	current.Store(s)
 }
 
-// follow asks a server for a stream and returns what reads its events.
-func follow(t *testing.T, current *Current, path string) (next func() StreamEvent, cancel func()) {
+// follow requests a stream and returns a function that reads the next event.
+func follow(t *testing.T, current *Current, path string) (next func() StreamEvent) {
 	t.Helper()
 	documents := NewHandler(current)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,11 +63,11 @@ func follow(t *testing.T, current *Current, path string) (next func() StreamEven
 			t.Fatalf("read stream: %v", err)
 		}
 		return e
-	}, cancel
+	}
 }
 
-// untilBookmark reads one state or change and returns it as "ADDED a b", and
-// the BOOKMARK's ETag.
+// untilBookmark reads the events up to a BOOKMARK and returns them as "ADDED GROUP VERSION:RESOURCE",
+// and the ETag in the BOOKMARK.
 func untilBookmark(next func() StreamEvent) (events []string, etag string) {
 	for {
 		e := next()
@@ -84,11 +84,12 @@ func untilBookmark(next func() StreamEvent) (events []string, etag string) {
 	}
 }
 
+// A stream begins with all groups, and then has those that change.
 func TestStream(t *testing.T) {
 	current := &Current{}
 	core, a, b, c := customGroup("", "configmaps"), customGroup("a.example.com", "things"), customGroup("b.example.com", "things"), customGroup("c.example.com", "things")
 	shows(t, current, core, c, a)
-	next, _ := follow(t, current, "/apis?watch=true")
+	next := follow(t, current, "/apis?watch=true")
 	expect := func(what string, want ...string) {
 		t.Helper()
 		got, etag := untilBookmark(next)
@@ -110,14 +111,14 @@ func TestStream(t *testing.T) {
 	expect("the core group is not in the stream")
 }
 
-// Events have both forms of a version, and nothing of one that is not known.
+// Events have both forms of a version, and neither of one that is not known.
 func TestStreamCarriesBothForms(t *testing.T) {
 	current := &Current{}
 	a := customGroup("a.example.com", "things")
 	stale := GroupVersion{Group: "b.example.com", Version: "v1", Stale: true, Legacy: a[0].Legacy, Aggregated: a[0].Aggregated}
 	unknown := GroupVersion{Group: "c.example.com", Version: "v1", Unknown: true}
 	shows(t, current, a, []GroupVersion{stale, unknown})
-	next, _ := follow(t, current, "/apis?watch")
+	next := follow(t, current, "/apis?watch")
 	for _, want := range []GroupVersion{a[0], stale, unknown} {
 		e := next()
 		v := e.Object.Versions[0]
@@ -134,8 +135,8 @@ func TestStreamCarriesBothForms(t *testing.T) {
 	}
 }
 
-// Who does not ask for the one form that streams gets the plain document.
-func TestStreamIsAskedFor(t *testing.T) {
+// Requests for other forms or paths get the document instead of a stream.
+func TestStreamIsForTheAggregatedForm(t *testing.T) {
 	for _, c := range []struct{ path, accept, contentType string }{
 		{"/apis?watch=true", "application/json", mediaJSON},
 		{"/apis?watch=true", mediaProtobuf + aggregatedParams, mediaProtobuf + aggregatedParams},
@@ -155,12 +156,12 @@ func TestStreamIsAskedFor(t *testing.T) {
 	}
 }
 
-// sink is a client's end of a response: what was written, and when it may be.
+// sink records what is written to a response.
 type sink struct {
 	http.ResponseWriter
 	mu      sync.Mutex
 	written bytes.Buffer
-	stuck   chan struct{} // nil: everything is read at once
+	stuck   chan struct{} // writes wait until it is closed; nil: they do not
 }
 
 func newSink() *sink { return &sink{ResponseWriter: httptest.NewRecorder()} }
@@ -198,8 +199,7 @@ func stream(t *testing.T, current *Current, w http.ResponseWriter) (end func()) 
 	}
 }
 
-// A connection on which nothing happens shows signs of life, and the stream ends
-// with its request.
+// Without changes a stream has a BOOKMARK every streamHeartbeat, and it ends with its request.
 func TestStreamHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current := Fixed(sample(t))
@@ -256,66 +256,34 @@ func TestStreamSlowReader(t *testing.T) {
 	})
 }
 
-// A group keeps its identity, and its encodings, while what is said of it stays
-// the same, however it was described.
-func TestPartsOutliveSnapshots(t *testing.T) {
-	described := func() [][]GroupVersion {
-		return [][]GroupVersion{customGroup("", "configmaps"), customGroup("a.example.com", "things"), customGroup("b.example.com", "things")}
+// The encoded part of a group is shared by snapshots while the group does not change, also if it is
+// described again with the same content.
+func TestPartsOfUnchangedGroupsAreShared(t *testing.T) {
+	described := func() []GroupVersion {
+		return slices.Concat(customGroup("a.example.com", "things"), customGroup("b.example.com", "things"))
 	}
-	first := build(t, slices.Concat(described()...)...)
-	again, err := BuildAfter(first, slices.Concat(described()...), "gw.example.com:6443")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for group, p := range first.byGroup {
-		if again.byGroup[group] != p {
-			t.Errorf("group %q was encoded anew", group)
-		}
-	}
-	if !again.Equal(first) || again.ETag() != first.ETag() {
-		t.Error("the snapshots differ")
-	}
-	for name, change := range map[string]func(gv *GroupVersion){
-		"stale":   func(gv *GroupVersion) { gv.Stale = true },
-		"unknown": func(gv *GroupVersion) { gv.Unknown, gv.Stale, gv.Legacy, gv.Aggregated = true, false, nil, nil },
-		"hash": func(gv *GroupVersion) {
-			gv.Legacy = slices.Clone(gv.Legacy)
-			gv.Legacy[0].StorageVersionHash = "another="
-		},
-		"version": func(gv *GroupVersion) { gv.Version = "v2" },
+	first := build(t, described()...)
+	for name, c := range map[string]struct {
+		change func(gv *GroupVersion)
+		shared bool
+	}{
+		"again":   {func(*GroupVersion) {}, true},
+		"stale":   {func(gv *GroupVersion) { gv.Stale = true }, false},
+		"unknown": {func(gv *GroupVersion) { gv.Unknown, gv.Legacy, gv.Aggregated = true, nil, nil }, false},
+		"hash":    {func(gv *GroupVersion) { gv.Legacy[0].StorageVersionHash = "another=" }, false},
+		"version": {func(gv *GroupVersion) { gv.Version = "v2" }, false},
 	} {
-		gvs := slices.Concat(described()...)
-		change(&gvs[1])
-		next, err := BuildAfter(again, gvs, "gw.example.com:6443")
+		gvs := described()
+		c.change(&gvs[0])
+		next, err := BuildAfter(first, gvs, "gw.example.com:6443")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if next.byGroup["a.example.com"] == first.byGroup["a.example.com"] || next.Equal(first) {
-			t.Errorf("%s: the change is not seen", name)
+		if shared := next.byGroup["a.example.com"] == first.byGroup["a.example.com"]; shared != c.shared || next.Equal(first) != c.shared {
+			t.Errorf("%s: the part of the group is shared: %v, the snapshots are equal: %v, want %v", name, shared, next.Equal(first), c.shared)
 		}
 		if next.byGroup["b.example.com"] != first.byGroup["b.example.com"] {
-			t.Errorf("%s: another group was encoded anew", name)
+			t.Errorf("%s: another group is encoded again", name)
 		}
-	}
-}
-
-// Every form has an ETag of its own (docs/wire.md 2.3).
-func TestETagOfProtobuf(t *testing.T) {
-	s := sample(t)
-	const accept = mediaProtobuf + aggregatedParams
-	for _, path := range []string{"/api", "/apis"} {
-		etag := ask(s, path, "Accept", accept).Header().Get("ETag")
-		if etag == "" || etag == ask(s, path, "Accept", acceptV2).Header().Get("ETag") {
-			t.Errorf("%s: ETag %q is not its own", path, etag)
-		}
-		if w := ask(s, path, "Accept", accept, "If-None-Match", etag); w.Code != http.StatusNotModified || w.Body.Len() != 0 {
-			t.Errorf("%s: %d, %d bytes", path, w.Code, w.Body.Len())
-		}
-		if w := ask(s, path, "Accept", acceptV2, "If-None-Match", etag); w.Code != http.StatusOK {
-			t.Errorf("%s: its ETag passes for that of JSON: %d", path, w.Code)
-		}
-	}
-	if again := ask(sample(t), "/apis", "Accept", accept).Header().Get("ETag"); again != ask(s, "/apis", "Accept", accept).Header().Get("ETag") {
-		t.Error("the same content has another ETag")
 	}
 }

@@ -44,7 +44,12 @@ const (
 	AsTable
 	AsPartial
 	AsPartialList
+	// AsAggregated is the aggregated form of discovery (docs/wire.md 2.3).
+	AsAggregated
 )
+
+// aggregated is the kind that a client asks for with as= to get AsAggregated.
+var aggregated = schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: "APIGroupDiscoveryList"}
 
 // Format is the result of content negotiation.
 type Format struct {
@@ -60,8 +65,9 @@ type Format struct {
 type Offer struct {
 	// Protobuf reports whether there is a protobuf form without a transform; nil: no.
 	Protobuf func() bool
-	// Transforms permits the parameter as=.
-	Transforms bool
+	// Transforms permits the parameter as= for all transforms but AsAggregated, which
+	// Aggregated permits.
+	Transforms, Aggregated bool
 	// Stream is set for a watch.
 	Stream bool
 	// List is set for a list. GVK is the kind of the response, for errors.
@@ -123,7 +129,12 @@ func (o Offer) satisfy(c clause, m Media) (Format, bool) {
 	if !as && !g && !v {
 		return f, m != Protobuf || o.Protobuf != nil && o.Protobuf()
 	}
-	return f, o.Transforms && f.setTransform(schema.GroupVersionKind{Group: group, Version: version, Kind: kind})
+	target := schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+	if o.Aggregated && target == aggregated {
+		f.Transform = AsAggregated
+		return f, m != YAML
+	}
+	return f, o.Transforms && f.setTransform(target)
 }
 
 // setTransform sets the transform to the kind target; false: there is no such transform.
@@ -188,19 +199,8 @@ func notAcceptable(message string) error {
 	}}
 }
 
-// PrettyWanted reports whether the request asks for indented JSON, by its query, Accept
-// header or User-Agent (docs/wire.md 3.5).
-func PrettyWanted(r *http.Request) bool {
-	for _, c := range parseAccept(strings.Join(r.Header.Values("Accept"), ",")) {
-		if c.params["pretty"] == "1" {
-			return true
-		}
-	}
-	return prettyQuery(r)
-}
-
-// prettyQuery is PrettyWanted without the Accept header: the query parameter decides, or
-// else whether the User-Agent is that of curl, wget or a browser.
+// prettyQuery reports whether the request asks for indented JSON (docs/wire.md 3.5): the query
+// parameter decides, or else whether the User-Agent is that of curl, wget or a browser.
 func prettyQuery(r *http.Request) bool {
 	if r.URL != nil && strings.Contains(r.URL.RawQuery, "pretty") {
 		if p := r.URL.Query().Get("pretty"); p != "" {

@@ -90,7 +90,8 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-func TestPrettyWanted(t *testing.T) {
+// Without a clause of the Accept header, the query decides about indentation, or else the User-Agent.
+func TestPretty(t *testing.T) {
 	for _, c := range []struct {
 		agent, query string
 		want         bool
@@ -104,7 +105,7 @@ func TestPrettyWanted(t *testing.T) {
 		{"curl/8.0", "pretty=false", false},
 		{"curl/8.0", "pretty=", true},
 	} {
-		if got := PrettyWanted(requestWith("", c.agent, c.query)); got != c.want {
+		if got := prettyQuery(requestWith("", c.agent, c.query)); got != c.want {
 			t.Errorf("agent %q, query %q: %v", c.agent, c.query, got)
 		}
 	}
