@@ -2,10 +2,10 @@ package openapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
-	"sync"
+
+	"golang.org/x/sync/singleflight"
 
 	"portico/resource/bytelru"
 )
@@ -13,21 +13,16 @@ import (
 // defaultBudget of the cache, in bytes.
 const defaultBudget = 64 << 20
 
-// errStopped is the error of a document whose build panicked.
-var errStopped = errors.New("building the OpenAPI document stopped midway")
-
 // cache caches built documents within a number of bytes, and builds each once for concurrent
-// requests. It is the named cache "openapi".
+// requests.
 type cache struct {
 	// slots bound how many documents are built at a time: each takes many times its size, and a
 	// processor. The holder of a slot waits for nothing.
 	slots chan struct{}
 
-	built  *bytelru.Cache[form, []byte]
-	budget int
-
-	mu       sync.Mutex
-	underway map[form]*building
+	built    *bytelru.Cache[form, []byte]
+	budget   int
+	underway singleflight.Group
 }
 
 // form is a document in one encoding.
@@ -36,59 +31,46 @@ type form struct {
 	protobuf bool
 }
 
-// building is a build in progress. Its results are set before done is closed.
-type building struct {
-	done chan struct{}
+// result is the result of a build; keep permits to cache it here and in clients.
+type result struct {
 	data []byte
 	keep bool
-	err  error
 }
 
 func newCache(budget int) *cache {
-	return &cache{
-		built: bytelru.New[form, []byte](budget), budget: budget,
-		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), underway: map[form]*building{},
-	}
+	return &cache{built: bytelru.New[form, []byte](budget), budget: budget, slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-// get returns a document from the cache, or builds it; build also returns whether its result may be
-// cached here and by clients. The error is that of build, or of ctx while another request builds;
-// errors are not cached.
-func (c *cache) get(ctx context.Context, f form, build func() (data []byte, keep bool, err error)) (data []byte, keep bool, err error) {
-	c.mu.Lock()
+// get returns a document from the cache, or builds it. The error is that of build, or of ctx while
+// the document is built; errors are not cached.
+func (c *cache) get(ctx context.Context, f form, build func() (result, error)) (result, error) {
 	if data, ok := c.built.Get(f); ok {
-		c.mu.Unlock()
-		return data, true, nil
+		return result{data, true}, nil
 	}
-	b, waiting := c.underway[f]
-	if !waiting {
-		b = &building{done: make(chan struct{}), err: errStopped}
-		c.underway[f] = b
-	}
-	c.mu.Unlock()
-	if !waiting {
-		c.build(f, b, build)
-	}
+	done := c.underway.DoChan(fmt.Sprintf("%p %v", f.doc, f.protobuf), func() (any, error) { return c.build(f, build) })
 	select {
-	case <-b.done:
-		return b.data, b.keep, b.err
+	case r := <-done:
+		return r.Val.(result), r.Err
 	case <-ctx.Done():
-		return nil, false, fmt.Errorf("wait for OpenAPI document: %w", ctx.Err())
+		return result{}, fmt.Errorf("wait for OpenAPI document: %w", ctx.Err())
 	}
 }
 
-// build runs build. If that panics, waiting requests get errStopped.
-func (c *cache) build(f form, b *building, build func() ([]byte, bool, error)) {
+// build runs build, whose panics become errors, and caches the result.
+func (c *cache) build(f form, build func() (result, error)) (r result, err error) {
 	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.underway, f)
-		if b.err == nil && b.keep && !f.doc.retired && len(b.data) <= c.budget {
-			c.built.GetOrAdd(f, func() ([]byte, int) { return b.data, len(b.data) })
+		if p := recover(); p != nil {
+			err = fmt.Errorf("build OpenAPI document %s: %v", f.doc.key, p)
 		}
-		close(b.done)
 	}()
-	b.data, b.keep, b.err = build()
+	if r, err = build(); err != nil || !r.keep || len(r.data) > c.budget {
+		return r, err
+	}
+	c.built.GetOrAdd(f, func() ([]byte, int) { return r.data, len(r.data) })
+	if f.doc.retired.Load() {
+		c.built.Remove(f)
+	}
+	return r, nil
 }
 
 // making runs do in a slot.
@@ -98,14 +80,9 @@ func (c *cache) making(do func()) {
 	do()
 }
 
-// peek returns a document if it is cached.
-func (c *cache) peek(f form) ([]byte, bool) { return c.built.Get(f) }
-
 // drop removes a document that is no longer served.
 func (c *cache) drop(doc *document) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	doc.retired = true
+	doc.retired.Store(true)
 	c.built.Remove(form{doc, false})
 	c.built.Remove(form{doc, true})
 }

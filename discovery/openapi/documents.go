@@ -62,8 +62,8 @@ type document struct {
 	fetch atomic.Pointer[func() ([]byte, error)]
 	// broken is why the last fetched document is invalid; nil: it is not, or was not fetched.
 	broken atomic.Pointer[string]
-	// retired: it is no longer served. Guarded by the lock of the cache.
-	retired bool
+	// retired: it is no longer served, and not cached.
+	retired atomic.Bool
 }
 
 // New returns Documents of no kinds.

@@ -24,9 +24,9 @@ const (
 	mediaOpenAPIProtobufOld = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 )
 
-// noStore is the Cache-Control of requests for all documents, each used once: caching them would evict
-// others.
-const noStore = "no-store"
+// NoStore is the Cache-Control of requests for documents that are each used once, as a gateway
+// sends them: caching those would evict others.
+const NoStore = "no-store"
 
 // serve serves a document. With its hash in the URL clients may cache it without limit; another hash
 // is redirected.
@@ -60,7 +60,7 @@ func (d *Documents) answer(w http.ResponseWriter, r *http.Request, doc *document
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	body, complete, err := d.encoded(r.Context(), form{doc, media == mediaOpenAPIProtobuf}, r.Header.Get("Cache-Control") != noStore)
+	body, complete, err := d.encoded(r.Context(), form{doc, media == mediaOpenAPIProtobuf}, r.Header.Get("Cache-Control") != NoStore)
 	if err != nil {
 		return err
 	}
@@ -94,44 +94,49 @@ func (d *Documents) JSON(ctx context.Context, key string) (data []byte, ok bool,
 // encoded returns the bytes of a document. They are not complete if the schema of a kind failed; then
 // nothing may cache them. Without keep they are not cached here.
 func (d *Documents) encoded(ctx context.Context, f form, keep bool) (data []byte, complete bool, err error) {
-	if !keep && !f.protobuf {
-		if data, kept := d.cache.peek(f); kept {
-			return data, true, nil
-		}
-		return d.build(f.doc)
+	var r result
+	switch {
+	case f.protobuf:
+		r, err = d.cache.get(ctx, f, func() (result, error) { return d.protobuf(f.doc) })
+	case keep:
+		r, err = d.cache.get(ctx, f, func() (result, error) { return d.build(f.doc) })
+	default:
+		r, err = d.cachedOrBuilt(f.doc)
 	}
-	if !f.protobuf {
-		return d.cache.get(ctx, f, func() ([]byte, bool, error) { return d.build(f.doc) })
-	}
-	return d.cache.get(ctx, f, func() ([]byte, bool, error) {
-		data, complete := d.cache.peek(form{doc: f.doc})
-		if !complete {
-			var err error
-			if data, complete, err = d.build(f.doc); err != nil {
-				return nil, false, err
-			}
-		}
-		var made []byte
-		var err error
-		d.cache.making(func() { made, err = handler3.ToV3ProtoBinary(data) })
-		if err != nil {
-			err = fmt.Errorf("encode OpenAPI document %s: %w", f.doc.key, err)
-			return nil, false, d.record(f.doc, &BrokenError{err})
-		}
-		return made, complete, nil
-	})
+	return r.data, r.keep, err
 }
 
-// build builds or fetches the JSON of a document. It is not complete if the schema of a kind failed.
-func (d *Documents) build(doc *document) (data []byte, complete bool, err error) {
-	if fetch := doc.fetch.Load(); fetch != nil {
-		if data, err = (*fetch)(); err == nil {
-			d.cache.making(func() { err = Check(data) })
-		}
-		return data, err == nil, d.record(doc, err)
+func (d *Documents) cachedOrBuilt(doc *document) (result, error) {
+	if data, ok := d.cache.built.Get(form{doc: doc}); ok {
+		return result{data, true}, nil
 	}
-	d.cache.making(func() { data, complete, err = d.describe(doc) })
-	return data, complete, err
+	return d.build(doc)
+}
+
+// protobuf encodes a document as protobuf.
+func (d *Documents) protobuf(doc *document) (result, error) {
+	r, err := d.cachedOrBuilt(doc)
+	if err != nil {
+		return r, err
+	}
+	d.cache.making(func() { r.data, err = handler3.ToV3ProtoBinary(r.data) })
+	if err != nil {
+		return result{}, d.record(doc, &BrokenError{fmt.Errorf("encode OpenAPI document %s: %w", doc.key, err)})
+	}
+	return r, nil
+}
+
+// build builds or fetches the JSON of a document. It may not be kept if the schema of a kind failed.
+func (d *Documents) build(doc *document) (r result, err error) {
+	if fetch := doc.fetch.Load(); fetch != nil {
+		if r.data, err = (*fetch)(); err == nil {
+			d.cache.making(func() { err = Check(r.data) })
+		}
+		r.keep = err == nil
+		return r, d.record(doc, err)
+	}
+	d.cache.making(func() { r.data, r.keep, err = d.describe(doc) })
+	return r, err
 }
 
 // describe builds the JSON of a document of own kinds.

@@ -47,7 +47,8 @@ func (d *Documents) pathDocument(key string) *document {
 		return nil
 	}
 	hash := inputHash(d.seed, key, &members{})
-	doc := &document{key: key, hash: hash, url: "/openapi/v3/" + key + "?hash=" + hash, retired: true}
+	doc := &document{key: key, hash: hash, url: "/openapi/v3/" + key + "?hash=" + hash}
+	doc.retired.Store(true)
 	doc.kinds.Store(&[]*rest.Kind{})
 	return doc
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"sync"
@@ -27,10 +26,10 @@ const maxRemote = 4096
 // concurrent use. It is the named cache "openapi-remote".
 type Remote struct {
 	documents *Documents
-	queues    fetchQueues
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards known and slots
 	known *simplelru.LRU[remoteLink, *document]
+	slots *simplelru.LRU[string, chan struct{}] // of fetches, by owner
 }
 
 // remoteLink identifies a document of one server, with the hash in the link. Servers may have the
@@ -42,6 +41,7 @@ func NewRemote(cfg Config) *Remote {
 	m := &Remote{documents: New(cfg)}
 	// NewLRU fails only for a size below 1.
 	m.known, _ = simplelru.NewLRU(maxRemote, func(_ remoteLink, doc *document) { m.documents.cache.drop(doc) })
+	m.slots, _ = simplelru.NewLRU[string, chan struct{}](maxServers, nil)
 	return m
 }
 
@@ -84,7 +84,7 @@ func (m *Remote) ServeConverted(w http.ResponseWriter, r *http.Request, owner, k
 // has not answered.
 func (m *Remote) serve(w http.ResponseWriter, r *http.Request, at remoteLink, key, media string, fetch func() ([]byte, error)) error {
 	doc := m.document(at, key, hashOf(at.link))
-	queued := func() ([]byte, error) { return m.queues.fetch(at.owner, fetch) }
+	queued := func() ([]byte, error) { return m.fetch(at.owner, fetch) }
 	doc.fetch.Store(&queued)
 	err := m.documents.answer(w, r, doc, media)
 	if errors.Is(err, errBusy) || errors.Is(err, context.DeadlineExceeded) {
@@ -120,103 +120,35 @@ func (m *Remote) document(link remoteLink, key, hash string) *document {
 	return doc
 }
 
-// maxDocument bounds a fetched document, in bytes; decoded it takes about ten times that.
-const maxDocument = 4 << 20
-
-// Answer is the answer of a server to a request for a document.
-type Answer struct {
-	Code int
-	// ETag of the document, and Location of a redirect.
-	ETag, Location string
-	Body           []byte
-}
-
-// Fetch requests a document. Documents larger than 4 MiB are errors, and redirects are not followed.
-func Fetch(ctx context.Context, via http.RoundTripper, base string, identify func(http.Header), path, etag string) (*Answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	req.Header.Set("Accept", mediaJSON)
-	req.Header.Set("User-Agent", "portico-gateway")
-	req.Header.Set("Cache-Control", noStore)
-	if etag != "" {
-		req.Header.Set("If-None-Match", etag)
-	}
-	identify(req.Header)
-	res, err := via.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxDocument+1))
-	if err != nil {
-		return nil, fmt.Errorf("read answer of %s: %w", req.URL.Path, err)
-	}
-	if len(body) > maxDocument {
-		return nil, &BrokenError{fmt.Errorf("answer of %s is larger than %d bytes", req.URL, maxDocument)}
-	}
-	return &Answer{Code: res.StatusCode, ETag: res.Header.Get("ETag"), Location: res.Header.Get("Location"), Body: body}, nil
-}
-
 const (
 	// fetchesPerServer is how many documents of a server are fetched at a time: a server
 	// that hangs delays requests for its own documents only.
 	fetchesPerServer = 4
 	// fetchWait is how long a fetch waits for a slot.
 	fetchWait = 5 * time.Second
+	// maxServers bounds the servers whose fetches are counted.
+	maxServers = 4096
 )
 
 // errBusy is the error of a fetch that got no slot in time.
 var errBusy = errors.New("its server has not answered requests for others yet")
 
-// fetchQueues bound the fetches of each server. The zero value is ready; safe for
-// concurrent use.
-type fetchQueues struct {
-	mu sync.Mutex
-	of map[string]*fetchQueue // by owner, of those in use
-}
-
-// fetchQueue is the queue of one server.
-type fetchQueue struct {
-	slots chan struct{}
-	users int // fetches that run or wait
-}
-
 // fetch runs a fetch in a slot of its server.
-func (q *fetchQueues) fetch(owner string, fetch func() ([]byte, error)) ([]byte, error) {
-	at := q.acquire(owner)
-	defer q.release(owner, at)
+func (m *Remote) fetch(owner string, fetch func() ([]byte, error)) ([]byte, error) {
+	m.mu.Lock()
+	slots, ok := m.slots.Get(owner)
+	if !ok {
+		slots = make(chan struct{}, fetchesPerServer)
+		m.slots.Add(owner, slots)
+	}
+	m.mu.Unlock()
 	timer := time.NewTimer(fetchWait)
 	defer timer.Stop()
 	select {
-	case at.slots <- struct{}{}:
+	case slots <- struct{}{}:
 	case <-timer.C:
 		return nil, errBusy
 	}
-	defer func() { <-at.slots }()
+	defer func() { <-slots }()
 	return fetch()
-}
-
-func (q *fetchQueues) acquire(owner string) *fetchQueue {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.of == nil {
-		q.of = map[string]*fetchQueue{}
-	}
-	at := q.of[owner]
-	if at == nil {
-		at = &fetchQueue{slots: make(chan struct{}, fetchesPerServer)}
-		q.of[owner] = at
-	}
-	at.users++
-	return at
-}
-
-func (q *fetchQueues) release(owner string, at *fetchQueue) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if at.users--; at.users == 0 {
-		delete(q.of, owner)
-	}
 }

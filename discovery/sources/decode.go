@@ -7,8 +7,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
+	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/discovery"
 )
 
 // The kinds of discovery documents.
@@ -156,3 +161,128 @@ func (a *answer) checkKind(kind string, h *header) error {
 
 // countElements estimates how many elements a JSON text has.
 func countElements(text []byte) int { return bytes.Count(text, []byte(",")) + 1 }
+
+// decodeVersions decodes an APIVersions: the versions of the core group.
+func (l *index) decodeVersions(a *answer, limits *Limits) error {
+	return a.decodeList(kindVersions, "versions", func(item json.RawMessage) error {
+		var version string
+		err := json.Unmarshal(item, &version)
+		l.add(schema.GroupVersion{Version: version}, limits)
+		return err
+	})
+}
+
+// decodeGroups decodes an APIGroupList.
+func (l *index) decodeGroups(a *answer, limits *Limits) error {
+	return a.decodeList(kindGroups, "groups", func(item json.RawMessage) error {
+		if limits.exceededBy(item) {
+			l.dropped++
+			return nil
+		}
+		var g metav1.APIGroup
+		if err := json.Unmarshal(item, &g); err != nil {
+			return err
+		}
+		for _, v := range g.Versions {
+			l.add(schema.GroupVersion{Group: g.Name, Version: v.Version}, limits)
+		}
+		return nil
+	})
+}
+
+// decodeV2 decodes an APIGroupDiscoveryList. Of groups beyond the limits it keeps the names.
+func (l *index) decodeV2(a *answer, limits *Limits) error {
+	l.v2 = map[schema.GroupVersion]version{}
+	memory := limits.Memory
+	err := a.decodeList(kindGroupsV2, "items", func(item json.RawMessage) error {
+		if memory <= 0 || limits.exceededBy(item) {
+			return l.decodeNames(item, limits)
+		}
+		var g apidiscovery.APIGroupDiscovery
+		if err := json.Unmarshal(item, &g); err != nil {
+			return err
+		}
+		for _, v := range g.Versions {
+			id := schema.GroupVersion{Group: g.Name, Version: v.Version}
+			if !l.add(id, limits) {
+				continue
+			}
+			if memory -= discovery.AggregatedSize(v.Resources); memory < 0 {
+				l.truncated[id] = true
+				continue
+			}
+			l.v2[id] = version{resources: complete(v.Resources), stale: v.Freshness == apidiscovery.DiscoveryFreshnessStale}
+		}
+		return nil
+	})
+	slices.SortFunc(l.ids, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+	return err
+}
+
+// decodeNames adds the names of the versions of a group that is too large to decode.
+func (l *index) decodeNames(item []byte, limits *Limits) error {
+	if len(item) > limits.Group || len(l.ids) >= limits.GroupVersions {
+		l.dropped++
+		return nil
+	}
+	var g struct {
+		Metadata struct{ Name string }
+		Versions []struct{ Version string }
+	}
+	if err := json.Unmarshal(item, &g); err != nil {
+		return err
+	}
+	for _, v := range g.Versions {
+		if id := (schema.GroupVersion{Group: g.Metadata.Name, Version: v.Version}); l.add(id, limits) {
+			l.truncated[id] = true
+		}
+	}
+	return nil
+}
+
+// decodeResources decodes the APIResourceList of one group/version up to the limits;
+// truncated reports that there is more.
+func (a *answer) decodeResources(gv schema.GroupVersion, limits *Limits) (list []metav1.APIResource, truncated bool, err error) {
+	list = []metav1.APIResource{}
+	elements, memory := limits.Elements, limits.Memory
+	truncated = a.truncated
+	d, err := a.decodeArray(kindResources, "resources", func(item json.RawMessage) error {
+		if elements -= countElements(item); elements < 0 || memory < 0 {
+			truncated = true
+			return nil
+		}
+		var r metav1.APIResource
+		err := json.Unmarshal(item, &r)
+		list = append(list, r)
+		memory -= discovery.LegacySize(list[len(list)-1:])
+		return err
+	})
+	if err == nil && d.groupVersion != gv.String() {
+		err = fmt.Errorf("%s describes %q", a.url, d.groupVersion)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	// The first of two resources with one name counts.
+	slices.SortStableFunc(list, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(list, func(a, b metav1.APIResource) bool { return a.Name == b.Name }), truncated, nil
+}
+
+// complete sets responseKind wherever it is missing: older clients crash on null
+// (docs/wire.md 2.3).
+func complete(resources []apidiscovery.APIResourceDiscovery) []apidiscovery.APIResourceDiscovery {
+	for i := range resources {
+		if resources[i].ResponseKind == nil {
+			resources[i].ResponseKind = &metav1.GroupVersionKind{}
+		}
+		for j := range resources[i].Subresources {
+			if resources[i].Subresources[j].ResponseKind == nil {
+				resources[i].Subresources[j].ResponseKind = &metav1.GroupVersionKind{}
+			}
+		}
+	}
+	if resources == nil {
+		resources = []apidiscovery.APIResourceDiscovery{}
+	}
+	return resources
+}

@@ -1,90 +1,192 @@
 package sources
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/discovery"
 )
 
-const typeAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+// smallLimits are Limits that small answers exceed.
+func smallLimits() Limits {
+	limits := DefaultLimits()
+	limits.GroupVersions, limits.Elements, limits.Document, limits.Group = 100, 1000, 64<<10, 32<<10
+	return limits
+}
 
-// JSON that is not discovery fails the check and removes nothing.
-func TestAnswersThatAreNoDiscovery(t *testing.T) {
+// What exceeds a limit is left out, and the rest of the answer counts. Decoding is bounded by the
+// number of elements, which take more memory than their text.
+func TestAnswersBeyondTheLimits(t *testing.T) {
+	limits := smallLimits()
+	dense := strings.Repeat("{},", limits.Elements) + "{}"
+	many := ""
+	for i := range limits.GroupVersions + 7 {
+		many += fmt.Sprintf(`,{"metadata":{"name":"g%d.example.com"},"versions":[{"version":"v1","freshness":"Stale"}]}`, i)
+	}
 	const (
-		groups   = `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`
-		groupsV2 = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`
+		apps     = `{"metadata":{"name":"apps"},"versions":[{"version":"v1","resources":[{"resource":"deployments","verbs":["get"]}]}]}`
+		document = `{"groupVersion":"apps/v1","resources":[{"name":"deployments","kind":"Deployment","verbs":["get"]},`
 	)
-	widget := schema.GroupVersion{Group: "widgets.example.com", Version: "v1"}
-	for name, c := range map[string]struct {
+	for name, tc := range map[string]struct {
 		path, contentType, body string
-		only                    []schema.GroupVersion
-		wants                   string
+		known, dropped          int
+		only                    bool
 	}{
-		"nothing":                  {"/apis", acceptLegacy, `{}`, nil, "answer of "},
-		"null":                     {"/apis", acceptLegacy, `null`, nil, "is no APIGroupList"},
-		"a message":                {"/apis", acceptLegacy, `{"message":"maintenance"}`, nil, "is no APIGroupList"},
-		"another's kind":           {"/apis", acceptLegacy, `{"kind":"Secret<b>","groups":[]}`, nil, "is no APIGroupList"},
-		"a Status":                 {"/apis", acceptLegacy, `{"kind":"Status","apiVersion":"v1","status":"Failure"}`, nil, "is no APIGroupList but of kind Status"},
-		"nothing of v2":            {"/apis", typeAggregated, `{}`, nil, "is no APIGroupDiscoveryList"},
-		"null of v2":               {"/apis", typeAggregated, `null`, nil, "is no APIGroupDiscoveryList"},
-		"the older list as v2":     {"/apis", typeAggregated, groups, nil, "is no APIGroupDiscoveryList but of kind APIGroupList"},
-		"v2 as the older list":     {"/apis", acceptLegacy, groupsV2, nil, "is no APIGroupList but of kind APIGroupDiscoveryList"},
-		"nothing of core":          {"/api", acceptLegacy, `{}`, nil, "is no APIVersions"},
-		"a Status of core":         {"/api", acceptLegacy, `{"kind":"Status"}`, nil, "is no APIVersions but of kind Status"},
-		"nothing of v2 of core":    {"/api", typeAggregated, `{"kind":"Status"}`, nil, "is no APIGroupDiscoveryList but of kind Status"},
-		"nothing of one":           {"/apis/widgets.example.com/v1", acceptLegacy, `{}`, []schema.GroupVersion{widget}, "is no APIResourceList"},
-		"only the name of one":     {"/apis/widgets.example.com/v1", acceptLegacy, `{"groupVersion":"widgets.example.com/v1"}`, []schema.GroupVersion{widget}, "is no APIResourceList"},
-		"another document for one": {"/apis/widgets.example.com/v1", acceptLegacy, groups, []schema.GroupVersion{widget}, "is no APIResourceList but of kind APIGroupList"},
+		"groups":               {"/apis", acceptLegacy, `{"groups":[{"name":"apps","versions":[{"version":"v1"}]},` + dense + `]}`, 1, 0, false},
+		"versions of a group":  {"/apis", acceptLegacy, `{"groups":[{"name":"x","versions":[` + dense + `]},{"name":"apps","versions":[{"version":"v1"}]}]}`, 1, 1, false},
+		"v2":                   {"/apis", typeAggregated, `{"items":[` + apps + `,` + dense + `]}`, 1, 0, false},
+		"resources of v2":      {"/apis", typeAggregated, `{"items":[{"metadata":{"name":"g"},"versions":[{"version":"v1","resources":[` + dense + `]}]},` + apps + `]}`, 2, 1, false},
+		"versions of the core": {"/api", acceptLegacy, `{"versions":["v1"` + strings.Repeat(`,"v1"`, limits.Elements) + `]}`, 1, 0, false},
+		"a document":           {"/apis/apps/v1", acceptLegacy, document + dense + `]}`, 1, 1, false},
+		"the only document":    {"/apis/apps/v1", acceptLegacy, document + dense + `]}`, 1, 1, true},
+		"other members":        {"/apis", typeAggregated, `{"x":[` + dense + `],"items":[` + apps + `]}`, 1, 0, false},
+		"a long document":      {"/apis/apps/v1", acceptLegacy, document + `"` + strings.Repeat("x", maxDocument), 1, 1, false},
+		"a long list":          {"/apis", typeAggregated, `{"items":[` + apps + `,{"metadata":{"name":"` + strings.Repeat("x", int(limits.Document)), 1, 0, false},
+		"too many of v2":       {"/apis", typeAggregated, `{"items":[` + apps + many + `]}`, limits.GroupVersions, 8, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBackend(t, described("", "v1", "pods"), described("widgets.example.com", "v1", "widgets"))
-			s := b.source(c.only...)
-			defer s.Close()
-			if err := s.Check(t.Context()); err != nil {
-				t.Fatal(err)
+			t.Parallel()
+			b := newBackend(t, described("apps", "v1", "deployments"))
+			cfg := b.config()
+			if tc.only {
+				cfg = b.config(schema.GroupVersion{Group: "apps", Version: "v1"})
 			}
-			before, whole := s.Served()
-			b.answer(c.path, http.StatusOK, c.contentType, c.body)
+			cfg.Limits = limits
+			s := NewSource(cfg)
+			defer s.Close()
+			b.answer(tc.path, 200, tc.contentType, tc.body)
 			for range 2 {
-				err := s.Check(t.Context())
-				if err == nil || !strings.Contains(err.Error(), c.wants) || strings.Contains(err.Error(), "Secret") {
-					t.Errorf("the error is %v, want one with %q", err, c.wants)
+				if _, err := settle(t, s); err != nil {
+					t.Fatal(err)
 				}
 			}
-			if after, still := s.Served(); len(after) != len(before) || whole != still {
-				t.Errorf("known are %d of %d group/versions, all: %v", len(after), len(before), still)
+			gvs, complete := s.Served()
+			if len(gvs) != tc.known || s.Dropped() != tc.dropped || complete && len(gvs) == limits.GroupVersions {
+				t.Errorf("%d known, %d left out, complete %v", len(gvs), s.Dropped(), complete)
 			}
-			b.heal()
-			if err := s.Check(t.Context()); err != nil {
-				t.Errorf("after it is well: %v", err)
+			at := slices.IndexFunc(gvs, func(gv discovery.GroupVersion) bool { return gv.Group == "apps" })
+			if at < 0 || !slices.Contains(resourceNames(gvs[at]), "deployments") {
+				t.Error("apps is lost")
 			}
 		})
 	}
 }
 
-// A document without kind is accepted with the array of its kind, and one with kind may be empty.
-func TestAnswersWithoutKind(t *testing.T) {
-	for name, c := range map[string]struct {
-		apis, api string
-		group     string
-		n         int
-	}{
-		"by hand":     {`{"groups":[{"name":"widgets.example.com","versions":[{"groupVersion":"widgets.example.com/v1","version":"v1"}]}]}`, `{"versions":["v1"]}`, `{"groupVersion":"widgets.example.com/v1","resources":[]}`, 2},
-		"empty lists": {`{"kind":"APIGroupList","groups":null}`, `{"kind":"APIVersions"}`, ``, 0},
+func resourceNames(gv discovery.GroupVersion) (names []string) {
+	for _, r := range gv.Legacy {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// decodeArray returns the elements that encoding/json decodes, and the first of them if the document
+// is truncated; it does not panic.
+func FuzzDecodeArray(f *testing.F) {
+	for _, text := range []string{
+		`{"kind":"K","items":[{"a":"]}\\\"["},{},[1,2],"x",null,-1.5e3,true]}`, ` { "x" : [ { } ] , "items" : [ ] , "kind" : "K" } `, `null`, `{}`, `[]`,
+		`{"items":null}`, `{"items":[1,2`, `{"items":{"items":[1]},"kind":7}`, `{"items":[1],"items":[2,3]}`, `{"items":[1 2]}`, `{"a":}`, `{"items":[,1]}`,
 	} {
-		b := newBackend(t, described("", "v1", "pods"))
-		b.answer("/apis", http.StatusOK, acceptLegacy, c.apis)
-		b.answer("/api", http.StatusOK, acceptLegacy, c.api)
-		b.answer("/apis/widgets.example.com/v1", http.StatusOK, acceptLegacy, c.group)
-		s := b.source()
-		if err := s.Check(t.Context()); err != nil {
-			t.Errorf("%s: %v", name, err)
+		f.Add([]byte(text), 3)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, cut int) {
+		items := func(text []byte) (all [][]byte, err error) {
+			var h header
+			_, err = h.decode(json.NewDecoder(bytes.NewReader(text)), "items", func(item json.RawMessage) error {
+				all = append(all, bytes.Clone(item))
+				return nil
+			})
+			return all, err
 		}
-		if gvs, whole := s.Served(); len(gvs) != c.n || !whole || len(s.Unread()) > 0 {
-			t.Errorf("%s: known are %v, all: %v", name, gvs, whole)
+		got, err := items(text)
+		if cut >= 0 && cut < len(text) {
+			_, _ = items(text[:cut])
 		}
-		s.Close()
+		// encoding/json reads names that are escaped, of another case, or repeated differently.
+		if !json.Valid(text) || bytes.Contains(text, []byte(`\u`)) || bytes.Count(bytes.ToLower(text), []byte(`"items"`)) != 1 || !bytes.Contains(text, []byte(`"items"`)) {
+			return
+		}
+		var want map[string]json.RawMessage
+		var list []json.RawMessage
+		if json.Unmarshal(text, &want) != nil || want["items"] == nil || json.Unmarshal(want["items"], &list) != nil {
+			return
+		}
+		if err != nil {
+			for _, name := range []string{"kind", "apiVersion", "groupVersion"} {
+				if _, named := want[name]; named {
+					return // its value may be no string
+				}
+			}
+			t.Fatalf("%q: %v", text, err)
+		}
+		if !slices.EqualFunc(got, list, func(a []byte, b json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(a), bytes.TrimSpace(b)) }) {
+			t.Fatalf("%q: items %q, want %q", text, got, list)
+		}
+	})
+}
+
+// A group/version with an invalid name is reported and not requested, in both forms of the index,
+// and the others are complete.
+func TestInvalidNames(t *testing.T) {
+	var old, v2 []string
+	add := func(group, version string) {
+		old = append(old, fmt.Sprintf(`{"name":%q,"versions":[{"version":%q}]}`, group, version))
+		v2 = append(v2, fmt.Sprintf(`{"metadata":{"name":%q},"versions":[{"version":%q,"resources":[]}]}`, group, version))
+	}
+	for _, name := range []string{"widgets.example.com", "UPPER.io", "", "sl/ash", strings.Repeat("a", 10*maxNameKept)} {
+		add(name, "v1")
+	}
+	add("widgets.example.com", "V1")
+	for form, c := range map[string][2]string{
+		"legacy": {acceptLegacy, `{"kind":"APIGroupList","groups":[` + strings.Join(old, ",") + `]}`},
+		"v2":     {typeAggregated, `{"kind":"APIGroupDiscoveryList","items":[` + strings.Join(v2, ",") + `]}`},
+	} {
+		t.Run(form, func(t *testing.T) {
+			b := newBackend(t, described("", "v1", "pods"), described("widgets.example.com", "v1", "widgets"))
+			b.answer("/apis", http.StatusOK, c[0], c[1])
+			s := b.source()
+			defer s.Close()
+			check(t, s, true)
+			if gvs, complete := s.Served(); len(gvs) != 2 || !complete {
+				t.Errorf("%d group/versions are known, complete %v", len(gvs), complete)
+			}
+			reported := map[string]bool{}
+			for _, u := range s.Unread() {
+				if !errors.Is(u.Err, ErrInvalidName) || len(u.Name()) > maxNameKept+10 {
+					t.Errorf("%.200s: %v", u.Name(), u.Err)
+				}
+				reported[u.Name()] = true
+			}
+			for _, want := range []string{`"UPPER.io/v1"`, `"/v1"`, `"sl/ash/v1"`, `"widgets.example.com/V1"`} {
+				if !reported[want] {
+					t.Errorf("%s is not reported", want)
+				}
+			}
+			if asked := b.requests(); strings.Contains(asked, "UPPER") || strings.Contains(asked, "sl/ash") || strings.Contains(asked, "V1") {
+				t.Errorf("requests %s", asked)
+			}
+		})
+	}
+}
+
+// The first of two entries for one group/version, and of two resources of one name, counts.
+func TestListedTwice(t *testing.T) {
+	b := newBackend(t, described("", "v1", "pods"))
+	b.answer("/apis", http.StatusOK, acceptLegacy, `{"kind":"APIGroupList","groups":[{"name":"widgets.example.com","versions":[{"version":"v1"},{"version":"v1"}]},{"name":"widgets.example.com","versions":[{"version":"v1"}]}]}`)
+	b.answer("/apis/widgets.example.com/v1", http.StatusOK, acceptLegacy, `{"kind":"APIResourceList","groupVersion":"widgets.example.com/v1","resources":[
+		{"name":"widgets","kind":"First","verbs":["get"]},{"name":"gadgets","kind":"Gadget","verbs":["get"]},{"name":"widgets","kind":"Second","verbs":["list"]}]}`)
+	s := b.source()
+	defer s.Close()
+	check(t, s, true)
+	gvs, _ := s.Served()
+	if len(gvs) != 2 || len(gvs[1].Legacy) != 2 || gvs[1].Legacy[1].Kind != "First" || len(gvs[1].Aggregated) != 2 {
+		t.Errorf("known are %+v", gvs)
 	}
 }

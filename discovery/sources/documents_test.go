@@ -1,15 +1,19 @@
 package sources
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/discovery"
@@ -17,11 +21,12 @@ import (
 
 // far is the transport to a slow server. It counts requests.
 type far struct {
-	handler      http.Handler
+	current      discovery.Current
 	list, detail time.Duration
 	now, most    atomic.Int32
-	asked        atomic.Int32 // details
+	asked        atomic.Int32 // documents
 	fails        func(path string) bool
+	unlisted     discovery.GroupVersion // in no index
 }
 
 func (f *far) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -39,24 +44,26 @@ func (f *far) RoundTrip(req *http.Request) (*http.Response, error) {
 	case <-req.Context().Done():
 		return nil, req.Context().Err()
 	}
-	if f.fails != nil && f.fails(req.URL.Path) {
-		return &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	w := httptest.NewRecorder()
+	switch {
+	case f.fails != nil && f.fails(req.URL.Path):
+		w.WriteHeader(http.StatusInternalServerError)
+	case f.unlisted.Group != "" && req.URL.Path == "/apis/"+f.unlisted.Name():
+		_ = json.NewEncoder(w).Encode(metav1.APIResourceList{GroupVersion: f.unlisted.Name(), APIResources: f.unlisted.Legacy})
+	default:
+		discovery.NewHandler(&f.current).ServeHTTP(w, req)
 	}
-	w := &recorded{header: http.Header{}, code: http.StatusOK}
-	f.handler.ServeHTTP(w, req)
-	return &http.Response{StatusCode: w.code, Header: w.header, Body: io.NopCloser(strings.NewReader(w.body.String())), ContentLength: int64(w.body.Len()), Request: req}, nil
+	return w.Result(), nil
 }
 
-// recorded is an answer.
-type recorded struct {
-	header http.Header
-	code   int
-	body   strings.Builder
+func (f *far) serves(t *testing.T, gvs ...discovery.GroupVersion) {
+	t.Helper()
+	snapshot, err := discovery.Build(gvs, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.current.Store(snapshot)
 }
-
-func (w *recorded) Header() http.Header         { return w.header }
-func (w *recorded) WriteHeader(code int)        { w.code = code }
-func (w *recorded) Write(p []byte) (int, error) { return w.body.Write(p) }
 
 func manyGroups(n int) (gvs []discovery.GroupVersion) {
 	for i := range n {
@@ -67,11 +74,7 @@ func manyGroups(n int) (gvs []discovery.GroupVersion) {
 
 func farSource(t *testing.T, f *far, gvs ...discovery.GroupVersion) (s *Source, changed *atomic.Int32) {
 	t.Helper()
-	snapshot, err := discovery.Build(gvs, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.handler = discovery.NewHandler(discovery.Fixed(snapshot))
+	f.serves(t, gvs...)
 	changed = &atomic.Int32{}
 	s = NewSource(Config{
 		Name: "far", BaseURL: "http://far", Transport: f, Identify: func(http.Header) {}, Changed: func() { changed.Add(1) },
@@ -79,8 +82,8 @@ func farSource(t *testing.T, f *far, gvs ...discovery.GroupVersion) (s *Source, 
 	return s, changed
 }
 
-// A check of a slow server with many group/versions succeeds at once; their documents follow.
-func TestFarServerWithManyVersions(t *testing.T) {
+// A check of a slow server with many group/versions waits for its indexes only; the documents follow.
+func TestSlowServerWithManyVersions(t *testing.T) {
 	const many = 400
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{list: 40 * time.Millisecond, detail: 100 * time.Millisecond}
@@ -98,27 +101,28 @@ func TestFarServerWithManyVersions(t *testing.T) {
 			t.Errorf("after %v %d group/versions are known", time.Since(began), len(gvs))
 		}
 		time.Sleep(many * f.detail / fetchersPerServer)
-		gvs, whole := s.Served()
+		gvs, complete := s.Served()
 		for i := range gvs {
 			if gvs[i].Legacy[0].StorageVersionHash == "" {
 				t.Fatalf("%s was not read", gvs[i].Name())
 			}
 		}
-		if !whole || changed.Load() < 2 || f.most.Load() != fetchersPerServer || f.asked.Load() != many {
-			t.Errorf("all of it: %v; told %d times, %d documents asked for, %d at a time", whole, changed.Load(), f.asked.Load(), f.most.Load())
+		if !complete || changed.Load() < 2 || f.most.Load() != fetchersPerServer || f.asked.Load() != many {
+			t.Errorf("complete %v, %d changes, %d documents requested, %d at a time", complete, changed.Load(), f.asked.Load(), f.most.Load())
 		}
 	})
 }
 
-// Only the documents of changed group/versions are fetched when an index changes.
-func TestOnlyWhatChangedIsRead(t *testing.T) {
+// Only the documents of changed group/versions are fetched when an index changes, and those that the
+// server reports as stale are not.
+func TestOnlyChangedDocumentsAreFetched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{}
 		gvs := manyGroups(50)
 		s, _ := farSource(t, f, gvs...)
 		defer s.Close()
 		check(t, s, true)
-		reads := func(what string, want int32) {
+		fetches := func(when string, want int32) {
 			t.Helper()
 			f.asked.Store(0)
 			if err := s.Check(t.Context()); err != nil {
@@ -126,111 +130,104 @@ func TestOnlyWhatChangedIsRead(t *testing.T) {
 			}
 			synctest.Wait()
 			if got := f.asked.Load(); got != want {
-				t.Errorf("%s: %d documents were read, want %d", what, got, want)
+				t.Errorf("%s: %d documents were fetched, want %d", when, got, want)
 			}
 		}
-		reads("nothing changed", 0)
-		serve := func(gvs ...discovery.GroupVersion) {
-			snapshot, err := discovery.Build(gvs, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.handler = discovery.NewHandler(discovery.Fixed(snapshot))
-		}
+		fetches("unchanged", 0)
 		gvs[7] = described("g007.example.com", "v1", "things", "others")
-		serve(gvs...)
-		reads("one changed", 1)
-		serve(gvs[1:]...)
-		reads("one went", 0)
+		f.serves(t, gvs...)
+		fetches("one changed", 1)
+		f.serves(t, gvs[1:]...)
+		fetches("one removed", 0)
+		gvs[1].Stale = true
+		f.serves(t, gvs[1:]...)
+		fetches("one stale", 0)
 		time.Sleep(documentLasts)
-		reads("a long time passed", 49)
-		kept := len(s.documents)
-		if kept != 49 {
-			t.Errorf("%d group/versions are remembered", kept)
+		fetches("after documentLasts", 48)
+		if kept := len(s.documents); kept != 49 {
+			t.Errorf("the states of %d documents are kept", kept)
 		}
 	})
 }
 
-// A document that fails affects neither the check nor other documents, and what was known and what
-// the index says of its group/version remains.
+// A document that fails affects neither the check nor other documents. What is known of its
+// group/version remains, updated by the aggregated form of the index where there is one.
 func TestOneDocumentFails(t *testing.T) {
+	bad := schema.GroupVersion{Group: "bad.example.com", Version: "v1"}
 	for name, c := range map[string]struct {
-		code int
-		body string
-		want string
+		code       int
+		body, want string
+		legacy     bool
 	}{
-		"other group":   {200, `{"groupVersion":"evil.example.com/v1","resources":[]}`, "describes"},
-		"unavailable":   {503, "", "bad status"},
-		"broken":        {500, "", "bad status"},
-		"no such thing": {200, "x", "decode"},
-		"too large":     {200, strings.Repeat(" ", maxDocument+1), "larger than"},
+		"other group":      {200, `{"groupVersion":"evil.example.com/v1","resources":[]}`, "describes", false},
+		"unavailable":      {503, "", "bad status", false},
+		"no JSON":          {200, "x", "decode", false},
+		"too large":        {200, strings.Repeat(" ", maxDocument+1), "larger than", false},
+		"without v2 index": {500, "", "bad status", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bad := schema.GroupVersion{Group: "bad.example.com", Version: "v1"}
+			t.Parallel()
 			b := newBackend(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "widgets"))
-			b.answer("/apis/bad.example.com/v1", c.code, "application/json", c.body)
+			b.legacy = c.legacy
+			broken := func() { b.answer("/apis/bad.example.com/v1", c.code, acceptLegacy, c.body) }
 			s := b.source()
-			check(t, s, true)
-			is := func(when string, resources ...string) {
+			defer s.Close()
+			is := func(when string, changed, unread bool, resources ...string) {
 				t.Helper()
-				same(t, s, resources...)
-				if unread := s.Unread(); len(unread) != 1 || unread[0].GroupVersion != bad || !strings.Contains(unread[0].Err.Error(), c.want) {
-					t.Errorf("%s: unread are %v", when, unread)
+				check(t, s, changed)
+				same(t, s, append([]string{"apps/v1:deployments"}, resources...)...)
+				all := s.Unread()
+				if unread != (len(all) == 1) || unread && (all[0].GroupVersion != bad || !strings.Contains(all[0].Err.Error(), c.want)) {
+					t.Errorf("%s: unread are %v", when, all)
 				}
-				if _, whole := s.Served(); !whole {
-					t.Errorf("%s: what is listed is said not to be all", when)
+				if _, complete := s.Served(); !complete {
+					t.Errorf("%s: not complete", when)
 				}
 			}
-			is("at first", "apps/v1:deployments", "bad.example.com/v1:widgets")
-			b.serves(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "gadgets", "widgets"))
-			check(t, s, true)
-			is("later", "apps/v1:deployments", "bad.example.com/v1:gadgets", "bad.example.com/v1:widgets")
+			known := []string{"bad.example.com/v1:widgets"}
+			broken()
+			if c.legacy {
+				is("at first", true, true)
+				if gv := s.knownVersions()[bad]; !gv.Unknown {
+					t.Errorf("at first: %+v", gv)
+				}
+			} else {
+				is("at first", true, true, known...)
+				b.serves(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "gadgets", "widgets"))
+				known = append([]string{"bad.example.com/v1:gadgets"}, known...)
+				is("changed", true, true, known...)
+			}
 			b.heal()
-			check(t, s, true)
-			if unread := s.Unread(); len(unread) != 0 || s.knownVersions()[bad].Legacy[0].StorageVersionHash == "" {
-				t.Errorf("when it works again: unread are %v", unread)
-			}
-			b.answer("/apis/bad.example.com/v1", c.code, "application/json", c.body)
-			b.serves(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "widgets"))
-			check(t, s, true)
-			if gv := s.knownVersions()[bad]; len(gv.Legacy) != 1 || gv.Legacy[0].StorageVersionHash == "" {
-				t.Errorf("what was known was lost: %+v", gv)
+			is("good again", true, false, known...)
+			broken()
+			b.serves(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "widgets"), described("new.example.com", "v1", "things"))
+			is("broken again", true, true, "bad.example.com/v1:widgets", "new.example.com/v1:things")
+			if gv := s.knownVersions()[bad]; gv.Legacy[0].StorageVersionHash == "" {
+				t.Errorf("the description was lost: %+v", gv)
 			}
 		})
 	}
 }
 
-// Without the aggregated form, what was known of a failed document remains.
-func TestOneDocumentFailsWithoutV2(t *testing.T) {
-	bad := schema.GroupVersion{Group: "bad.example.com", Version: "v1"}
-	b := newBackend(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "widgets"))
+// A legacy index does not show changes in a group: its documents are fetched again after
+// loneDocumentLasts.
+func TestLegacyDocumentsAreFetchedAgain(t *testing.T) {
+	b := newBackend(t, described("apps", "v1", "deployments"))
 	b.legacy = true
-	b.answer("/apis/bad.example.com/v1", 500, "text/plain", "")
 	s := b.source()
+	defer s.Close()
 	check(t, s, true)
-	same(t, s, "apps/v1:deployments")
-	if gv, listed := s.knownVersions()[bad]; !listed || !gv.Unknown || len(s.Unread()) != 1 {
-		t.Errorf("known is %+v, unread %v", gv, s.Unread())
-	}
-	b.heal()
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "bad.example.com/v1:widgets")
-	// Its index does not show changes in a group: documents are fetched again after a while.
-	b.serves(t, described("apps", "v1", "deployments"), described(bad.Group, bad.Version, "gadgets"))
+	b.serves(t, described("apps", "v1", "replicasets"))
 	check(t, s, false)
 	for _, d := range s.documents {
 		d.fetched = time.Now().Add(-loneDocumentLasts)
 	}
 	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "bad.example.com/v1:gadgets")
-	b.answer("/apis/bad.example.com/v1", 500, "text/plain", "")
-	b.serves(t, described("apps", "v1", "deployments"), described("new.example.com", "v1", "things"), described(bad.Group, bad.Version, "gizmos"))
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "bad.example.com/v1:gadgets", "new.example.com/v1:things")
+	same(t, s, "apps/v1:replicasets")
 }
 
 // A server whose documents all fail gets few requests, with growing pauses.
-func TestStrugglingServerIsSpared(t *testing.T) {
+func TestFailingServerGetsFewRequests(t *testing.T) {
 	for name, detail := range map[string]time.Duration{"fails": time.Millisecond, "hangs": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -245,9 +242,9 @@ func TestStrugglingServerIsSpared(t *testing.T) {
 					time.Sleep(every)
 				}
 				synctest.Wait()
-				// 1, 2, 4, 8, 16 and 30 s between them.
+				// The pauses are 1, 2, 4, 8, 16 and 30 s.
 				if asked := f.asked.Load(); asked > 7*(maxFailures+fetchersPerServer) {
-					t.Errorf("%d documents were asked for in a minute", asked)
+					t.Errorf("%d documents were requested in a minute", asked)
 				}
 				if gvs, _ := s.GroupVersions(); len(gvs) != 120 || len(gvs[119].Legacy) != 1 {
 					t.Errorf("%d group/versions are known", len(gvs))
@@ -258,50 +255,27 @@ func TestStrugglingServerIsSpared(t *testing.T) {
 }
 
 // Documents that fail do not delay the others.
-func TestManyFailuresBesideGoodOnes(t *testing.T) {
-	f := &far{fails: func(path string) bool { return strings.HasPrefix(path, "/apis/g0") }} // 100 of 150
-	s, _ := farSource(t, f, manyGroups(150)...)
-	defer s.Close()
-	for range 150 {
-		if _, err := settle(t, s); err != nil {
-			t.Fatal(err)
+func TestManyFailuresBesideGoodDocuments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &far{fails: func(path string) bool { return strings.HasPrefix(path, "/apis/g0") }} // 100 of 150
+		s, _ := farSource(t, f, manyGroups(150)...)
+		defer s.Close()
+		for range 15 {
+			if _, err := settle(t, s); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	gvs, _ := s.GroupVersions()
-	read := 0
-	for i := range gvs {
-		if gvs[i].Legacy[0].StorageVersionHash != "" {
-			read++
+		gvs, _ := s.GroupVersions()
+		read := 0
+		for i := range gvs {
+			if gvs[i].Legacy[0].StorageVersionHash != "" {
+				read++
+			}
 		}
-	}
-	if unread := len(s.Unread()); read != 50 || unread != 100 {
-		t.Errorf("%d were read and %d are known to fail, of 50 and 100", read, unread)
-	}
-}
-
-// The document of a version that the server reports as stale is not fetched.
-func TestStaleIsNotDue(t *testing.T) {
-	apps := described("apps", "v1", "deployments")
-	b := newBackend(t, apps, described("batch", "v1", "jobs"))
-	s := b.source()
-	check(t, s, true)
-	lost := apps
-	lost.Stale = true
-	b.serves(t, lost, described("batch", "v1", "jobs"))
-	check(t, s, true)
-	s.mu.Lock()
-	for _, d := range s.documents {
-		d.fetched = d.fetched.Add(-2 * documentLasts)
-	}
-	s.mu.Unlock()
-	b.forget()
-	check(t, s, false)
-	if asked := b.forget(); asked != "/api 304, /apis 304, /apis/batch/v1 200" {
-		t.Errorf("asked %s", asked)
-	}
-	b.serves(t, apps, described("batch", "v1", "jobs"))
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "batch/v1:jobs")
+		if unread := len(s.Unread()); read != 50 || unread != 100 {
+			t.Errorf("%d were read and %d failed, want 50 and 100", read, unread)
+		}
+	})
 }
 
 // Close returns at once, and a closed source fetches nothing.
@@ -316,13 +290,13 @@ func TestClose(t *testing.T) {
 		s.Close()
 		s.Wait()
 		if took := time.Since(began); took > 0 || asked != fetchersPerServer {
-			t.Errorf("closing took %v, %d were asked for", took, asked)
+			t.Errorf("closing took %v, %d documents were requested", took, asked)
 		}
-		if err := s.Check(t.Context()); err != nil || f.asked.Load() != asked || changed.Load() != 0 {
-			t.Errorf("closed, and more is asked for: %v, %d, told %d times", err, f.asked.Load(), changed.Load())
+		if err := s.Check(t.Context()); !errors.Is(err, context.Canceled) || f.asked.Load() != asked || changed.Load() != 0 {
+			t.Errorf("after Close: %v, %d documents requested, %d changes", err, f.asked.Load(), changed.Load())
 		}
 		if gvs, known := s.GroupVersions(); known {
-			t.Errorf("half of an answer is known: %v", gvs)
+			t.Errorf("a part of the discovery is known: %v", gvs)
 		}
 	})
 }

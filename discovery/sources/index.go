@@ -2,11 +2,10 @@ package sources
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
-	"strings"
+	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,127 +123,177 @@ func (l *index) add(id schema.GroupVersion, limits *Limits) bool {
 	return true
 }
 
-// decodeVersions decodes an APIVersions: the versions of the core group.
-func (l *index) decodeVersions(a *answer, limits *Limits) error {
-	return a.decodeList(kindVersions, "versions", func(item json.RawMessage) error {
-		var version string
-		err := json.Unmarshal(item, &version)
-		l.add(schema.GroupVersion{Version: version}, limits)
-		return err
-	})
+const (
+	graceDefault = 60 * time.Second
+	// maxNamed bounds how many group/versions beyond the limits are named.
+	maxNamed = 1000
+)
+
+// result is what the server serves under one path, computed from its index and documents or
+// from a stream. Immutable once stored.
+type result struct {
+	etag          string
+	groupVersions []discovery.GroupVersion
+	unread        []Unread
+	// named and dropped are how many group/versions are beyond the limits, in unread and not.
+	named, dropped int
+	incomplete     bool // something that the server lists is not known
 }
 
-// decodeGroups decodes an APIGroupList.
-func (l *index) decodeGroups(a *answer, limits *Limits) error {
-	return a.decodeList(kindGroups, "groups", func(item json.RawMessage) error {
-		if limits.exceededBy(item) {
-			l.dropped++
-			return nil
-		}
-		var g metav1.APIGroup
-		if err := json.Unmarshal(item, &g); err != nil {
-			return err
-		}
-		for _, v := range g.Versions {
-			l.add(schema.GroupVersion{Group: g.Name, Version: v.Version}, limits)
-		}
-		return nil
-	})
+// truncate notes that a group/version is beyond the limits.
+func (r *result) truncate(id schema.GroupVersion) {
+	if r.named == maxNamed {
+		r.dropped++
+		return
+	}
+	r.named++
+	r.unread = append(r.unread, Unread{id, ErrBeyondLimits})
 }
 
-// decodeV2 decodes an APIGroupDiscoveryList. Of groups beyond the limits it keeps the names.
-func (l *index) decodeV2(a *answer, limits *Limits) error {
-	l.v2 = map[schema.GroupVersion]version{}
-	memory := limits.Memory
-	err := a.decodeList(kindGroupsV2, "items", func(item json.RawMessage) error {
-		if memory <= 0 || limits.exceededBy(item) {
-			return l.decodeNames(item, limits)
-		}
-		var g apidiscovery.APIGroupDiscovery
-		if err := json.Unmarshal(item, &g); err != nil {
-			return err
-		}
-		for _, v := range g.Versions {
-			id := schema.GroupVersion{Group: g.Name, Version: v.Version}
-			if !l.add(id, limits) {
-				continue
+// resultOf computes the result of an index. What could not be fetched remains as known.
+func (s *Source) resultOf(l *index, known knownVersions, batch map[schema.GroupVersion]fetched, now time.Time) *result {
+	r := &result{etag: l.etag, dropped: l.dropped}
+	for _, id := range s.expected(l) {
+		gv, ok := discovery.GroupVersion{}, true
+		if l.document != nil {
+			if gv = known.reuse(describe(id, l.document, version{})); l.truncated[id] {
+				r.truncate(id)
 			}
-			if memory -= discovery.AggregatedSize(v.Resources); memory < 0 {
-				l.truncated[id] = true
-				continue
-			}
-			l.v2[id] = version{resources: complete(v.Resources), stale: v.Freshness == apidiscovery.DiscoveryFreshnessStale}
+		} else {
+			gv, ok = s.groupVersion(r, l, id, known, batch, now)
 		}
-		return nil
-	})
-	slices.SortFunc(l.ids, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
-	return err
+		if ok {
+			gv.Unlisted = !l.listed[id]
+			r.groupVersions = append(r.groupVersions, gv)
+		}
+	}
+	r.unread = append(r.unread, l.invalid...)
+	r.bound(s.cfg.Limits.Memory, known)
+	return r
 }
 
-// decodeNames adds the names of the versions of a group that is too large to decode.
-func (l *index) decodeNames(item []byte, limits *Limits) error {
-	if len(item) > limits.Group || len(l.ids) >= limits.GroupVersions {
-		l.dropped++
-		return nil
-	}
-	var g struct {
-		Metadata struct{ Name string }
-		Versions []struct{ Version string }
-	}
-	if err := json.Unmarshal(item, &g); err != nil {
-		return err
-	}
-	for _, v := range g.Versions {
-		if id := (schema.GroupVersion{Group: g.Metadata.Name, Version: v.Version}); l.add(id, limits) {
-			l.truncated[id] = true
+// groupVersion returns the description of one group/version; ok is false if the server does
+// not have it or nothing is known of it.
+func (s *Source) groupVersion(r *result, l *index, id schema.GroupVersion, known knownVersions, batch map[schema.GroupVersion]fetched, now time.Time) (gv discovery.GroupVersion, ok bool) {
+	v, listed, d := l.v2[id], l.listed[id], s.documents[id]
+	f, isFetched := batch[id]
+	switch {
+	case v.stale:
+		return known.stale(id), true
+	case l.truncated[id]:
+		r.truncate(id)
+		return known.stale(id), true
+	case isFetched && f.err == nil:
+		if f.truncated {
+			r.truncate(id)
 		}
+		return known.reuse(describe(id, f.resources, v)), true
+	case d != nil && !d.absent.IsZero() && !listed:
+		return gv, false
+	case d != nil && !d.absent.IsZero():
+		// The server lists what it does not have: it may be adding or removing it.
+		r.incomplete = true
+		gv, ok = known[id]
+		gv.Stale = gv.Stale || now.Sub(d.absent) >= s.cfg.Grace
+		return gv, ok && !gv.Unknown
 	}
-	return nil
+	gv, ok = known.withIndex(id, v)
+	switch {
+	case d != nil && d.err != nil:
+		r.unread = append(r.unread, Unread{id, d.err})
+		ok = ok || listed
+	case !ok:
+		r.incomplete = true
+	}
+	return gv, ok
 }
 
-// decodeResources decodes the APIResourceList of one group/version up to the limits;
-// truncated reports that there is more.
-func (a *answer) decodeResources(gv schema.GroupVersion, limits *Limits) (list []metav1.APIResource, truncated bool, err error) {
-	list = []metav1.APIResource{}
-	elements, memory := limits.Elements, limits.Memory
-	truncated = a.truncated
-	d, err := a.decodeArray(kindResources, "resources", func(item json.RawMessage) error {
-		if elements -= countElements(item); elements < 0 || memory < 0 {
-			truncated = true
-			return nil
+// bound replaces descriptions beyond the memory limit by the known ones or, if those are
+// beyond it as well, by the name.
+func (r *result) bound(memory int, known knownVersions) {
+	for i := range r.groupVersions {
+		gv := &r.groupVersions[i]
+		if size := gv.Size(); size <= memory {
+			memory -= size
+			continue
 		}
-		var r metav1.APIResource
-		err := json.Unmarshal(item, &r)
-		list = append(list, r)
-		memory -= discovery.LegacySize(list[len(list)-1:])
-		return err
-	})
-	if err == nil && d.groupVersion != gv.String() {
-		err = fmt.Errorf("%s describes %q", a.url, d.groupVersion)
+		id := idOf(gv)
+		r.truncate(id)
+		*gv = known.stale(id)
+		if size := gv.Size(); size <= memory {
+			memory -= size
+		} else {
+			*gv = discovery.GroupVersion{Group: id.Group, Version: id.Version, Unknown: true}
+		}
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	// The first of two resources with one name counts.
-	slices.SortStableFunc(list, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(list, func(a, b metav1.APIResource) bool { return a.Name == b.Name }), truncated, nil
 }
 
-// complete sets responseKind wherever it is missing: older clients crash on null
-// (docs/wire.md 2.3).
-func complete(resources []apidiscovery.APIResourceDiscovery) []apidiscovery.APIResourceDiscovery {
-	for i := range resources {
-		if resources[i].ResponseKind == nil {
-			resources[i].ResponseKind = &metav1.GroupVersionKind{}
-		}
-		for j := range resources[i].Subresources {
-			if resources[i].Subresources[j].ResponseKind == nil {
-				resources[i].Subresources[j].ResponseKind = &metav1.GroupVersionKind{}
-			}
+// describe returns a GroupVersion with both forms.
+func describe(id schema.GroupVersion, legacy []metav1.APIResource, v version) discovery.GroupVersion {
+	g := discovery.GroupVersion{Group: id.Group, Version: id.Version, Legacy: legacy, Aggregated: v.resources}
+	if g.Aggregated == nil {
+		g.Aggregated = discovery.Aggregate(id.Group, id.Version, legacy)
+	}
+	return g
+}
+
+func idOf(gv *discovery.GroupVersion) schema.GroupVersion {
+	return schema.GroupVersion{Group: gv.Group, Version: gv.Version}
+}
+
+// knownVersions are the group/versions of a source at one moment.
+type knownVersions map[schema.GroupVersion]discovery.GroupVersion
+
+func (s *Source) knownVersions() knownVersions {
+	gvs, _ := s.GroupVersions()
+	out := make(knownVersions, len(gvs))
+	for i := range gvs {
+		out[idOf(&gvs[i])] = gvs[i]
+	}
+	return out
+}
+
+// reuse returns gv with the known slices if they are equal: readers recognise unchanged
+// descriptions by them.
+func (k knownVersions) reuse(gv discovery.GroupVersion) discovery.GroupVersion {
+	old, ok := k[idOf(&gv)]
+	if ok && !old.Unknown && reflect.DeepEqual(old.Legacy, gv.Legacy) && reflect.DeepEqual(old.Aggregated, gv.Aggregated) {
+		gv.Legacy, gv.Aggregated = old.Legacy, old.Aggregated
+	}
+	return gv
+}
+
+// stale returns the known description, marked stale.
+func (k knownVersions) stale(id schema.GroupVersion) discovery.GroupVersion {
+	gv, ok := k[id]
+	if !ok {
+		return discovery.GroupVersion{Group: id.Group, Version: id.Version, Unknown: true}
+	}
+	gv.Stale = true
+	return gv
+}
+
+// withIndex returns the description of a group/version without a new document: the known one
+// or, where the index says otherwise, one derived from the index. ok is false if there is
+// neither.
+func (k knownVersions) withIndex(id schema.GroupVersion, v version) (gv discovery.GroupVersion, ok bool) {
+	gv, ok = k[id]
+	ok = ok && !gv.Unknown
+	switch {
+	case v.resources == nil && ok:
+		return gv, true
+	case v.resources == nil:
+		return discovery.GroupVersion{Group: id.Group, Version: id.Version, Unknown: true}, false
+	case ok && reflect.DeepEqual(gv.Aggregated, v.resources):
+		gv.Stale = false
+		return gv, true
+	}
+	derived := describe(id, discovery.Flatten(id.Group, id.Version, v.resources), v)
+	for i := range derived.Legacy {
+		r := &derived.Legacy[i]
+		if at := slices.IndexFunc(gv.Legacy, func(old metav1.APIResource) bool { return old.Name == r.Name }); at >= 0 {
+			r.StorageVersionHash = gv.Legacy[at].StorageVersionHash
 		}
 	}
-	if resources == nil {
-		resources = []apidiscovery.APIResourceDiscovery{}
-	}
-	return resources
+	return derived, true
 }

@@ -21,10 +21,10 @@ const (
 	// openAPIInterval is how often the index of a server without ETags is read while its
 	// discovery does not change.
 	openAPIInterval = time.Minute
-	// maxOpenAPIIndex bounds an OpenAPI v3 index, and maxV2 an OpenAPI v2 document, in bytes;
-	// decoded, the latter takes about ten times that.
-	maxOpenAPIIndex = 32 << 20
-	maxV2           = 4 << 20
+	// maxOpenAPIIndex bounds an OpenAPI v3 index, and maxOpenAPIDocument a document of v3 or
+	// v2, in bytes; decoded, a document takes about ten times that.
+	maxOpenAPIIndex    = 32 << 20
+	maxOpenAPIDocument = 4 << 20
 )
 
 // OpenAPIIndex says which OpenAPI documents a server has. It is stored for a gateway that
@@ -107,7 +107,7 @@ func (s *Source) readV2(ctx context.Context, next, old *openAPIAnswer) (unchange
 	if old != nil && old.V2 != "" {
 		etag = old.etag
 	}
-	a, err := s.do(ctx, request{path: "/openapi/v2", accept: acceptLegacy, etag: etag, limit: maxV2})
+	a, err := s.do(ctx, request{path: "/openapi/v2", accept: acceptLegacy, etag: etag, limit: maxOpenAPIDocument})
 	if err != nil {
 		return false, err
 	}
@@ -236,9 +236,8 @@ type verdict struct {
 // server does not change it.
 func (v *verdict) set(err error) (changed bool) {
 	var broken *openapi.BrokenError
-	var large *tooLargeError
 	switch {
-	case errors.As(err, &broken), errors.As(err, &large):
+	case errors.As(err, &broken):
 		next := &openapi.Broken{Message: openapi.Message(err)}
 		old := v.broken.Swap(next)
 		return old == nil || *old != *next
@@ -259,24 +258,28 @@ func brokenIf(err error) error {
 // errChanged says that a document is not the one that the index names.
 var errChanged = errors.New("the OpenAPI v2 document of the server changed")
 
-// Document fetches one OpenAPI document by its path in the index, or converts it from the v2
-// document. The size of documents is limited (see openapi.Fetch), and redirects are not
-// followed.
-func (s *Source) Document(ctx context.Context, path, etag string) (*openapi.Answer, error) {
+// Document requests one OpenAPI document by its path in the index, or converts it from the v2
+// document. Redirects are not followed. An openapi.BrokenError says that the server answered
+// and that there is no such document or that it cannot be used.
+func (s *Source) Document(ctx context.Context, path string) ([]byte, error) {
 	index := s.openAPI.Load()
+	q := request{path: path, accept: acceptLegacy, limit: maxOpenAPIDocument, noStore: true}
+	converted := index != nil && index.V2 != ""
 	key, _, _ := strings.Cut(strings.TrimPrefix(path, "/openapi/v3/"), "?")
-	if index == nil || index.V2 == "" || !strings.HasPrefix(path, "/openapi/v3/") {
-		return openapi.Fetch(ctx, s.cfg.Transport, s.cfg.BaseURL, s.cfg.Identify, path, etag)
+	if converted && index.URLs[key] == "" {
+		return nil, openapi.BadStatus(path, http.StatusNotFound)
 	}
-	if index.URLs[key] == "" {
-		return &openapi.Answer{Code: http.StatusNotFound}, nil
+	if converted {
+		q.path = "/openapi/v2"
 	}
-	a, err := s.do(ctx, request{path: "/openapi/v2", accept: acceptLegacy, limit: maxV2})
+	a, err := s.do(ctx, q)
 	switch {
 	case err != nil:
 		return nil, err
 	case a.code != http.StatusOK:
 		return nil, openapi.BadStatus(a.url, a.code)
+	case !converted:
+		return a.body, nil
 	case a.tag() != index.V2:
 		outdated := *index
 		outdated.etag, outdated.read = "", time.Time{}
@@ -290,5 +293,5 @@ func (s *Source) Document(ctx context.Context, path, etag string) (*openapi.Answ
 	if err != nil {
 		return nil, brokenIf(fmt.Errorf("convert OpenAPI v2: %w", err))
 	}
-	return &openapi.Answer{Code: http.StatusOK, Body: data}, nil
+	return data, nil
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"portico/discovery/openapi"
 )
 
 const (
@@ -43,10 +45,10 @@ func (e *tooLargeError) Error() string {
 type request struct {
 	method       string // default GET
 	path, accept string
-	// etag and modifiedSince are those of the known document, or empty.
-	etag, modifiedSince string
-	limit               int64 // of the body, in bytes
-	truncate            bool  // a longer body is truncated; otherwise it is an error
+	etag         string // of the known document, or empty
+	limit        int64  // of the body, in bytes
+	truncate     bool   // a longer body is truncated; otherwise it is a tooLargeError
+	noStore      bool   // the server need not cache the document: it is requested once
 	// probe: the deadline of the context is for the header, and probeBodyTimeout for the body.
 	probe bool
 }
@@ -56,8 +58,7 @@ type answer struct {
 	url        string // for messages
 	code       int
 	etag       string
-	modified   string // Last-Modified
-	length     int64  // Content-Length; -1: unknown
+	length     int64 // Content-Length; -1: unknown
 	retryAfter time.Duration
 	aggregated bool
 	body       []byte
@@ -104,9 +105,17 @@ func (s *Source) do(ctx context.Context, q request) (*answer, error) {
 	url := s.cfg.Shown + q.path
 	headerArrived := func() {}
 	if q.probe {
-		var cancel context.CancelFunc
-		ctx, headerArrived, cancel = s.headerDeadline(ctx)
-		defer cancel()
+		parent := ctx
+		var end context.CancelCauseFunc
+		ctx, end = context.WithCancelCause(s.lifetime)
+		defer end(nil)
+		stop := context.AfterFunc(parent, func() { end(context.Cause(parent)) })
+		defer stop()
+		headerArrived = func() {
+			if stop() {
+				time.AfterFunc(probeBodyTimeout, func() { end(context.DeadlineExceeded) })
+			}
+		}
 	}
 	req, err := s.newRequest(ctx, q.method, q.path, q.accept)
 	if err != nil {
@@ -115,8 +124,8 @@ func (s *Source) do(ctx context.Context, q request) (*answer, error) {
 	if isETag(q.etag) {
 		req.Header.Set("If-None-Match", q.etag)
 	}
-	if q.modifiedSince != "" {
-		req.Header.Set("If-Modified-Since", q.modifiedSince)
+	if q.noStore {
+		req.Header.Set("Cache-Control", openapi.NoStore)
 	}
 	res, err := s.cfg.Transport.RoundTrip(req)
 	if err != nil {
@@ -130,37 +139,14 @@ func (s *Source) do(ctx context.Context, q request) (*answer, error) {
 	}
 	truncated := int64(len(body)) > q.limit
 	if truncated && !q.truncate {
-		return nil, &tooLargeError{url, q.limit}
+		return nil, &openapi.BrokenError{Err: &tooLargeError{url, q.limit}}
 	}
 	_, params, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	return &answer{
 		url: url, code: res.StatusCode, etag: res.Header.Get("ETag"), body: body, truncated: truncated,
-		modified: res.Header.Get("Last-Modified"), length: res.ContentLength,
-		retryAfter: retryAfter(res.Header),
+		length: res.ContentLength, retryAfter: retryAfter(res.Header),
 		aggregated: params["as"] == "APIGroupDiscoveryList" && params["v"] == "v2",
 	}, nil
-}
-
-// headerDeadline returns a context that ends with parent until headerArrived is called, and
-// after that with the source or probeBodyTimeout later.
-func (s *Source) headerDeadline(parent context.Context) (ctx context.Context, headerArrived func(), cancel context.CancelFunc) {
-	ctx, end := context.WithCancelCause(context.WithoutCancel(parent))
-	stopParent := context.AfterFunc(parent, func() { end(context.Cause(parent)) })
-	stopSource := context.AfterFunc(s.lifetime, func() { end(context.Canceled) })
-	var timer *time.Timer
-	headerArrived = func() {
-		if stopParent() {
-			timer = time.AfterFunc(probeBodyTimeout, func() { end(context.DeadlineExceeded) })
-		}
-	}
-	return ctx, headerArrived, func() {
-		stopParent()
-		stopSource()
-		if timer != nil {
-			timer.Stop()
-		}
-		end(nil)
-	}
 }
 
 // isETag reports whether a text is an entity tag, strong or weak.

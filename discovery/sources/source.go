@@ -290,10 +290,7 @@ func (s *Source) store() (changed bool) {
 
 // unchanged compares two lists by the identity of their slices.
 func unchanged(a, b []discovery.GroupVersion) bool {
-	return slices.EqualFunc(a, b, func(a, b discovery.GroupVersion) bool {
-		return a.Group == b.Group && a.Version == b.Version && a.Stale == b.Stale && a.Unknown == b.Unknown && a.Unlisted == b.Unlisted &&
-			sameSlice(a.Legacy, b.Legacy) && sameSlice(a.Aggregated, b.Aggregated)
-	})
+	return slices.EqualFunc(a, b, func(a, b discovery.GroupVersion) bool { return a.Same(&b) })
 }
 
 func sameSlice[T any](a, b []T) bool {

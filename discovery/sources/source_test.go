@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,15 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/discovery"
+	"portico/resource"
 )
 
-// backend is a server whose discovery tests can change.
+const typeAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// backend is a server whose discovery and stream a test sets.
 type backend struct {
 	*httptest.Server
+	current discovery.Current
+
 	mu       sync.Mutex
-	snapshot *discovery.Snapshot
 	override map[string]http.HandlerFunc // by path
-	legacy   bool                        // knows no v2 and no ETags
+	legacy   bool                        // it has no aggregated form and no ETags
 	asked    []string                    // "path status"
 }
 
@@ -31,71 +36,109 @@ func newBackend(t *testing.T, gvs ...discovery.GroupVersion) *backend {
 	t.Helper()
 	b := &backend{override: map[string]http.HandlerFunc{}}
 	b.serves(t, gvs...)
-	b.Server = httptest.NewServer(http.HandlerFunc(b.serve))
+	b.Server = httptest.NewServer(b)
 	t.Cleanup(b.Close)
 	return b
 }
 
+// serves sets the group/versions of the server.
 func (b *backend) serves(t *testing.T, gvs ...discovery.GroupVersion) {
 	t.Helper()
-	s, err := discovery.Build(gvs, "backend:443")
+	s, err := discovery.BuildAfter(b.current.Load(), gvs, "backend:443")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.mu.Lock()
-	b.snapshot = s
-	b.mu.Unlock()
+	b.current.Store(s)
 }
 
-func (b *backend) serve(w http.ResponseWriter, r *http.Request) {
+func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	rec := httptest.NewRecorder()
-	if b.legacy {
+	h, legacy := b.override[r.URL.Path], b.legacy
+	b.mu.Unlock()
+	if h == nil {
+		h = discovery.NewHandler(&b.current).ServeHTTP
+	}
+	if legacy {
 		r.Header.Set("Accept", acceptLegacy)
 		r.Header.Del("If-None-Match")
 	}
-	if h := b.override[r.URL.Path]; h != nil {
-		h(rec, r)
-	} else {
-		discovery.NewHandler(discovery.Fixed(b.snapshot)).ServeHTTP(rec, r)
-	}
-	b.asked = append(b.asked, fmt.Sprintf("%s %d", r.URL.Path, rec.Code))
-	for name, values := range rec.Header() {
-		if !b.legacy || name != "Etag" {
-			w.Header()[name] = values
-		}
-	}
-	w.WriteHeader(rec.Code)
-	w.Write(rec.Body.Bytes())
+	h(&recorder{w, b, r.URL.Path, false}, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
 }
 
-func (b *backend) answer(path string, code int, contentType, body string) {
+// recorder notes the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	b     *backend
+	path  string
+	wrote bool
+}
+
+func (r *recorder) WriteHeader(code int) {
+	r.wrote = true
+	r.b.mu.Lock()
+	r.b.asked = append(r.b.asked, fmt.Sprintf("%s %d", r.path, code))
+	if r.b.legacy {
+		r.Header().Del("ETag")
+	}
+	r.b.mu.Unlock()
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if !r.wrote {
+		r.WriteHeader(http.StatusOK)
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// handle sets the handler of a path.
+func (b *backend) handle(path string, h http.HandlerFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.override[path] = func(w http.ResponseWriter, _ *http.Request) {
+	b.override[path] = h
+}
+
+// answer sets the answer at a path.
+func (b *backend) answer(path string, code int, contentType, body string) {
+	b.handle(path, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		w.WriteHeader(code)
 		fmt.Fprint(w, body)
-	}
+	})
 }
 
+// answerTagged sets the answer at a path, with an ETag unless that is "".
+func (b *backend) answerTagged(path, etag, body string) {
+	b.handle(path, func(w http.ResponseWriter, r *http.Request) {
+		if etag != "" {
+			w.Header().Set("ETag", etag)
+			if r.Header.Get("If-None-Match") == etag {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+		}
+		fmt.Fprint(w, body)
+	})
+}
+
+// heal removes all answers that were set.
 func (b *backend) heal() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.override)
 }
 
-func (b *backend) forget() (asked string) {
+// requests returns the requests since the last call.
+func (b *backend) requests() (asked string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	asked, b.asked = strings.Join(b.asked, ", "), nil
 	return asked
 }
 
-func (b *backend) source(only ...schema.GroupVersion) *Source {
-	return NewSource(b.config(only...))
-}
+func (b *backend) source(only ...schema.GroupVersion) *Source { return NewSource(b.config(only...)) }
 
 func (b *backend) config(only ...schema.GroupVersion) Config {
 	return Config{
@@ -104,6 +147,7 @@ func (b *backend) config(only ...schema.GroupVersion) Config {
 	}
 }
 
+// described returns the description of a group/version.
 func described(group, version string, resources ...string) discovery.GroupVersion {
 	gv := discovery.GroupVersion{Group: group, Version: version, GroupPriority: 1000, VersionPriority: 15}
 	for _, r := range resources {
@@ -116,7 +160,7 @@ func described(group, version string, resources ...string) discovery.GroupVersio
 }
 
 // settle checks the source, fetches failed documents at once, waits until the queue is empty and
-// returns whether something changed.
+// reports whether something changed.
 func settle(t *testing.T, s *Source) (changed bool, err error) {
 	t.Helper()
 	s.mu.Lock()
@@ -124,19 +168,26 @@ func settle(t *testing.T, s *Source) (changed bool, err error) {
 	s.mu.Unlock()
 	before := s.load()
 	err = s.Check(t.Context())
-	eventually(t, "the queue is empty", func() bool { return idle(s) })
+	eventually(t, "the queue is empty", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.fetching == nil
+	})
 	after := s.load()
 	return !unchanged(before.groupVersions, after.groupVersions) || before.fetched != after.fetched || before.complete != after.complete ||
 		!sameUnread(before.unread, after.unread), err
 }
 
-// idle reports whether the source fetches nothing.
-func idle(s *Source) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fetching == nil
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
 }
 
+// check is settle for a check that must pass.
 func check(t *testing.T, s *Source, wantChanged bool) {
 	t.Helper()
 	changed, err := settle(t, s)
@@ -148,196 +199,203 @@ func check(t *testing.T, s *Source, wantChanged bool) {
 // fails checks the source, which must fail with the text and keep its result.
 func fails(t *testing.T, s *Source, text string) {
 	t.Helper()
-	before, _ := s.GroupVersions()
+	before, complete := s.Served()
 	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), text) {
-		t.Errorf("error %v; want %q", err, text)
+		t.Errorf("error %v, want %q", err, text)
 	}
-	if after, _ := s.GroupVersions(); !reflect.DeepEqual(before, after) {
-		t.Errorf("the last good answer was lost: %+v", after)
+	if after, still := s.Served(); !reflect.DeepEqual(before, after) || complete != still {
+		t.Errorf("a failed check changed the result to %+v", after)
 	}
 }
 
-func names(s *Source) (out []string) {
+// same compares the resources of a source with "group/version:resource", sorted.
+func same(t *testing.T, s *Source, want ...string) {
+	t.Helper()
+	var got []string
 	gvs, _ := s.GroupVersions()
 	for i := range gvs {
 		for _, r := range gvs[i].Legacy {
-			out = append(out, gvs[i].Name()+":"+r.Name)
+			got = append(got, gvs[i].Name()+":"+r.Name)
 		}
 	}
-	slices.Sort(out)
-	return out
-}
-
-func same(t *testing.T, s *Source, want ...string) {
-	t.Helper()
-	if got := names(s); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("resources %v, want %v", got, want)
 	}
 }
 
-func TestCheckV2(t *testing.T) {
-	b := newBackend(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments"))
-	s := b.source()
-	if _, ok := s.GroupVersions(); ok {
-		t.Fatal("something is known before the first answer")
-	}
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "v1:configmaps")
-	gvs, _ := s.GroupVersions()
-	for _, gv := range gvs {
-		if gv.Legacy[0].StorageVersionHash != "abc=" || gv.Aggregated[0].ResponseKind.Kind != gv.Legacy[0].Name {
-			t.Errorf("got %+v", gv)
-		}
-	}
-	b.forget()
-	check(t, s, false)
-	if asked := b.forget(); asked != "/api 304, /apis 304" {
-		t.Errorf("an unchanged server was asked %s", asked)
-	}
-	b.serves(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments"), described("new.example.com", "v1", "widgets"))
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "new.example.com/v1:widgets", "v1:configmaps")
-}
-
-func TestCheckLegacyOnly(t *testing.T) {
-	b := newBackend(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments"))
-	b.legacy = true
-	s := b.source()
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "v1:configmaps")
-	if gvs, _ := s.GroupVersions(); len(gvs[0].Aggregated) != 1 {
-		t.Errorf("the v2 form was not derived: %+v", gvs[0])
-	}
-	check(t, s, false)
-}
-
-func TestCheckOneGroupVersion(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
-		b := newBackend(t, described("other.example.com", "v1", "others"), described("apps", "v1", "deployments"))
-		b.legacy = legacy
-		s := b.source(schema.GroupVersion{Group: "apps", Version: "v1"})
-		check(t, s, true)
-		same(t, s, "apps/v1:deployments")
-		check(t, s, false)
-		b.serves(t, described("apps", "v1", "deployments", "replicasets"))
-		check(t, s, true)
-		same(t, s, "apps/v1:deployments", "apps/v1:replicasets")
-		b.serves(t)
-		fails(t, s, "404")
-	}
-}
-
-func TestCheckServerWithoutCore(t *testing.T) {
-	b := newBackend(t, described("apps", "v1", "deployments"))
-	b.answer("/api", 404, "text/plain", "404 page not found")
-	s := b.source()
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments")
-	check(t, s, false)
-}
-
-func TestBadAnswersKeepTheLastGoodOne(t *testing.T) {
-	b := newBackend(t, described("apps", "v1", "deployments"))
-	s := b.source()
-	check(t, s, true)
-	const v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+// Every form of discovery is read. An unchanged server changes nothing, and a change is found.
+func TestCheck(t *testing.T) {
+	apps := []schema.GroupVersion{{Group: "apps", Version: "v1"}}
+	all := []string{"apps/v1:deployments", "apps/v1:replicasets", "new.example.com/v1:widgets", "v1:configmaps"}
 	for name, c := range map[string]struct {
-		path        string
-		code        int
-		contentType string
-		body        string
-		want        string
+		legacy, noCore bool
+		only           []schema.GroupVersion
+		want           []string
+		unchanged      string // requests
 	}{
-		"unavailable":    {"/apis", 503, "text/plain", "no", "bad status"},
-		"absent":         {"/apis", 404, "text/plain", "no", "bad status"},
-		"redirect":       {"/apis", 302, "text/plain", "no", "bad status"},
-		"no JSON":        {"/apis", 200, v2, "<html>", "decode"},
-		"legacy no JSON": {"/apis", 200, "application/json", "<html>", "decode"},
-		"too large":      {"/apis", 200, v2, strings.Repeat(" ", int(DefaultLimits().Document)+1), "larger than"},
-		"core no JSON":   {"/api", 200, v2, "[", "decode"},
+		"aggregated":               {want: all, unchanged: "/api 304, /apis 304"},
+		"legacy":                   {legacy: true, want: all, unchanged: "/api 200, /apis 200"},
+		"one group/version":        {only: apps, want: all[:2], unchanged: "/apis/apps/v1 304"},
+		"one group/version, older": {legacy: true, only: apps, want: all[:2], unchanged: "/apis/apps/v1 200"},
+		"without the core group":   {noCore: true, want: all[:3], unchanged: "/api 404, /apis 304"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b.answer(c.path, c.code, c.contentType, c.body)
-			fails(t, s, c.want)
-			b.heal()
+			t.Parallel()
+			b := newBackend(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments"))
+			b.legacy = c.legacy
+			if c.noCore {
+				b.answer("/api", 404, "text/plain", "404 page not found")
+			}
+			s := b.source(c.only...)
+			defer s.Close()
+			if _, ok := s.GroupVersions(); ok {
+				t.Fatal("something is known before the first answer")
+			}
+			check(t, s, true)
+			gvs, _ := s.GroupVersions()
+			for _, gv := range gvs {
+				if gv.Legacy[0].StorageVersionHash != "abc=" || gv.Aggregated[0].ResponseKind.Kind != gv.Legacy[0].Name {
+					t.Errorf("got %+v", gv)
+				}
+			}
+			b.requests()
 			check(t, s, false)
+			if asked := b.requests(); asked != c.unchanged {
+				t.Errorf("requests to an unchanged server: %s, want %s", asked, c.unchanged)
+			}
+			b.serves(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments", "replicasets"), described("new.example.com", "v1", "widgets"))
+			check(t, s, true)
+			same(t, s, c.want...)
 		})
 	}
-	b.Close()
-	fails(t, s, "refused")
 }
 
-// A group/version that is removed while its server is read is no failure: the others are known,
-// and it is requested again.
-func TestCheckGroupVersionGoesAwayMeanwhile(t *testing.T) {
-	b := newBackend(t, described("apps", "v1", "deployments"), described("going.example.com", "v1", "widgets"))
-	b.answer("/apis/going.example.com/v1", 404, "text/plain", "404 page not found")
-	s := b.source()
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments")
-	if gvs, whole := s.Served(); whole || len(gvs) != 1 {
-		t.Errorf("%v is said to be all that it serves", gvs)
+// An answer that is no discovery fails the check and removes nothing.
+func TestBadAnswersKeepTheResult(t *testing.T) {
+	const (
+		groups   = `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`
+		groupsV2 = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`
+		document = "/apis/apps/v1"
+	)
+	for name, c := range map[string]struct {
+		path, contentType, body, want string
+		code                          int // 0: 200
+	}{
+		"unavailable":              {path: "/apis", code: 503, want: "bad status"},
+		"absent":                   {path: "/apis", code: 404, want: "bad status"},
+		"redirect":                 {path: "/apis", code: 302, want: "bad status"},
+		"document that is absent":  {path: document, code: 404, want: "404"},
+		"no JSON":                  {"/apis", typeAggregated, "<html>", "decode", 0},
+		"legacy no JSON":           {"/apis", acceptLegacy, "<html>", "decode", 0},
+		"core no JSON":             {"/api", typeAggregated, "[", "decode", 0},
+		"too large":                {"/apis", typeAggregated, strings.Repeat(" ", 1<<20), "larger than", 0},
+		"nothing":                  {"/apis", acceptLegacy, `{}`, "answer of ", 0},
+		"null":                     {"/apis", acceptLegacy, `null`, "is no APIGroupList", 0},
+		"a message":                {"/apis", acceptLegacy, `{"message":"maintenance"}`, "is no APIGroupList", 0},
+		"unknown kind":             {"/apis", acceptLegacy, `{"kind":"Secret<b>","groups":[]}`, "is no APIGroupList", 0},
+		"a Status":                 {"/apis", acceptLegacy, `{"kind":"Status","apiVersion":"v1","status":"Failure"}`, "is no APIGroupList but of kind Status", 0},
+		"nothing of v2":            {"/apis", typeAggregated, `{}`, "is no APIGroupDiscoveryList", 0},
+		"the older list as v2":     {"/apis", typeAggregated, groups, "is no APIGroupDiscoveryList but of kind APIGroupList", 0},
+		"v2 as the older list":     {"/apis", acceptLegacy, groupsV2, "is no APIGroupList but of kind APIGroupDiscoveryList", 0},
+		"nothing of core":          {"/api", acceptLegacy, `{}`, "is no APIVersions", 0},
+		"a Status of v2 of core":   {"/api", typeAggregated, `{"kind":"Status"}`, "is no APIGroupDiscoveryList but of kind Status", 0},
+		"nothing of one":           {document, acceptLegacy, `{}`, "is no APIResourceList", 0},
+		"only the name of one":     {document, acceptLegacy, `{"groupVersion":"apps/v1"}`, "is no APIResourceList", 0},
+		"another document for one": {document, acceptLegacy, groups, "is no APIResourceList but of kind APIGroupList", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t, described("", "v1", "pods"), described("apps", "v1", "deployments"))
+			cfg := b.config()
+			if c.path == document {
+				cfg = b.config(schema.GroupVersion{Group: "apps", Version: "v1"})
+			}
+			cfg.Limits = DefaultLimits()
+			cfg.Limits.Document = 1<<20 - 1
+			s := NewSource(cfg)
+			defer s.Close()
+			check(t, s, true)
+			b.answer(c.path, cmp.Or(c.code, http.StatusOK), c.contentType, c.body)
+			for range 2 {
+				fails(t, s, c.want)
+			}
+			if err := s.Check(t.Context()); strings.Contains(err.Error(), "Secret") {
+				t.Errorf("the error contains text of the server: %v", err)
+			}
+			b.heal()
+			check(t, s, false)
+			b.Close()
+			fails(t, s, "refused")
+		})
 	}
-	b.heal()
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments", "going.example.com/v1:widgets")
-	if gvs, whole := s.Served(); !whole || len(gvs) != 2 {
-		t.Errorf("%v, is that all: %v", gvs, whole)
-	}
-	check(t, s, false)
 }
 
-// A group/version that the server lists and answers with 404 remains, and is stale after the
-// grace period.
-func TestCheckKeepsWhatIsAbsent(t *testing.T) {
-	b := newBackend(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments"), described("lost.example.com", "v1", "widgets"))
+// A group/version that is listed and answered with 404 is left out if it was never read. Otherwise it
+// remains, and is stale after the grace period. The server is complete again once it has it.
+func TestListedAndAbsent(t *testing.T) {
+	const lostPath = "/apis/lost.example.com/v1"
+	b := newBackend(t, described("apps", "v1", "deployments"), described("lost.example.com", "v1", "widgets"))
+	b.answer(lostPath, 404, "text/plain", "404 page not found")
 	s := b.source()
-	check(t, s, true)
+	defer s.Close()
 	lost := schema.GroupVersion{Group: "lost.example.com", Version: "v1"}
-	all := []string{"apps/v1:deployments", "lost.example.com/v1:widgets", "v1:configmaps"}
-	b.answer("/apis/lost.example.com/v1", 404, "text/plain", "404 page not found")
-	b.serves(t, described("", "v1", "configmaps"), described("apps", "v1", "deployments", "replicasets"), described("lost.example.com", "v1", "widgets", "gadgets"))
-	all = append(all, "apps/v1:replicasets")
-	slices.Sort(all)
-	is := func(what string, changed, stale, isWhole bool) {
+	is := func(when string, changed, stale, complete bool, resources ...string) {
 		t.Helper()
 		check(t, s, changed)
-		same(t, s, all...)
+		same(t, s, resources...)
 		if now := s.knownVersions()[lost]; now.Stale != stale {
-			t.Errorf("%s: stale %v", what, now.Stale)
+			t.Errorf("%s: stale %v", when, now.Stale)
 		}
-		if _, whole := s.Served(); whole != isWhole {
-			t.Errorf("%s: that is said to be all: %v", what, whole)
+		if _, got := s.Served(); got != complete {
+			t.Errorf("%s: complete %v", when, got)
 		}
 	}
-	is("at first", true, false, false)
-	is("again", false, false, false)
-	s.documents[lost].absent = s.documents[lost].absent.Add(-graceDefault)
-	is("after the grace period", true, true, false)
+	is("never read", true, false, false, "apps/v1:deployments")
 	b.heal()
-	all = append(all, "lost.example.com/v1:gadgets")
-	slices.Sort(all)
-	is("when it is there again", true, false, true)
-	if d := s.documents[lost]; !d.absent.IsZero() {
-		t.Errorf("still absent: %v", d)
-	}
-	b.answer("/apis/lost.example.com/v1", 404, "text/plain", "404 page not found")
-	b.serves(t, described("apps", "v1", "deployments"), described("lost.example.com", "v1", "widgets"))
-	check(t, s, true)
+	is("read", true, false, true, "apps/v1:deployments", "lost.example.com/v1:widgets")
+	b.answer(lostPath, 404, "text/plain", "404 page not found")
+	b.serves(t, described("apps", "v1", "deployments"), described("lost.example.com", "v1", "gadgets"))
+	is("absent", true, false, false, "apps/v1:deployments", "lost.example.com/v1:widgets")
+	is("still absent", false, false, false, "apps/v1:deployments", "lost.example.com/v1:widgets")
+	s.documents[lost].absent = s.documents[lost].absent.Add(-graceDefault)
+	is("after the grace period", true, true, false, "apps/v1:deployments", "lost.example.com/v1:widgets")
+	b.heal()
+	is("present again", true, false, true, "apps/v1:deployments", "lost.example.com/v1:gadgets")
 	b.serves(t, described("apps", "v1", "deployments"))
-	check(t, s, true)
-	same(t, s, "apps/v1:deployments")
-	if d := s.documents[lost]; d != nil {
-		t.Errorf("what is not listed is remembered: %v", d)
-	}
+	is("not listed", true, false, true, "apps/v1:deployments")
 }
 
-func TestPrevious(t *testing.T) {
+// Restored group/versions remain until the server has answered, and those of Config.Previous count as
+// answered.
+func TestRestore(t *testing.T) {
 	b := newBackend(t, described("apps", "v1", "deployments"))
-	cfg := b.source().cfg
-	cfg.Previous = []discovery.GroupVersion{described("apps", "v1", "old")}
-	s := NewSource(cfg)
-	same(t, s, "apps/v1:old")
+	s := b.source()
+	defer s.Close()
+	old := []discovery.GroupVersion{described("old.example.com", "v1", "things")}
+	b.answer("/apis", 503, "text/plain", "later")
+	if !s.Restore([]discovery.GroupVersion{}) || !s.Restore(old) {
+		t.Error("not restored before the server answered")
+	}
+	fails(t, s, "bad status")
+	same(t, s, "old.example.com/v1:things")
+	if s.Fetched() {
+		t.Error("restored group/versions count as fetched")
+	}
+	b.heal()
+	check(t, s, true)
+	if !s.Fetched() || s.Restore(old) {
+		t.Error("the answer of the server was replaced")
+	}
+	same(t, s, "apps/v1:deployments")
+
+	cfg := b.config()
+	cfg.Previous = old
+	s = NewSource(cfg)
+	defer s.Close()
+	if same(t, s, "old.example.com/v1:things"); !s.Fetched() || s.Restore(nil) {
+		t.Error("previous group/versions do not count as fetched")
+	}
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments")
 }

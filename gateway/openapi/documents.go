@@ -58,7 +58,7 @@ func New(cfg Config) *Documents {
 		cfg: cfg, own: openapi.FromKinds(cfg.Own),
 		remote: openapi.NewRemote(openapi.Config{Budget: remoteBudget, BrokenChanged: cfg.BrokenChanged, Logger: cfg.Logger}),
 	}
-	d.v2 = newV2(d.v2Sources, cfg.BrokenChanged, cfg.Registry, cfg.Logger)
+	d.v2 = newV2(d.v2Sources, cfg.BrokenChanged, cfg.Logger)
 	d.paths = []string{openapi.KeyCore, openapi.KeyGroups, openapi.KeyVersion}
 	if cfg.Issuer {
 		d.paths = append(d.paths, openapi.KeyOpenIDConfiguration, openapi.KeyOpenIDKeys)
@@ -155,12 +155,5 @@ func (d *Documents) fetch(ctx context.Context, srv *routing.Server, link string)
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	a, err := srv.Source.Document(ctx, link, "")
-	switch {
-	case err != nil:
-		return nil, err
-	case a.Code != http.StatusOK:
-		return nil, openapi.BadStatus(link, a.Code)
-	}
-	return a.Body, nil
+	return srv.Source.Document(ctx, link)
 }

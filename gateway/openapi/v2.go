@@ -14,7 +14,6 @@ import (
 	"time"
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"portico/discovery"
@@ -58,7 +57,6 @@ type v2 struct {
 	sources       func() (list []v2Source, state any)
 	brokenChanged func()
 	log           *slog.Logger
-	metrics       *v2Metrics
 	wake          loop.Signal
 
 	parts    map[string]*v2Part    // by APIService; of run only
@@ -81,14 +79,11 @@ type v2Document struct {
 	protobuf func() ([]byte, error)
 }
 
-func newV2(sources func() ([]v2Source, any), brokenChanged func(), registry prometheus.Registerer, log *slog.Logger) *v2 {
-	if registry == nil {
-		registry = prometheus.NewRegistry()
-	}
+func newV2(sources func() ([]v2Source, any), brokenChanged func(), log *slog.Logger) *v2 {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &v2{sources: sources, brokenChanged: brokenChanged, log: log, metrics: newV2Metrics(registry), refreshed: make(chan struct{})}
+	return &v2{sources: sources, brokenChanged: brokenChanged, log: log, refreshed: make(chan struct{})}
 }
 
 // run makes the document on request until ctx ends.
@@ -112,7 +107,6 @@ func (v *v2) run(ctx context.Context) error {
 
 // refresh updates the document and wakes waiting requests.
 func (v *v2) refresh(ctx context.Context) {
-	began := time.Now()
 	list, state := v.sources()
 	parts := v.load(ctx, list)
 	if ctx.Err() != nil {
@@ -125,14 +119,13 @@ func (v *v2) refresh(ctx context.Context) {
 	for name, f := range v.failures {
 		failed[name] = f.err
 	}
-	if reason := v.metrics.changed(v.parts, parts); next == nil || reason != "" {
+	if next == nil || !maps.Equal(v.parts, parts) {
 		made, err := v.document(list, parts, failed)
 		if err != nil {
 			v.log.Error("encoding OpenAPI v2 failed", "err", err)
 			return
 		}
 		next = made
-		v.metrics.observe(reason, time.Since(began))
 	}
 	v.parts = parts
 	v.setBroken(failed)
@@ -317,56 +310,4 @@ func (d *Documents) v2Sources() (list []v2Source, state any) {
 		list = append(list, s)
 	}
 	return list, index
-}
-
-// v2Metrics are kube-aggregator's metrics of the v2 document.
-type v2Metrics struct {
-	count    *prometheus.CounterVec
-	duration *prometheus.GaugeVec
-}
-
-func newV2Metrics(registry prometheus.Registerer) *v2Metrics {
-	m := &v2Metrics{
-		count: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "aggregator_openapi_v2_regeneration_count",
-			Help: "Regenerations of the OpenAPI v2 document, by the APIService that caused them and the reason.",
-		}, []string{"apiservice", "reason"}),
-		duration: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "aggregator_openapi_v2_regeneration_duration",
-			Help: "Duration of the last regeneration of the OpenAPI v2 document, in seconds, by reason.",
-		}, []string{"reason"}),
-	}
-	registry.MustRegister(m.count, m.duration)
-	return m
-}
-
-// changed counts the differences between the parts of two documents, by APIService, and returns one
-// of the reasons; "": there are none.
-func (m *v2Metrics) changed(before, after map[string]*v2Part) (reason string) {
-	note := func(name, why string) {
-		m.count.WithLabelValues(name, why).Inc()
-		if reason == "" {
-			reason = why
-		}
-	}
-	for name, p := range after {
-		switch was := before[name]; {
-		case was == nil:
-			note(name, "add")
-		case was != p:
-			note(name, "update")
-		}
-	}
-	for name := range before {
-		if after[name] == nil {
-			note(name, "delete")
-		}
-	}
-	return reason
-}
-
-func (m *v2Metrics) observe(reason string, d time.Duration) {
-	if reason != "" {
-		m.duration.WithLabelValues(reason).Set(d.Seconds())
-	}
 }

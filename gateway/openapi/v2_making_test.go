@@ -115,7 +115,7 @@ func document(group, kind, meta string) []byte {
 func (f *fleet) serving(t *testing.T) (*v2, *bytes.Buffer) {
 	t.Helper()
 	logs := &bytes.Buffer{}
-	v := newV2(f.sources, nil, nil, slog.New(slog.NewTextHandler(logs, nil)))
+	v := newV2(f.sources, nil, slog.New(slog.NewTextHandler(logs, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = v.run(ctx) }()

@@ -45,7 +45,7 @@ type Source interface {
 	ConvertsOpenAPI() bool
 	FetchedOpenAPI() *sources.OpenAPIIndex
 	RestoreOpenAPI(index *sources.OpenAPIIndex) bool
-	Document(ctx context.Context, path, etag string) (*openapi.Answer, error)
+	Document(ctx context.Context, path string) ([]byte, error)
 	Follow(ctx context.Context, changed func()) error
 	Unread() []sources.Unread
 	Dropped() int
