@@ -1,11 +1,10 @@
 package apiservice
 
 import (
-	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/version"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 )
 
 // Group is the API group of APIServices.
@@ -30,42 +29,9 @@ func Name(group, version string) string { return version + "." + group }
 // IsAutomanaged reports whether the gateway made the APIService and may write it.
 func IsAutomanaged(a *apireg.APIService) bool { return a.Labels[AutomanagedLabel] != "" }
 
-// Compare orders APIServices as /apis lists them (docs/wire.md 2.2): by
-// groupPriorityMinimum, highest first, then by name.
-func Compare(a, b *apireg.APIService) int {
-	return cmp.Or(
-		cmp.Compare(b.Spec.GroupPriorityMinimum, a.Spec.GroupPriorityMinimum),
-		cmp.Compare(a.Name, b.Name),
-	)
-}
-
-// CompareVersions orders the APIServices of one group: by versionPriority,
-// highest first, then by Kubernetes' order of version names, newest first.
-func CompareVersions(a, b *apireg.APIService) int {
-	return cmp.Or(
-		cmp.Compare(b.Spec.VersionPriority, a.Spec.VersionPriority),
-		version.CompareKubeAwareVersionStrings(b.Spec.Version, a.Spec.Version),
-	)
-}
-
-// Ordered returns the APIServices in the order of discovery: groups by their
-// highest groupPriorityMinimum, and inside each its versions.
+// Ordered returns the APIServices in the order of discovery (docs/wire.md 2.2): groups by their
+// highest groupPriorityMinimum, then by name, and inside each its versions by versionPriority,
+// then by Kubernetes' order of version names.
 func Ordered(services []*apireg.APIService) []*apireg.APIService {
-	all := slices.Clone(services)
-	slices.SortFunc(all, Compare)
-	var order []string
-	groups := map[string][]*apireg.APIService{}
-	for _, a := range all {
-		g := a.Spec.Group
-		if _, ok := groups[g]; !ok {
-			order = append(order, g)
-		}
-		groups[g] = append(groups[g], a)
-	}
-	out := make([]*apireg.APIService, 0, len(all))
-	for _, g := range order {
-		slices.SortFunc(groups[g], CompareVersions)
-		out = append(out, groups[g]...)
-	}
-	return out
+	return slices.Concat(helper.SortedByGroupAndVersion(slices.Clone(services))...)
 }

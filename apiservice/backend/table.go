@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // shownGroups is how many groups a row of the table names.
@@ -39,10 +38,6 @@ func cells(obj runtime.Object) ([]any, error) {
 			available = fmt.Sprintf("%s (%s)", c.Status, c.Reason)
 		}
 	}
-	age := "<unknown>"
-	if !b.CreationTimestamp.IsZero() {
-		age = duration.HumanDuration(time.Since(b.CreationTimestamp.Time))
-	}
 	healthy, lastError := 0, "<none>"
 	for _, e := range b.Status.Endpoints {
 		if e.State == EndpointHealthy {
@@ -52,7 +47,7 @@ func cells(obj runtime.Object) ([]any, error) {
 		}
 	}
 	endpoints := fmt.Sprintf("%d/%d", healthy, max(len(b.Spec.Endpoints), len(b.Status.Endpoints)))
-	return []any{b.Name, endpoints, available, b.Status.groups(), age, string(b.Spec.Policy().Balance), lastError}, nil
+	return []any{b.Name, endpoints, available, b.Status.groups(), table.ConvertToHumanReadableDateType(b.CreationTimestamp), string(b.Spec.Policy().Balance), lastError}, nil
 }
 
 // groups names the first groups and counts the others.
