@@ -236,7 +236,7 @@ var doors = map[string][]string{
 	"k8s.io/apiserver/pkg/audit":             {"resource/audit"},
 	"k8s.io/apiserver/plugin/pkg/audit":      {"resource/audit"},
 	"k8s.io/apiserver/plugin/pkg/authorizer": {"resource/admission"},
-	"gopkg.in/natefinch/lumberjack.v2":       {"resource/audit"},
+	"gopkg.in/natefinch/lumberjack.v2":       {"resource/audit", "cmd/internal/supervise"},
 	"github.com/hashicorp/golang-lru":        {"resource/authn", "resource/bytelru", "discovery/openapi"},
 }
 

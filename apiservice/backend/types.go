@@ -27,7 +27,7 @@ type Backend struct {
 	// spec is where the server is and how requests are sent to it.
 	Spec Spec `json:"spec,omitempty"`
 	// status is what the elected gateway sees of the server. It is read-only.
-	Status Status `json:"status,omitempty"`
+	Status Status `json:"status,omitempty,omitzero"`
 }
 
 // BackendList is a list of Backends.

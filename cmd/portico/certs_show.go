@@ -2,11 +2,9 @@ package main
 
 import (
 	"crypto/x509"
-	"fmt"
 	"io"
 	"math"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,21 +31,20 @@ func newCertsShow() *cobra.Command {
 
 // showCertificates prints a row for each certificate of each file.
 func showCertificates(w io.Writer, files []string, now time.Time) error {
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "FILE\tFOR\tGROUPS\tHOSTS\tUSE\tBY\tGOOD FOR")
+	var rows [][]string
 	for _, file := range files {
 		certs, err := certutil.CertsFromFile(file)
 		if err != nil {
 			return err
 		}
 		for _, c := range certs {
-			fmt.Fprintln(table, strings.Join([]string{
+			rows = append(rows, []string{
 				file, orNone(c.Subject.CommonName), orNone(c.Subject.Organization...), orNone(hostsOf(c)...), useOf(c),
 				orNone(c.Issuer.CommonName), goodFor(c, now),
-			}, "\t"))
+			})
 		}
 	}
-	return table.Flush()
+	return printRows(w, []string{"FILE", "FOR", "GROUPS", "HOSTS", "USE", "BY", "GOOD FOR"}, rows)
 }
 
 func hostsOf(c *x509.Certificate) []string {

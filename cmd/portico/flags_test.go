@@ -84,7 +84,7 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 			}
 		}
 	}
-	if err := newUp().ParseFlags([]string{"--max-requests-inflight=-1"}); err == nil || !strings.Contains(err.Error(), "0 means no limit") {
+	if err := newUp().ParseFlags([]string{"--max-requests-inflight=-1"}); err == nil || !strings.Contains(err.Error(), "--max-requests-inflight") {
 		t.Errorf("a negative limit: %v", err)
 	}
 }

@@ -117,7 +117,7 @@ func (c *gatewayClient) register(ctx context.Context, r *registration, out io.Wr
 	if err != nil {
 		did = "created"
 	}
-	if err := c.apply(ctx, backendPath(r.name), withoutEmpty(r.backend()), &now); err != nil {
+	if err := c.apply(ctx, backendPath(r.name), r.backend(), &now); err != nil {
 		return err
 	}
 	if now.Generation == old.Generation && now.UID == old.UID {
@@ -153,7 +153,7 @@ func (r *registration) print(w io.Writer, form string) error {
 	if errs := backend.Validate(b); len(errs) > 0 {
 		return fmt.Errorf("the gateway would refuse this: %w", errs.ToAggregate())
 	}
-	text, err := json.Marshal(withoutEmpty(b))
+	text, err := json.Marshal(b)
 	if form == "json" {
 		text = append(text, '\n')
 	} else if err == nil {

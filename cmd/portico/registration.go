@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -187,32 +186,4 @@ func parseEndpoint(text string) (backend.Endpoint, error) {
 	}
 	w := int32(weight)
 	return backend.Endpoint{URL: text[:i], Weight: &w}, nil
-}
-
-// withoutEmpty returns the JSON object without empty objects and nulls.
-func withoutEmpty(object any) any {
-	data, err := json.Marshal(object)
-	if err != nil {
-		return object
-	}
-	var fields map[string]any
-	if json.Unmarshal(data, &fields) != nil {
-		return object
-	}
-	dropEmpty(fields)
-	return fields
-}
-
-func dropEmpty(fields map[string]any) {
-	for name, value := range fields {
-		if nested, ok := value.(map[string]any); ok {
-			dropEmpty(nested)
-			if len(nested) == 0 {
-				delete(fields, name)
-			}
-		}
-		if value == nil {
-			delete(fields, name)
-		}
-	}
 }

@@ -66,8 +66,6 @@ type Request struct {
 	Whole bool
 	// Replace permits to replace files.
 	Replace bool
-	// Now is the current time; zero: time.Now().
-	Now time.Time
 }
 
 // Issued is what Issue wrote.
@@ -95,10 +93,7 @@ func Issue(caDir, outDir string, req Request) (*Issued, error) {
 
 // sign makes the key and the certificate.
 func (r *Request) sign(caDir string) (*pair, error) {
-	now := r.Now
-	if now.IsZero() {
-		now = time.Now()
-	}
+	now := time.Now()
 	if err := r.check(); err != nil {
 		return nil, err
 	}

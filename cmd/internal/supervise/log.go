@@ -4,24 +4,25 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
+
+	"gopkg.in/natefinch/lumberjack.v2"
 )
 
 const (
-	// defaultLogLimit is the default of LogConfig.Limit.
-	defaultLogLimit = 16 << 20
+	// maxLogMegabytes is the size at which the file of a log is rotated. One old file is
+	// kept, so that at most twice as much is stored.
+	maxLogMegabytes = 16
 	// maxLogLine is the maximum length of a line for Also and Last.
 	maxLogLine = 64 << 10
 )
 
 // LogConfig says where a child's output goes.
 type LogConfig struct {
-	// File is appended to. At Limit bytes (default: 16 MiB) it is renamed to File.old,
-	// which is replaced, so that at most twice Limit is stored.
-	File  string
-	Limit int64
+	// File is appended to. At 16 MB it is renamed to a name with the time, NAME-TIME.log, which
+	// replaces the one before.
+	File string
 	// Also, if not nil, receives each line too, after Prefix.
 	Also   io.Writer
 	Prefix string
@@ -30,47 +31,29 @@ type LogConfig struct {
 // Log is the output of a child. Write does not fail, so that a full disk does not stop a child.
 // It is safe for concurrent use.
 type Log struct {
-	cfg LogConfig
+	cfg  LogConfig
+	file *lumberjack.Logger
 
 	mu      sync.Mutex
-	file    *os.File
-	size    int64
 	partial []byte
 	last    string
 	crashed bool // last is the first line of a Go panic
 }
 
-// OpenLog opens or creates the log's file.
+// OpenLog opens or creates the log's file, with mode 0600.
 func OpenLog(cfg LogConfig) (*Log, error) {
-	if cfg.Limit == 0 {
-		cfg.Limit = defaultLogLimit
-	}
-	l := &Log{cfg: cfg}
-	if err := l.open(); err != nil {
-		return nil, err
+	l := &Log{cfg: cfg, file: &lumberjack.Logger{Filename: cfg.File, MaxSize: maxLogMegabytes, MaxBackups: 1}}
+	if _, err := l.file.Write(nil); err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
 	}
 	return l, nil
-}
-
-func (l *Log) open() error {
-	f, err := os.OpenFile(l.cfg.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("open log: %w", err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return fmt.Errorf("open log: %w", err)
-	}
-	l.file, l.size = f, info.Size()
-	return nil
 }
 
 // Write appends data, which may end in the middle of a line.
 func (l *Log) Write(data []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.store(data)
+	_, _ = l.file.Write(data)
 	rest := data
 	for len(rest) > 0 {
 		end := bytes.IndexByte(rest, '\n')
@@ -105,29 +88,6 @@ func (l *Log) line() {
 	l.partial = l.partial[:0]
 }
 
-func (l *Log) store(data []byte) {
-	if l.size > 0 && l.size+int64(len(data)) > l.cfg.Limit {
-		l.rotate()
-	}
-	if l.file == nil {
-		return
-	}
-	n, _ := l.file.Write(data)
-	l.size += int64(n)
-}
-
-// rotate starts a new file. If that fails, further output is dropped.
-func (l *Log) rotate() {
-	if l.file != nil {
-		l.file.Close()
-		l.file = nil
-	}
-	if err := os.Rename(l.cfg.File, l.cfg.File+".old"); err != nil {
-		return
-	}
-	_ = l.open()
-}
-
 // restart clears the last line, before the child is restarted.
 func (l *Log) restart() {
 	l.mu.Lock()
@@ -144,11 +104,4 @@ func (l *Log) Last() string {
 }
 
 // Close closes the file.
-func (l *Log) Close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.file != nil {
-		l.file.Close()
-		l.file = nil
-	}
-}
+func (l *Log) Close() { _ = l.file.Close() }
