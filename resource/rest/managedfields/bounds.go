@@ -25,8 +25,9 @@ const (
 	maxNamedItems = 5000
 	// MaxEntries bounds the entries of managedFields.
 	MaxEntries = 1000
-	// wideMap is the number of fields above which the maps of an object are ordered.
-	wideMap = 500
+	// maxMapFields bounds the fields of one map, which come in a random order. Tracking this
+	// many takes a second.
+	maxMapFields = 20_000
 )
 
 // TooManyError is the error for a list, or managedFields, with too many items to track.
@@ -45,7 +46,7 @@ func (e *TooManyError) Field() *field.Error {
 	return field.TooMany(field.NewPath(e.path), e.has, e.max)
 }
 
-// boundedTypes is a TypeConverter that orders wide maps and rejects lists that are too long.
+// boundedTypes is a TypeConverter that rejects maps and lists that are too long.
 // It serves one write.
 type boundedTypes struct {
 	upstream.TypeConverter
@@ -73,9 +74,6 @@ func (t *boundedTypes) ObjectToTyped(obj runtime.Object, opts ...smdtyped.Valida
 		t.refused = width.tooWide()
 		return nil, t.refused
 	}
-	if width.wide {
-		v = ordered{v}
-	}
 	return smdtyped.AsTyped(v, root.Schema(), root.TypeRef(), opts...)
 }
 
@@ -83,11 +81,9 @@ func (t *boundedTypes) ObjectToTyped(obj runtime.Object, opts ...smdtyped.Valida
 type widthWalk struct {
 	schema    *smd.Schema
 	allocator value.Allocator
-	// wide is set if there is a wide map.
-	wide bool
-	// path is the path of a list with too many items, innermost first.
-	path  []string
-	items int
+	// path is the path of a map or list with too many items, innermost first.
+	path       []string
+	items, max int
 }
 
 func (t *widthWalk) tooWide() *TooManyError {
@@ -98,10 +94,10 @@ func (t *widthWalk) tooWide() *TooManyError {
 		}
 		path.WriteString(t.path[i])
 	}
-	return &TooManyError{path: path.String(), has: t.items, max: maxNamedItems}
+	return &TooManyError{path: path.String(), has: t.items, max: t.max}
 }
 
-// value returns false for a list that is too long.
+// value returns false for a map or list that is too long.
 func (t *widthWalk) value(ref smd.TypeRef, v value.Value) bool {
 	atom, ok := t.schema.Resolve(ref)
 	switch {
@@ -109,7 +105,10 @@ func (t *widthWalk) value(ref smd.TypeRef, v value.Value) bool {
 	case atom.Map != nil && v.IsMap():
 		m := v.AsMapUsing(t.allocator)
 		defer t.allocator.Free(m)
-		t.wide = t.wide || m.Length() > wideMap
+		if m.Length() > maxMapFields {
+			t.items, t.max = m.Length(), maxMapFields
+			return false
+		}
 		return m.IterateUsing(t.allocator, func(key string, in value.Value) bool {
 			ref := atom.Map.ElementType
 			if f, ok := atom.Map.FindField(key); ok {
@@ -125,7 +124,7 @@ func (t *widthWalk) value(ref smd.TypeRef, v value.Value) bool {
 		l := v.AsListUsing(t.allocator)
 		defer t.allocator.Free(l)
 		if n := l.Length(); atom.List.ElementRelationship == smd.Associative && n > maxNamedItems {
-			t.items = n
+			t.items, t.max = n, maxNamedItems
 			return false
 		}
 		for i := range l.Length() {
@@ -200,8 +199,7 @@ func (t *Tracker) boundEntry(types upstream.TypeConverter, entry *metav1.Managed
 }
 
 // boundFields returns an error for a set of fields with too many items of one list, and for a
-// large set that does not match its type, which upstream adapts one field at a time. Fields
-// of maps are not bounded: they are ordered.
+// large set that does not match its type, which upstream adapts one field at a time.
 func (t *Tracker) boundFields(types upstream.TypeConverter, version string, fields fieldTree) error {
 	all, items := countFields(fields)
 	if items > maxNamedItems {

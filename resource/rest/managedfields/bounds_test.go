@@ -4,32 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	upstream "k8s.io/apimachinery/pkg/util/managedfields"
-	kjson "sigs.k8s.io/json"
-	smdtyped "sigs.k8s.io/structured-merge-diff/v6/typed"
-	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
-
-// allOrdered is a TypeConverter that orders every map.
-type allOrdered struct{ upstream.TypeConverter }
-
-func (t allOrdered) ObjectToTyped(obj runtime.Object, opts ...smdtyped.ValidationOptions) (*smdtyped.TypedValue, error) {
-	v, err := t.TypeConverter.ObjectToTyped(obj, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return smdtyped.AsTyped(ordered{v.AsValue()}, v.Schema(), v.TypeRef(), opts...)
-}
 
 func shown(obj any) string {
 	data, err := json.Marshal(obj)
@@ -37,55 +18,6 @@ func shown(obj any) string {
 		return err.Error()
 	}
 	return string(data)
-}
-
-// Upstream's manager records the same with ordered maps as without.
-func TestOrderedMapsAreTheSame(t *testing.T) {
-	plain := ownedConverter(t)
-	k := widgets(plain)
-	var objects []*unstructured.Unstructured
-	for _, data := range slices.Sorted(maps.Keys(newObjects)) {
-		u := &unstructured.Unstructured{}
-		if !newObjects[data] || kjson.UnmarshalCaseSensitivePreserveInts([]byte(data), &u.Object) != nil {
-			continue
-		}
-		u.SetName("a")
-		u.SetGroupVersionKind(k.gvk)
-		objects = append(objects, u)
-	}
-	written := 0
-	for i, live := range objects {
-		next, patch := objects[(i+1)%len(objects)].DeepCopy(), objects[(i+2)%len(objects)]
-		next.SetUID("u")
-		var results []string
-		for _, types := range []upstream.TypeConverter{plain, allOrdered{plain}} {
-			codec := versions{k.codec}
-			m, err := upstream.NewDefaultCRDFieldManager(types, codec, codec, codec, k.gvk, k.gvk.GroupVersion(), "", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			record := func(obj runtime.Object, err error) {
-				if err == nil {
-					written++
-					for _, entry := range rawRecord(obj.(*unstructured.Unstructured)) {
-						entry.(map[string]any)["time"] = "2026-01-01T00:00:00Z"
-					}
-				}
-				results = append(results, shown(obj), fmt.Sprint(err != nil))
-			}
-			updated, err := m.Update(live.DeepCopy(), next.DeepCopy(), "m")
-			record(updated, err)
-			if err == nil {
-				record(m.Apply(updated.DeepCopyObject(), patch.DeepCopy(), "n", true))
-			}
-		}
-		if half := len(results) / 2; !reflect.DeepEqual(results[:half], results[half:]) {
-			t.Fatalf("ordered %s\nplain %s", results[half:], results[:half])
-		}
-	}
-	if written < 20 {
-		t.Errorf("%d writes", written)
-	}
 }
 
 // wideWidget returns a Widget with that many fields of a map and items of a list.
@@ -101,40 +33,6 @@ func wideWidget(fields, items int) *unstructured.Unstructured {
 		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "a", "uid": "u"},
 		"spec": map[string]any{"env": env, "set": set},
 	}}
-}
-
-func TestWideObjectsAreOrderedOrRejected(t *testing.T) {
-	types := &boundedTypes{TypeConverter: ownedConverter(t)}
-	keysOf := func(u *unstructured.Unstructured) (keys []string) {
-		v, err := types.ObjectToTyped(u)
-		if err != nil {
-			t.Fatal(err)
-		}
-		spec, _ := v.AsValue().AsMap().Get("spec")
-		env, _ := spec.AsMap().Get("env")
-		env.AsMap().Iterate(func(key string, _ value.Value) bool {
-			keys = append(keys, key)
-			return true
-		})
-		return keys
-	}
-	if keys := keysOf(wideWidget(wideMap+1, maxNamedItems)); !isSorted(keys) {
-		t.Error("a wide map is not in order")
-	}
-	_, err := types.ObjectToTyped(wideWidget(1, maxNamedItems+1))
-	var wide *TooManyError
-	if !errors.As(err, &wide) || wide.path != "spec.set" || types.refused != wide {
-		t.Errorf("error %v", err)
-	}
-}
-
-func isSorted(keys []string) bool {
-	for i := 1; i < len(keys); i++ {
-		if keys[i-1] > keys[i] {
-			return false
-		}
-	}
-	return len(keys) > 0
 }
 
 func TestWideRecordsAreRejected(t *testing.T) {
@@ -180,6 +78,20 @@ func TestWideRecordsAreRejected(t *testing.T) {
 			if errors.As(err, &wide) == test.want || err != nil && !strings.HasPrefix(wide.Error(), recordPath) {
 				t.Errorf("%s of a %T: %v", name, obj, err)
 			}
+		}
+	}
+}
+
+func TestWideObjectsAreRejected(t *testing.T) {
+	types := &boundedTypes{TypeConverter: ownedConverter(t)}
+	if _, err := types.ObjectToTyped(wideWidget(maxMapFields, maxNamedItems)); err != nil {
+		t.Error(err)
+	}
+	for path, u := range map[string]*unstructured.Unstructured{"spec.env": wideWidget(maxMapFields+1, 1), "spec.set": wideWidget(1, maxNamedItems+1)} {
+		_, err := types.ObjectToTyped(u)
+		var wide *TooManyError
+		if !errors.As(err, &wide) || wide.path != path || types.refused != wide {
+			t.Errorf("error %v, want one for %s", err, path)
 		}
 	}
 }
