@@ -30,7 +30,7 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 		return err
 	}
 	defer body.close()
-	obj, err := wr.decode(ctx, body.data, body.mediaType, opts.validation)
+	obj, err := wr.decode(ctx, body, opts.validation)
 	if err != nil {
 		return err
 	}
@@ -49,14 +49,9 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 // create stores a new object, with a generated name if it has none.
 func (w *write) create(ctx context.Context, obj rest.Object) (*resource.Object, error) {
 	w.dedupeOwners(ctx, obj, false)
-	if err := w.boundMetadata(obj, nil); err != nil {
+	if err := w.admit(ctx, obj, nil); err != nil {
 		return nil, err
 	}
-	w.recordUpdate(ctx, obj, nil)
-	if err := w.admit(ctx, rest.Create, obj, nil); err != nil {
-		return nil, err
-	}
-	w.dedupeOwners(ctx, obj, true)
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		o, err := w.createNamed(ctx, obj)
 		return o, w.explainExists(ctx, err, obj.GetGenerateName() != "")
@@ -92,7 +87,7 @@ func (w *write) tryCreate(ctx context.Context, obj rest.Object) (o *resource.Obj
 			w.releaseAllocated()
 		}
 	}()
-	m, err := w.newState(ctx, obj)
+	m, err := w.mutation(ctx, obj, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -115,41 +110,6 @@ func (w *write) store(ctx context.Context, m resource.Mutation) (*resource.Objec
 		return nil, err
 	}
 	return m.Object, nil
-}
-
-// newState returns the mutation that stores obj, after mutating admission, as a new object.
-// Check follows mutating admission, so that it sees the changes of admission.
-func (w *write) newState(ctx context.Context, obj rest.Object) (resource.Mutation, error) {
-	s := w.strategy
-	if s.Check != nil {
-		if err := s.Check(ctx, "create", obj, nil); err != nil {
-			return resource.Mutation{}, err
-		}
-	}
-	rest.FillSystemMetadata(obj, s.TrackGeneration)
-	if s.PrepareCreate != nil {
-		s.PrepareCreate(ctx, obj)
-	}
-	if err := w.allocate(ctx, obj, nil); err != nil {
-		return resource.Mutation{}, err
-	}
-	o, err := w.encodeToPrevalidate(obj)
-	if err != nil {
-		return resource.Mutation{}, err
-	}
-	if err := w.validateNew(ctx, obj, o); err != nil {
-		return resource.Mutation{}, err
-	}
-	w.warnings(ctx, obj, nil)
-	if err := w.validateAdmission(ctx, rest.Create, obj, nil); err != nil {
-		return resource.Mutation{}, err
-	}
-	if o == nil {
-		if o, err = w.encode(obj); err != nil {
-			return resource.Mutation{}, err
-		}
-	}
-	return resource.Mutation{Object: o, TTL: w.lifetime(obj)}, nil
 }
 
 // explainExists completes the message of an AlreadyExists error: with a generateName the

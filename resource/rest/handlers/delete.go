@@ -126,10 +126,7 @@ func (d *deletion) permit(ctx context.Context, obj rest.Object) error {
 				"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
 		}
 	}
-	if err := d.admit(ctx, rest.Delete, nil, obj); err != nil {
-		return err
-	}
-	return d.validateAdmission(ctx, rest.Delete, nil, obj)
+	return d.admitUnstored(ctx, nil, obj)
 }
 
 // preconditionFailed is the 409 for a precondition. As upstream, it has the kind where other
@@ -294,7 +291,7 @@ func (d *deletion) discard(ctx context.Context, cur *resource.Object, unreadable
 		return resource.Mutation{}, badOptions("DeleteOptions", field.ErrorList{field.Invalid(
 			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is only for objects that cannot be read; this one can")})
 	}
-	d.api.logger.WarnContext(ctx, "deleting an object that cannot be decoded",
+	d.api.cfg.Logger.WarnContext(ctx, "deleting an object that cannot be decoded",
 		"resource", d.res.GroupResource().String(), "key", d.key.String(), "err", unreadable)
 	d.removed = true
 	return resource.Mutation{Object: cur, Delete: true}, nil
@@ -309,7 +306,7 @@ func (d *deletion) discardValue(ctx context.Context, unreadable error) error {
 	if err := d.mayDiscard(ctx); err != nil {
 		return err
 	}
-	d.api.logger.WarnContext(ctx, "deleting an object that the store cannot read",
+	d.api.cfg.Logger.WarnContext(ctx, "deleting an object that the store cannot read",
 		"resource", d.res.GroupResource().String(), "key", d.key.String(), "err", unreadable)
 	d.removed = true
 	return explain(store.Discard(ctx, d.key, d.dryRun))
@@ -317,12 +314,12 @@ func (d *deletion) discardValue(ctx context.Context, unreadable error) error {
 
 // mayDiscard checks the permission verbDeleteUnread.
 func (d *deletion) mayDiscard(ctx context.Context) error {
-	if d.api.authorize == nil {
+	if d.api.cfg.Authorize == nil {
 		return apierrors.NewInternalError(errors.New("no authorizer provided, unable to authorize unsafe delete"))
 	}
 	act := *d.act
 	act.Verb = verbDeleteUnread
-	err := d.api.authorize(ctx, &act)
+	err := d.api.cfg.Authorize(ctx, &act)
 	if apierrors.IsForbidden(err) {
 		err = apierrors.NewForbidden(d.res.GroupResource(), d.key.Name, fmt.Errorf("not permitted to do %q, reason: %w", verbDeleteUnread, err))
 	}

@@ -10,13 +10,13 @@ import (
 	"portico/resource/rest"
 )
 
-// get implements GET on an object.
-func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
+// get implements GET on an object or its subresource sub.
+func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	at, err := readAt(r)
 	if err != nil {
 		return err
 	}
-	f, err := readFormat(r, act, res)
+	f, err := readFormat(r, act, res, sub)
 	if err != nil {
 		return err
 	}
@@ -24,15 +24,18 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	if err != nil {
 		return err
 	}
+	if sub != nil && sub.Projection != nil {
+		return a.writeResult(w, r, act, res, sub, http.StatusOK, o)
+	}
 	return a.sendObject(w, r, act, res, http.StatusOK, o, f, a.forms.Encode)
 }
 
 // readFormat negotiates the format of a read. A request for JSON needs no Offer.
-func readFormat(r *http.Request, act *resource.Action, res *rest.Resource) (response.Format, error) {
+func readFormat(r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) (response.Format, error) {
 	if accept := r.Header["Accept"]; len(accept) == 0 || len(accept) == 1 && accept[0] == runtime.ContentTypeJSON {
 		return response.Negotiate(r, response.Offer{})
 	}
-	return response.Negotiate(r, offerOf(act, res, nil))
+	return response.Negotiate(r, offerOf(act, res, sub))
 }
 
 // readAt returns the point in history at which a query reads an object.

@@ -55,12 +55,7 @@ type Config struct {
 // API is an http.Handler that serves the resource named by the Action in the request's
 // context. Safe for concurrent use.
 type API struct {
-	lookup     func(a *resource.Action) (*rest.Resource, error)
-	admission  rest.Admission
-	authorize  func(ctx context.Context, a *resource.Action) error
-	warn       rest.Warn
-	minWatch   time.Duration
-	logger     *slog.Logger
+	cfg        Config // with defaults
 	forms      *form.Cache
 	reading    *body.Budget
 	decoding   *body.Budget
@@ -73,27 +68,24 @@ const formCache = 64 << 20
 
 // New returns an API over the configured resources.
 func New(cfg Config) *API {
+	cfg.MinWatch = cmp.Or(cfg.MinWatch, defaultMinWatch)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Lookup == nil {
+		cfg.Lookup = lookupIn(cfg.Resources)
+	}
+	if cfg.Warn == nil {
+		cfg.Warn = func(context.Context, string) {}
+	}
 	a := &API{
-		lookup:     cfg.Lookup,
-		admission:  cfg.Admission,
-		authorize:  cfg.Authorize,
-		warn:       cfg.Warn,
-		minWatch:   cmp.Or(cfg.MinWatch, defaultMinWatch),
-		logger:     cmp.Or(cfg.Logger, slog.Default()),
+		cfg:        cfg,
 		forms:      form.NewCache(formCache),
 		reading:    body.NewBudget(body.ReadMemory),
 		decoding:   body.NewBudget(body.DecodeMemory),
 		deprecated: newDeprecatedMetrics(),
 	}
-	a.watches = watchstream.NewServer(a.forms, a.logger)
+	a.watches = watchstream.NewServer(a.forms, cfg.Logger)
 	if cfg.Metrics != nil {
 		cfg.Metrics.MustRegister(a.watches.Metrics, a.deprecated.gauge)
-	}
-	if a.lookup == nil {
-		a.lookup = lookupIn(cfg.Resources)
-	}
-	if a.warn == nil {
-		a.warn = func(context.Context, string) {}
 	}
 	return a
 }
@@ -124,7 +116,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		if res.Deprecated != nil {
 			if text := res.Deprecated(act.Version); text != "" {
-				a.warn(r.Context(), text)
+				a.cfg.Warn(r.Context(), text)
 				a.deprecated.requested(act)
 				audit.Annotate(r.Context(), annotationDeprecated, "true")
 			}
@@ -151,7 +143,7 @@ func (a *API) find(act *resource.Action) (*rest.Resource, *rest.Subresource, err
 	if act == nil || !act.IsResource || act.Verb == "proxy" {
 		return nil, nil, nil
 	}
-	res, err := a.lookup(act)
+	res, err := a.cfg.Lookup(act)
 	if err != nil || res == nil || !res.Serves(act.Version) {
 		return nil, nil, err
 	}
@@ -203,7 +195,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 	}
 	switch act.Verb {
 	case "get":
-		return a.get(w, r, act, res)
+		return a.get(w, r, act, res, nil)
 	case "list":
 		return a.list(w, r, act, res)
 	case "watch":

@@ -14,7 +14,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if err := refuseExport(r.URL.Query()); err != nil {
 		return err
 	}
-	f, err := readFormat(r, act, res)
+	f, err := readFormat(r, act, res, nil)
 	if err != nil {
 		return err
 	}
@@ -45,6 +45,6 @@ func (a *API) writeList(w http.ResponseWriter, r *http.Request, act *resource.Ac
 		return err
 	}
 	return liststream.Write(w, r, liststream.Options{
-		Kind: res.Kind, Version: act.Version, Format: f, Tables: t, Forms: a.forms, Logger: a.logger,
+		Kind: res.Kind, Version: act.Version, Format: f, Tables: t, Forms: a.forms, Logger: a.cfg.Logger,
 	}, c)
 }

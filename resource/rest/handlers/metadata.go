@@ -88,7 +88,7 @@ func (w *write) dedupeOwners(ctx context.Context, obj metav1.Object, afterAdmiss
 	if afterAdmission {
 		when = " after mutating admission happens"
 	}
-	w.api.warn(ctx, fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner references in 1.20+, "+
+	w.api.cfg.Warn(ctx, fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner references in 1.20+, "+
 		"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %s", when, strings.Join(dropped, ", ")))
 }
 
@@ -144,7 +144,7 @@ func (w *write) recordUpdate(ctx context.Context, obj, old rest.Object) {
 	}
 	if err := w.tracker.Update(obj, old); err != nil {
 		// Usually the object is invalid and will be rejected.
-		w.api.logger.DebugContext(ctx, "managedFields not updated", "resource", w.res.GroupResource().String(), "key", w.key.String(), "err", err)
+		w.api.cfg.Logger.DebugContext(ctx, "managedFields not updated", "resource", w.res.GroupResource().String(), "key", w.key.String(), "err", err)
 		obj.SetManagedFields(nil)
 		if old != nil {
 			obj.SetManagedFields(old.GetManagedFields())
@@ -159,7 +159,7 @@ func (w *write) restoreRecord(ctx context.Context, obj rest.Object, before manag
 	}
 	if err := upstreamfields.ValidateManagedFields(obj.GetManagedFields()); err != nil {
 		before.Restore(obj)
-		w.api.warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; "+
+		w.api.cfg.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; "+
 			"this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 	}
 }

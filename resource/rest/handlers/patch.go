@@ -22,8 +22,12 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
 	patchType := types.PatchType(bareMediaType(r.Header.Get("Content-Type")))
-	if err := checkPatchType(patchType, patchTypes(act, res, sub)); err != nil {
-		return err
+	accepted := res.PatchTypes(act.Version)
+	if sub != nil {
+		accepted = sub.PatchTypes(res.Kind, act.Version)
+	}
+	if !slices.Contains(accepted, string(patchType)) {
+		return resource.UnsupportedMediaType(accepted)
 	}
 	opts, err := patchOptions(r, patchType)
 	if err != nil {
@@ -44,15 +48,7 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action
 		return err
 	}
 	// Only an apply patch can create.
-	o, created, err := wr.replace(ctx, next, wr.applied && sub == nil)
-	if err != nil {
-		return err
-	}
-	code := http.StatusOK
-	if created {
-		code = http.StatusCreated
-	}
-	return a.writeResult(w, r, act, res, sub, code, o)
+	return wr.replace(ctx, w, r, sub, next, wr.applied)
 }
 
 // parse parses a patch. Errors are 400s and 413s.
@@ -69,21 +65,6 @@ func (w *write) parse(t types.PatchType, data []byte) (nextState, error) {
 		return nil, err
 	}
 	return (&patching{write: w, Patch: document}).next, nil
-}
-
-func patchTypes(act *resource.Action, res *rest.Resource, sub *rest.Subresource) []string {
-	if sub != nil {
-		return sub.PatchTypes(res.Kind, act.Version)
-	}
-	return res.PatchTypes(act.Version)
-}
-
-// checkPatchType is the 415 for a patch type that is not accepted.
-func checkPatchType(t types.PatchType, accepted []string) error {
-	if !slices.Contains(accepted, string(t)) {
-		return resource.UnsupportedMediaType(accepted)
-	}
-	return nil
 }
 
 // patching is a write that patches the current state.

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"portico/resource"
-	"portico/resource/response"
 	"portico/resource/rest"
 )
 
@@ -49,8 +48,7 @@ func (w *write) project(ctx context.Context, cur *resource.Object, old rest.Obje
 			return nil, err
 		}
 	}
-	w.recordUpdate(ctx, view, oldView)
-	if err := w.admit(ctx, rest.Update, view, oldView); err != nil {
+	if err := w.mutate(ctx, view, oldView); err != nil {
 		return nil, err
 	}
 	obj := old.DeepCopyObject().(rest.Object)
@@ -66,22 +64,6 @@ func (w *write) project(ctx context.Context, cur *resource.Object, old rest.Obje
 	}
 	obj.SetManagedFields(entries)
 	return obj, nil
-}
-
-// getProjection implements GET on a subresource of another kind.
-func (a *API) getProjection(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
-	at, err := readAt(r)
-	if err != nil {
-		return err
-	}
-	if _, err := response.Negotiate(r, offerOf(act, res, sub)); err != nil {
-		return err
-	}
-	o, err := res.Store.Get(r.Context(), keyOf(act, res), at)
-	if err != nil {
-		return err
-	}
-	return a.writeResult(w, r, act, res, sub, http.StatusOK, o)
 }
 
 // writeResult is writeObject for a subresource sub, as its projection if it has one; nil: the

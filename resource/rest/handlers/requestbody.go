@@ -166,8 +166,8 @@ const yamlHeading = "yaml: unmarshal errors:"
 // decodeBody decodes a request body, of the kind gvk unless it says otherwise, into the hub
 // form without defaults. The field validation decides whether unknown and duplicate fields
 // are a 400, warnings or ignored.
-func (a *API) decodeBody(ctx context.Context, codec rest.Codec, gvk schema.GroupVersionKind, data []byte, mediaType, validation string) (runtime.Object, error) {
-	obj, strictErrs, err := codec.Decode(data, mediaType, gvk, validation != metav1.FieldValidationIgnore)
+func (a *API) decodeBody(ctx context.Context, codec rest.Codec, gvk schema.GroupVersionKind, body *requestBody, validation string) (runtime.Object, error) {
+	obj, strictErrs, err := codec.Decode(body.data, body.mediaType, gvk, validation != metav1.FieldValidationIgnore)
 	if err != nil {
 		return nil, undecodable(gvk, err)
 	}
@@ -198,7 +198,7 @@ func undecodable(gvk schema.GroupVersionKind, err error) error {
 func (a *API) warnStrict(ctx context.Context, errs []error) {
 	for _, err := range errs {
 		for _, text := range strictWarnings(err.Error()) {
-			a.warn(ctx, text)
+			a.cfg.Warn(ctx, text)
 		}
 	}
 }

@@ -25,10 +25,7 @@ func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.
 	}
 	switch act.Verb {
 	case "get":
-		if sub.Projection != nil {
-			return a.getProjection(w, r, act, res, sub)
-		}
-		return a.get(w, r, act, res)
+		return a.get(w, r, act, res, sub)
 	case "update":
 		return a.update(w, r, act, res, sub)
 	case "patch":
@@ -57,7 +54,7 @@ func (a *API) createSubresource(w http.ResponseWriter, r *http.Request, act *res
 				return nil, err
 			}
 		}
-		if err := newWrite(a, act, res, nil, opts).permit(ctx, obj); err != nil {
+		if err := newWrite(a, act, res, nil, opts).admitUnstored(ctx, obj, nil); err != nil {
 			return nil, err
 		}
 		return sub.Create(ctx, key, obj, opts.dryRun)
@@ -85,7 +82,7 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 		return err
 	}
 	defer body.close()
-	obj, err := a.decodeBody(ctx, res.Codec, gvk, body.data, body.mediaType, opts.validation)
+	obj, err := a.decodeBody(ctx, res.Codec, gvk, body, opts.validation)
 	if err != nil {
 		return err
 	}
@@ -96,14 +93,14 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	return writeDecoded(w, r, res, http.StatusCreated, out, gvk)
 }
 
-// permit runs both phases of admission before a call, as its body is not stored.
-func (w *write) permit(ctx context.Context, body runtime.Object) error {
-	if w.api.admission == nil {
+// admitUnstored runs both phases of admission for a call, with the body obj, or a deletion of old.
+func (w *write) admitUnstored(ctx context.Context, obj, old runtime.Object) error {
+	if w.api.cfg.Admission == nil {
 		return nil
 	}
-	attrs := w.attributes(rest.Create, body, nil)
-	if err := w.api.admission.Mutate(ctx, attrs); err != nil {
+	attrs := w.attributes(obj, old)
+	if err := w.api.cfg.Admission.Mutate(ctx, attrs); err != nil {
 		return err
 	}
-	return w.api.admission.Validate(ctx, attrs)
+	return w.api.cfg.Admission.Validate(ctx, attrs)
 }

@@ -17,7 +17,6 @@ import (
 	"portico/resource/bodylimit"
 	"portico/resource/rest"
 	"portico/resource/rest/body"
-	"portico/resource/rest/managedfields"
 )
 
 // errModified is the message of a conflict of resourceVersions.
@@ -46,7 +45,7 @@ func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err := checkKey(wr.key); err != nil {
 		return err
 	}
-	obj, err := wr.decodePut(ctx, body.data, body.mediaType, opts.validation)
+	obj, err := wr.decodePut(ctx, body, opts.validation)
 	if err != nil {
 		return err
 	}
@@ -57,22 +56,14 @@ func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Actio
 			obj = nil
 			return first, nil
 		}
-		return wr.decodePut(ctx, body.data, body.mediaType, metav1.FieldValidationIgnore)
+		return wr.decodePut(ctx, body, metav1.FieldValidationIgnore)
 	}
-	o, created, err := wr.replace(ctx, next, res.CreateOnUpdate && sub == nil)
-	if err != nil {
-		return err
-	}
-	code := http.StatusOK
-	if created {
-		code = http.StatusCreated
-	}
-	return a.writeResult(w, r, act, res, sub, code, o)
+	return wr.replace(ctx, w, r, sub, next, res.CreateOnUpdate)
 }
 
 // decodePut decodes the body of a PUT and checks its name and namespace.
-func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validation string) (rest.Object, error) {
-	obj, err := w.decode(ctx, data, mediaType, validation)
+func (w *write) decodePut(ctx context.Context, body *requestBody, validation string) (rest.Object, error) {
+	obj, err := w.decode(ctx, body, validation)
 	if err != nil {
 		return nil, err
 	}
@@ -86,39 +77,42 @@ func (w *write) decodePut(ctx context.Context, data []byte, mediaType, validatio
 	return obj, nil
 }
 
-// replace stores the result of next for the current state. Without one, mayCreate permits to
-// create the object; otherwise it is a 404. A state that is too large for etcd is stored
-// without managedFields if that suffices, except for an apply patch (docs/wire.md 6.5).
-func (w *write) replace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
-	o, created, err = w.tryReplace(ctx, next, mayCreate)
-	if resource.IsTooLarge(err) && w.tracker.Enabled() && !w.applied {
-		w.dropped = true
-		return w.tryReplace(ctx, next, mayCreate)
-	}
-	return o, created, err
-}
-
-func (w *write) tryReplace(ctx context.Context, next nextState, mayCreate bool) (o *resource.Object, created bool, err error) {
-	o, err = w.update(ctx, func(cur *resource.Object) (resource.Mutation, error) {
-		created = cur == nil
+// replace stores the result of next for the current state and responds with it, or with its
+// projection as sub: 200, or 201 if it was created. mayCreate permits to create an object,
+// but no subresource; otherwise a missing object is a 404. A state that is too large for etcd
+// is stored without managedFields if that suffices, except for an apply patch (docs/wire.md
+// 6.5).
+func (w *write) replace(ctx context.Context, to http.ResponseWriter, r *http.Request, sub *rest.Subresource, next nextState, mayCreate bool) error {
+	code := http.StatusOK
+	attempt := func(cur *resource.Object) (resource.Mutation, error) {
 		switch {
 		case cur != nil:
+			code = http.StatusOK
 			return w.replaceStored(ctx, cur, next)
-		case mayCreate:
+		case mayCreate && sub == nil:
+			code = http.StatusCreated
 			return w.createInstead(ctx, next)
 		}
 		return resource.Mutation{}, apierrors.NewNotFound(w.res.GroupResource(), w.key.Name)
-	})
-	return o, created, err
+	}
+	o, err := w.update(ctx, attempt)
+	if resource.IsTooLarge(err) && w.tracker.Enabled() && !w.applied {
+		w.dropped = true
+		o, err = w.update(ctx, attempt)
+	}
+	if err != nil {
+		return err
+	}
+	return w.api.writeResult(to, r, w.act, w.res, sub, code, o)
 }
 
 // createInstead is an update of an object that does not exist. It also requires the
 // permission to create.
 func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mutation, error) {
-	if w.api.authorize != nil {
+	if w.api.cfg.Authorize != nil {
 		act := *w.act
 		act.Verb = "create"
-		if err := w.api.authorize(ctx, &act); err != nil {
+		if err := w.api.cfg.Authorize(ctx, &act); err != nil {
 			return resource.Mutation{}, err
 		}
 	}
@@ -129,15 +123,10 @@ func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mut
 	if uid := obj.GetUID(); uid != "" {
 		return resource.Mutation{}, w.conflict(uidMismatch(string(uid), ""))
 	}
-	if err := w.boundMetadata(obj, nil); err != nil {
+	if err := w.admit(ctx, obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
-	w.recordUpdate(ctx, obj, nil)
-	if err := w.admit(ctx, rest.Create, obj, nil); err != nil {
-		return resource.Mutation{}, err
-	}
-	w.dedupeOwners(ctx, obj, true)
-	return w.newState(ctx, obj)
+	return w.mutation(ctx, obj, nil)
 }
 
 // replaceStored is an update of the stored object cur.
@@ -149,32 +138,31 @@ func (w *write) replaceStored(ctx context.Context, cur *resource.Object, next ne
 	if err != nil {
 		return resource.Mutation{}, err
 	}
+	var obj rest.Object
 	if w.projection != nil {
-		obj, err := w.project(ctx, cur, old, next)
-		if err != nil {
-			return resource.Mutation{}, err
-		}
-		return w.changedState(ctx, obj, old)
+		obj, err = w.project(ctx, cur, old, next)
+	} else {
+		obj, err = w.change(ctx, cur, old, next)
 	}
-	obj, err := next(ctx, cur, old)
 	if err != nil {
 		return resource.Mutation{}, err
 	}
+	return w.mutation(ctx, obj, old)
+}
+
+// change returns the next state of the stored object, after mutating admission.
+func (w *write) change(ctx context.Context, cur *resource.Object, old rest.Object, next nextState) (rest.Object, error) {
+	obj, err := next(ctx, cur, old)
+	if err != nil {
+		return nil, err
+	}
 	if err := w.checkIdentity(obj, old); err != nil {
-		return resource.Mutation{}, err
+		return nil, err
 	}
 	if err := w.checkRevision(obj.GetResourceVersion(), cur); err != nil {
-		return resource.Mutation{}, err
+		return nil, err
 	}
-	if err := w.boundMetadata(obj, old); err != nil {
-		return resource.Mutation{}, err
-	}
-	w.recordUpdate(ctx, obj, old)
-	if err := w.admit(ctx, rest.Update, obj, old); err != nil {
-		return resource.Mutation{}, err
-	}
-	w.dedupeOwners(ctx, obj, true)
-	return w.changedState(ctx, obj, old)
+	return obj, w.admit(ctx, obj, old)
 }
 
 // holdStored accounts the memory for decoding the stored object, which may be large even if
@@ -203,53 +191,6 @@ func (w *write) checkIdentity(obj, old rest.Object) error {
 		return w.conflict(uidMismatch(string(uid), string(old.GetUID())))
 	}
 	return nil
-}
-
-// changedState returns the mutation that stores obj, after mutating admission, as the next
-// state of old.
-func (w *write) changedState(ctx context.Context, obj, old rest.Object) (resource.Mutation, error) {
-	s := w.strategy
-	if s.Check != nil {
-		if err := s.Check(ctx, "update", obj, old); err != nil {
-			return resource.Mutation{}, err
-		}
-	}
-	obj.SetGeneration(old.GetGeneration())
-	switch {
-	case s.PrepareUpdate == nil:
-	case w.subresource != "":
-		// PrepareUpdate of a subresource may copy the managedFields of old.
-		entries := obj.GetManagedFields()
-		s.PrepareUpdate(ctx, obj, old)
-		obj.SetManagedFields(entries)
-	default:
-		s.PrepareUpdate(ctx, obj, old)
-	}
-	keepSystemMetadata(obj, old)
-	if err := w.allocate(ctx, obj, old); err != nil {
-		return resource.Mutation{}, err
-	}
-	if s.TrackGeneration && specChanged(s, obj, old) {
-		obj.SetGeneration(old.GetGeneration() + 1)
-	}
-	managedfields.KeepTimes(obj, old)
-	o, err := w.encodeToPrevalidate(obj)
-	if err != nil {
-		return resource.Mutation{}, err
-	}
-	if err := w.validateChange(ctx, obj, old, o); err != nil {
-		return resource.Mutation{}, err
-	}
-	w.warnings(ctx, obj, old)
-	if err := w.validateAdmission(ctx, rest.Update, obj, old); err != nil {
-		return resource.Mutation{}, err
-	}
-	if o == nil {
-		if o, err = w.encode(obj); err != nil {
-			return resource.Mutation{}, err
-		}
-	}
-	return resource.Mutation{Object: o, Delete: completesDeletion(w.res.Kind, obj, old), TTL: w.lifetime(obj)}, nil
 }
 
 // completesDeletion reports whether a write completes the deletion of an object by

@@ -21,20 +21,47 @@ import (
 	"portico/resource/rest/managedfields"
 )
 
-// validateNew validates a new object: its metadata, and everything else by the strategy. o is
-// the result of encodeToPrevalidate.
-func (w *write) validateNew(ctx context.Context, obj rest.Object, o *resource.Object) error {
+// validate validates the metadata of obj, the next state of old (nil on create), and everything
+// else by the strategy. The rules for names and finalizers do not apply to those that are
+// stored already. o is obj as it will be stored if the strategy can validate that; nil: it
+// cannot.
+func (w *write) validate(ctx context.Context, obj, old rest.Object, o *resource.Object) error {
 	path := field.NewPath("metadata")
-	errs := apivalidation.ValidateObjectMetaAccessor(w.unvalidated(obj), w.res.Namespaced, nameRule(w.strategy), path)
-	if !w.strategy.LooseFinalizers {
-		errs = append(errs, bareFinalizers(obj.GetFinalizers(), nil, path.Child("finalizers"))...)
+	var errs field.ErrorList
+	var stored []string
+	if old == nil {
+		errs = apivalidation.ValidateObjectMetaAccessor(w.unvalidated(obj), w.res.Namespaced, nameRule(w.strategy), path)
+	} else {
+		stored = old.GetFinalizers()
+		errs = apivalidation.ValidateObjectMetaAccessorUpdate(w.unvalidated(obj), old, path)
+		if prefix := obj.GetGenerateName(); prefix != "" {
+			for _, msg := range content.IsPathSegmentPrefix(prefix) {
+				errs = append(errs, field.Invalid(path.Child("generateName"), prefix, msg))
+			}
+		}
+		errs = append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
 	}
-	if found, ok := w.prevalidated(ctx, o, obj, nil); ok {
-		errs = append(errs, found...)
-	} else if w.strategy.Validate != nil {
-		errs = append(errs, w.strategy.Validate(ctx, obj)...)
+	if !w.res.Strategy.LooseFinalizers {
+		errs = append(errs, bareFinalizers(obj.GetFinalizers(), stored, path.Child("finalizers"))...)
 	}
-	return w.invalid(obj.GetName(), errs)
+	return w.invalid(obj.GetName(), append(errs, w.validateKind(ctx, obj, old, o)...))
+}
+
+// validateKind validates everything but metadata.
+func (w *write) validateKind(ctx context.Context, obj, old rest.Object, o *resource.Object) field.ErrorList {
+	s := w.strategy
+	if o != nil {
+		if errs, ok := s.Prevalidated(ctx, o, obj, old); ok {
+			return errs
+		}
+	}
+	switch {
+	case old == nil && s.Validate != nil:
+		return s.Validate(ctx, obj)
+	case old != nil && s.ValidateUpdate != nil:
+		return s.ValidateUpdate(ctx, obj, old)
+	}
+	return nil
 }
 
 // unvalidated returns the metadata of obj that has to be validated.
@@ -51,45 +78,6 @@ type withoutManagedFields struct{ metav1.Object }
 
 // GetManagedFields returns nothing.
 func (withoutManagedFields) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
-
-// validateChange validates an update. The rules for names and finalizers do not apply to
-// those that are stored already.
-func (w *write) validateChange(ctx context.Context, obj, old rest.Object, o *resource.Object) error {
-	path := field.NewPath("metadata")
-	errs := apivalidation.ValidateObjectMetaAccessorUpdate(w.unvalidated(obj), old, path)
-	if prefix := obj.GetGenerateName(); prefix != "" {
-		for _, msg := range content.IsPathSegmentPrefix(prefix) {
-			errs = append(errs, field.Invalid(path.Child("generateName"), prefix, msg))
-		}
-	}
-	errs = append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
-	if !w.res.Strategy.LooseFinalizers {
-		errs = append(errs, bareFinalizers(obj.GetFinalizers(), old.GetFinalizers(), path.Child("finalizers"))...)
-	}
-	if found, ok := w.prevalidated(ctx, o, obj, old); ok {
-		errs = append(errs, found...)
-	} else if w.strategy.ValidateUpdate != nil {
-		errs = append(errs, w.strategy.ValidateUpdate(ctx, obj, old)...)
-	}
-	return w.invalid(obj.GetName(), errs)
-}
-
-// encodeToPrevalidate encodes the object before it is validated if the strategy can
-// validate the encoded form; otherwise it returns nil.
-func (w *write) encodeToPrevalidate(obj rest.Object) (*resource.Object, error) {
-	if w.strategy.Prevalidated == nil {
-		return nil, nil
-	}
-	return w.encode(obj)
-}
-
-// prevalidated calls Strategy.Prevalidated if the object was encoded for it.
-func (w *write) prevalidated(ctx context.Context, o *resource.Object, obj, old rest.Object) (errs field.ErrorList, ok bool) {
-	if o == nil {
-		return nil, false
-	}
-	return w.strategy.Prevalidated(ctx, o, obj, old)
-}
 
 // maxFieldErrors bounds the errors in a response, which contains each twice; a body can have
 // a hundred thousand.
@@ -255,9 +243,4 @@ func growsMetadata(obj, old rest.Object) field.ErrorList {
 	check("ownerReferences", now.ownerReferences, before.ownerReferences, maxOwnerReferences)
 	check("managedFields", now.managedFields, before.managedFields, maxManagers)
 	return errs
-}
-
-// boundMetadata is the 422 for metadata that grows beyond a bound.
-func (w *write) boundMetadata(obj, old rest.Object) error {
-	return w.invalid(obj.GetName(), growsMetadata(obj, old))
 }

@@ -44,7 +44,7 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action
 		return a.watches.Serve(r.Context(), w, r, stream, watchstream.Ended{Err: io.EOF})
 	}
 	if timeout == 0 {
-		timeout = a.minWatch + rand.N(a.minWatch)
+		timeout = a.cfg.MinWatch + rand.N(a.cfg.MinWatch)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()

@@ -78,8 +78,8 @@ func newWrite(a *API, act *resource.Action, res *rest.Resource, sub *rest.Subres
 }
 
 // decode decodes a body in the version of the request and sets defaults.
-func (w *write) decode(ctx context.Context, data []byte, mediaType, validation string) (rest.Object, error) {
-	decoded, err := w.api.decodeBody(ctx, w.body.Codec, w.gvk, data, mediaType, validation)
+func (w *write) decode(ctx context.Context, body *requestBody, validation string) (rest.Object, error) {
+	decoded, err := w.api.decodeBody(ctx, w.body.Codec, w.gvk, body, validation)
 	if err != nil {
 		return nil, err
 	}
@@ -122,41 +122,58 @@ func (w *write) lifetime(obj rest.Object) time.Duration {
 	return w.res.TTL(obj)
 }
 
-// attributes returns the attributes for admission. obj and old may be nil.
-func (w *write) attributes(op rest.Operation, obj, old runtime.Object) *rest.Attributes {
+// attributes returns the attributes of a create (old is nil), update or delete (obj is nil) for
+// admission.
+func (w *write) attributes(obj, old runtime.Object) *rest.Attributes {
 	attrs := &rest.Attributes{
-		Action: w.act, Kind: w.res.Kind, Operation: op, Key: w.key,
+		Action: w.act, Kind: w.res.Kind, Operation: rest.Update, Key: w.key,
 		Object: obj, Old: old, DryRun: w.dryRun, Options: w.object,
 	}
-	switch op {
-	case rest.Create:
-		attrs.Options = w.asCreate()
-	case rest.Update:
+	switch {
+	case obj == nil:
+		attrs.Operation = rest.Delete
+	case old == nil:
+		attrs.Operation, attrs.Options = rest.Create, w.asCreate()
+	default:
 		attrs.Options = w.asUpdate()
 	}
 	return attrs
 }
 
-// admit runs mutating admission; old is nil on create, obj on delete.
-func (w *write) admit(ctx context.Context, op rest.Operation, obj, old rest.Object) error {
-	if w.api.admission == nil {
+// admit prepares obj, the next state of old (nil on create), for mutating admission and runs it.
+func (w *write) admit(ctx context.Context, obj, old rest.Object) error {
+	if err := w.invalid(obj.GetName(), growsMetadata(obj, old)); err != nil {
+		return err
+	}
+	if err := w.mutate(ctx, obj, old); err != nil {
+		return err
+	}
+	w.dedupeOwners(ctx, obj, true)
+	return nil
+}
+
+// mutate records the manager of the write in obj and runs mutating admission.
+func (w *write) mutate(ctx context.Context, obj, old rest.Object) error {
+	w.recordUpdate(ctx, obj, old)
+	if w.api.cfg.Admission == nil {
 		return nil
 	}
-	if obj == nil || !w.tracker.Enabled() {
-		return w.api.admission.Mutate(ctx, w.attributes(op, orNone(obj), orNone(old)))
+	attrs := w.attributes(obj, orNone(old))
+	if !w.tracker.Enabled() {
+		return w.api.cfg.Admission.Mutate(ctx, attrs)
 	}
 	before := managedfields.RecordOf(obj)
-	if err := w.api.admission.Mutate(ctx, w.attributes(op, obj, orNone(old))); err != nil {
+	if err := w.api.cfg.Admission.Mutate(ctx, attrs); err != nil {
 		return err
 	}
 	w.restoreRecord(ctx, obj, before)
 	return nil
 }
 
-// validateAdmission runs validating admission; old is nil on create, obj on delete. For a
+// validateAdmission runs validating admission; old is nil on create. For a
 // projection it sees the projected objects.
-func (w *write) validateAdmission(ctx context.Context, op rest.Operation, obj, old rest.Object) error {
-	if w.api.admission == nil {
+func (w *write) validateAdmission(ctx context.Context, obj, old rest.Object) error {
+	if w.api.cfg.Admission == nil {
 		return nil
 	}
 	if w.projection != nil {
@@ -168,7 +185,74 @@ func (w *write) validateAdmission(ctx context.Context, op rest.Operation, obj, o
 			return err
 		}
 	}
-	return w.api.admission.Validate(ctx, w.attributes(op, orNone(obj), orNone(old)))
+	return w.api.cfg.Admission.Validate(ctx, w.attributes(obj, orNone(old)))
+}
+
+// mutation returns what stores obj, after mutating admission, as the next state of old; nil: as
+// a new object. Check follows mutating admission, so that it sees the changes of admission.
+func (w *write) mutation(ctx context.Context, obj, old rest.Object) (m resource.Mutation, err error) {
+	s, verb := w.strategy, "create"
+	if old != nil {
+		verb = "update"
+	}
+	if s.Check != nil {
+		if err := s.Check(ctx, verb, obj, old); err != nil {
+			return m, err
+		}
+	}
+	w.prepare(ctx, obj, old)
+	if err := w.allocate(ctx, obj, old); err != nil {
+		return m, err
+	}
+	if old != nil {
+		if s.TrackGeneration && specChanged(s, obj, old) {
+			obj.SetGeneration(old.GetGeneration() + 1)
+		}
+		managedfields.KeepTimes(obj, old)
+	}
+	var o *resource.Object
+	if s.Prevalidated != nil {
+		if o, err = w.encode(obj); err != nil {
+			return m, err
+		}
+	}
+	if err := w.validate(ctx, obj, old, o); err != nil {
+		return m, err
+	}
+	w.warnings(ctx, obj, old)
+	if err := w.validateAdmission(ctx, obj, old); err != nil {
+		return m, err
+	}
+	if o == nil {
+		if o, err = w.encode(obj); err != nil {
+			return m, err
+		}
+	}
+	return resource.Mutation{Object: o, Delete: old != nil && completesDeletion(w.res.Kind, obj, old), TTL: w.lifetime(obj)}, nil
+}
+
+// prepare sets the metadata that only the server sets and calls the strategy.
+func (w *write) prepare(ctx context.Context, obj, old rest.Object) {
+	s := w.strategy
+	if old == nil {
+		rest.FillSystemMetadata(obj, s.TrackGeneration)
+		if s.PrepareCreate != nil {
+			s.PrepareCreate(ctx, obj)
+		}
+		return
+	}
+	obj.SetGeneration(old.GetGeneration())
+	switch {
+	case s.PrepareUpdate == nil:
+	case w.subresource != "":
+		// PrepareUpdate of a subresource may copy the managedFields of old.
+		entries := obj.GetManagedFields()
+		s.PrepareUpdate(ctx, obj, old)
+		obj.SetManagedFields(entries)
+	default:
+		s.PrepareUpdate(ctx, obj, old)
+	}
+	keepSystemMetadata(obj, old)
 }
 
 // orNone returns obj, or a nil interface if obj is nil.
@@ -209,7 +293,7 @@ func (w *write) warnings(ctx context.Context, obj, old rest.Object) {
 		return
 	}
 	for _, text := range w.strategy.Warnings(ctx, obj, old) {
-		w.api.warn(ctx, text)
+		w.api.cfg.Warn(ctx, text)
 	}
 }
 

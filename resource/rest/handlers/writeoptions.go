@@ -1,12 +1,10 @@
 package handlers
 
 import (
-	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,14 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	kjson "sigs.k8s.io/json"
 
 	"portico/resource"
 	"portico/resource/bodylimit"
-	"portico/resource/response/render"
 	"portico/resource/rest"
 	"portico/resource/rest/managedfields"
 )
@@ -125,10 +121,7 @@ func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.Delete
 	}
 	defer body.close()
 	if len(body.data) > 0 {
-		if mediaType != "" && !slices.Contains(bodyMediaTypes(), mediaType) {
-			return nil, resource.UnsupportedMediaType(bodyMediaTypes())
-		}
-		if err := decodeDeleteOptions(body.data, mediaType, res, opts); err != nil {
+		if err := decodeDeleteOptions(body.data, cmp.Or(mediaType, runtime.ContentTypeJSON), res, opts); err != nil {
 			return nil, err
 		}
 	} else {
@@ -148,54 +141,25 @@ func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.Delete
 	return opts, nil
 }
 
-// checkDeleteOptionsKind is the 400 for a body of another kind.
-func checkDeleteOptionsKind(apiVersion, kind string, res *rest.Resource) error {
-	if kind != "" && kind != "DeleteOptions" {
-		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: kind is %q", kind))
-	}
-	switch apiVersion {
-	case "", "v1", metav1.SchemeGroupVersion.String():
-		return nil
-	}
-	gv, err := schema.ParseGroupVersion(apiVersion)
-	if err != nil || gv.Group != res.Group || !res.Serves(gv.Version) {
-		return apierrors.NewBadRequest(fmt.Sprintf("no kind \"DeleteOptions\" is registered for version %q", apiVersion))
-	}
-	return nil
-}
+// optionsCodecs decode options in every media type. The scheme is empty: any version will do.
+var optionsCodecs = serializer.NewCodecFactory(runtime.NewScheme()).SupportedMediaTypes()
 
 // decodeDeleteOptions decodes a body into opts. Errors are 400s.
 func decodeDeleteOptions(data []byte, mediaType string, res *rest.Resource, opts *metav1.DeleteOptions) error {
-	var err error
-	switch mediaType {
-	case runtime.ContentTypeProtobuf:
-		err = unmarshalEnvelope(data, opts)
-	case runtime.ContentTypeYAML:
-		if data, err = utilyaml.ToJSON(data); err == nil {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(data, opts)
-		}
-	default:
-		err = kjson.UnmarshalCaseSensitivePreserveInts(data, opts)
-	}
-	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("decode DeleteOptions: %v", err))
-	}
-	return checkDeleteOptionsKind(opts.APIVersion, opts.Kind, res)
-}
-
-// unmarshalEnvelope decodes DeleteOptions in a protobuf envelope (docs/wire.md 3.1).
-func unmarshalEnvelope(data []byte, opts *metav1.DeleteOptions) error {
-	message, ok := bytes.CutPrefix(data, []byte(render.ProtobufMagic))
+	info, ok := runtime.SerializerInfoForMediaType(optionsCodecs, mediaType)
 	if !ok {
-		return errors.New("the body does not begin with the protobuf envelope's magic")
+		return resource.UnsupportedMediaType(bodyMediaTypes())
 	}
-	var envelope runtime.Unknown
-	if err := envelope.Unmarshal(message); err != nil {
-		return fmt.Errorf("protobuf envelope: %w", err)
+	_, gvk, err := info.Serializer.Decode(data, nil, opts)
+	switch {
+	case err != nil:
+		return apierrors.NewBadRequest(fmt.Sprintf("decode DeleteOptions: %v", err))
+	case gvk.Kind != "" && gvk.Kind != "DeleteOptions":
+		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: kind is %q", gvk.Kind))
+	case gvk.GroupVersion().Empty(), gvk.GroupVersion() == schema.GroupVersion{Version: "v1"}, gvk.GroupVersion() == metav1.SchemeGroupVersion:
+		return nil
+	case gvk.Group != res.Group || !res.Serves(gvk.Version):
+		return apierrors.NewBadRequest(fmt.Sprintf("no kind \"DeleteOptions\" is registered for version %q", gvk.GroupVersion()))
 	}
-	if err := opts.Unmarshal(envelope.Raw); err != nil {
-		return fmt.Errorf("protobuf message: %w", err)
-	}
-	opts.APIVersion, opts.Kind = envelope.APIVersion, envelope.Kind
 	return nil
 }
