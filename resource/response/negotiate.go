@@ -1,3 +1,7 @@
+// Package response negotiates, encodes, compresses and writes the bodies of HTTP responses,
+// and errors as a Kubernetes Status. It does not depend on the kinds that a server has.
+//
+// Runs in: gateway, core, crd.
 package response
 
 import (
