@@ -31,13 +31,7 @@ func (c *Core) assembleControllers() error {
 func (c *Core) runParts(ctx context.Context) error {
 	defaults := &namespaceDefaults{core: c}
 	kubernetes := &kubernetesService{core: c}
-	parts := []func(context.Context) error{
-		c.cache.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses,
-	}
-	if c.engine != nil {
-		parts = append(parts, c.engine.Run)
-	}
-	return loop.Together(ctx, parts...)
+	return loop.Together(ctx, c.cache.Run, c.engine.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses)
 }
 
 // reconcile calls work until it succeeds: at once, after every signal of wake, and every

@@ -239,12 +239,7 @@ func (c *Core) addHealthChecks() {
 		return nil
 	})
 	c.health.AddReady("poststarthook/bootstrap-controller", func(*http.Request) error { return c.system.ready() })
-	c.health.AddAside(serve.WritesCheck, func(*http.Request) error {
-		if c.engine == nil {
-			return nil
-		}
-		return c.engine.Ready()
-	})
+	c.health.AddAside(serve.WritesCheck, func(*http.Request) error { return c.engine.Ready() })
 }
 
 // Listen binds the listening address, so that an address in use is an error before anything

@@ -29,7 +29,7 @@ func TestWritesCheckNeedsAdmission(t *testing.T) {
 	t.Parallel()
 	for _, namespacesLast := range []bool{false, true} {
 		kept := memstore.New()
-		engine, err := admission.NewEngine(admission.EngineConfig{Store: func(i *resource.Info) resource.Store { return kept.Store(i) }})
+		engine, err := admission.NewEngine(admission.EngineConfig{Transport: http.DefaultTransport, Store: func(i *resource.Info) resource.Store { return kept.Store(i) }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -172,9 +172,6 @@ func (s *Server) addHealthChecks() {
 		return nil
 	})
 	s.health.AddAside(serve.WritesCheck, func(*http.Request) error {
-		if s.engine == nil {
-			return nil
-		}
 		return errors.Join(s.engine.Ready(), s.namespaces.Ready())
 	})
 }
@@ -205,14 +202,8 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) runParts(ctx context.Context) error {
 	host, _ := os.Hostname()
 	id := fmt.Sprintf("%s_%d", host, os.Getpid())
-	parts := []func(context.Context) error{
-		s.cache.Run, s.follow, s.namespaces.Run,
-		func(ctx context.Context) error { return s.etcd.Campaign(ctx, "crd", id, s.finalizer.run) },
-	}
-	if s.engine != nil {
-		parts = append(parts, s.engine.Run)
-	}
-	return loop.Together(ctx, parts...)
+	return loop.Together(ctx, s.cache.Run, s.follow, s.namespaces.Run, s.engine.Run,
+		func(ctx context.Context) error { return s.etcd.Campaign(ctx, "crd", id, s.finalizer.run) })
 }
 
 // follow rebuilds the snapshot of what is served with every change of a definition. It

@@ -15,84 +15,57 @@ import (
 	"portico/resource/authz"
 )
 
-func question() upstream.AttributesRecord {
-	return upstream.AttributesRecord{
+// Expressions ask the authorizer of the process, or send access reviews, which are not cached.
+func TestAuthorizerOfExpressions(t *testing.T) {
+	question := upstream.AttributesRecord{
 		User: &user.DefaultInfo{Name: "alice", UID: "u-7", Groups: []string{"people"}, Extra: map[string][]string{"scope": {"a"}}},
 		Verb: "get", Namespace: "default", APIGroup: "apps", APIVersion: "v1", Resource: "deployments", Subresource: "scale", Name: "x", ResourceRequest: true,
 	}
-}
-
-// Without an authorizer of the process, expressions send access reviews. Their results are
-// not cached.
-func TestAccessReview(t *testing.T) {
-	var asked authorizationv1.SubjectAccessReview
-	result := authorizationv1.SubjectAccessReviewStatus{}
+	var answer authz.Decision
+	var review authorizationv1.SubjectAccessReview
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.URL.Path != "/apis/authorization.k8s.io/v1/subjectaccessreviews" {
-			t.Errorf("%s %s", r.Method, r.URL)
+			t.Errorf("got %s %s", r.Method, r.URL)
 		}
-		asked = authorizationv1.SubjectAccessReview{}
-		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		review = authorizationv1.SubjectAccessReview{}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			t.Error(err)
 		}
-		asked.Status = result
+		review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: answer == authz.Allow, Denied: answer == authz.Deny, Reason: "because"}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(asked)
+		_ = json.NewEncoder(w).Encode(review)
 	}))
-	e, err := NewEngine(EngineConfig{BaseURL: server.URL, Transport: http.DefaultTransport, Logger: quiet()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for want, status := range map[upstream.Decision]authorizationv1.SubjectAccessReviewStatus{
-		upstream.DecisionAllow: {Allowed: true, Reason: "because"}, upstream.DecisionDeny: {Denied: true, Reason: "because"}, upstream.DecisionNoOpinion: {Reason: "because"},
-	} {
-		result = status
-		decision, reason, err := e.authorizer.Authorize(t.Context(), question())
-		if decision != want || reason != "because" || err != nil {
-			t.Errorf("%v: %v %q %v", want, decision, reason, err)
-		}
-	}
-	if a := asked.Spec.ResourceAttributes; asked.Spec.User != "alice" || asked.Spec.Groups[0] != "people" || a.Resource != "deployments" || a.Subresource != "scale" || a.Namespace != "default" {
-		t.Errorf("sent %+v", asked.Spec)
-	}
-	server.Close()
-	if decision, _, err := e.authorizer.Authorize(t.Context(), question()); decision != upstream.DecisionNoOpinion || err == nil {
-		t.Errorf("no response: %v, %v", decision, err)
-	}
-}
-
-// With an authorizer of the process, expressions use it.
-func TestLocalAuthorizer(t *testing.T) {
-	for answer, want := range map[authz.Decision]upstream.Decision{
-		authz.Allow: upstream.DecisionAllow, authz.Deny: upstream.DecisionDeny, authz.NoOpinion: upstream.DecisionNoOpinion,
-	} {
-		var asked *resource.Action
-		local := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
-			asked = a
-			return answer, "because", nil
-		})
-		e, err := NewEngine(EngineConfig{Transport: http.DefaultTransport, Authorizer: local, Logger: quiet()})
+	var action *resource.Action
+	local := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
+		action = a
+		return answer, "because", nil
+	})
+	for name, authorizer := range map[string]authz.Authorizer{"reviews": nil, "local": local} {
+		e, err := NewEngine(EngineConfig{BaseURL: server.URL, Transport: http.DefaultTransport, Authorizer: authorizer, Logger: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		decision, reason, err := e.authorizer.Authorize(t.Context(), question())
-		if decision != want || reason != "because" || err != nil {
-			t.Errorf("%v: %v %q %v", answer, decision, reason, err)
+		for decision, want := range map[authz.Decision]upstream.Decision{
+			authz.Allow: upstream.DecisionAllow, authz.Deny: upstream.DecisionDeny, authz.NoOpinion: upstream.DecisionNoOpinion,
+		} {
+			answer = decision
+			if got, reason, err := e.authorizer.Authorize(t.Context(), question); got != want || reason != "because" || err != nil {
+				t.Errorf("%s: got %v %q %v, want %v", name, got, reason, err, want)
+			}
 		}
-		if asked.User.Name != "alice" || asked.User.Extra["scope"][0] != "a" || asked.Group != "apps" || asked.Subresource != "scale" || !asked.IsResource || asked.Name != "x" {
-			t.Errorf("asked %+v", asked)
+		if authorizer != nil {
+			continue
+		}
+		server.Close()
+		if decision, _, err := e.authorizer.Authorize(t.Context(), question); decision != upstream.DecisionNoOpinion || err == nil {
+			t.Errorf("got %v, %v without a response", decision, err)
 		}
 	}
-}
-
-// Without a gateway, access reviews fail.
-func TestNoAuthorizer(t *testing.T) {
-	e, err := NewEngine(EngineConfig{Store: func(*resource.Info) resource.Store { return nil }, Logger: quiet()})
-	if err != nil {
-		t.Fatal(err)
+	if a := review.Spec.ResourceAttributes; review.Spec.User != "alice" || review.Spec.Groups[0] != "people" || a.Resource != "deployments" || a.Subresource != "scale" || a.Namespace != "default" {
+		t.Errorf("got review %+v", review.Spec)
 	}
-	if decision, _, err := e.authorizer.Authorize(t.Context(), question()); decision != upstream.DecisionNoOpinion || err == nil {
-		t.Errorf("%v, %v", decision, err)
+	if action.User.Name != "alice" || action.User.Extra["scope"][0] != "a" || action.Group != "apps" || action.Subresource != "scale" || !action.IsResource || action.Name != "x" {
+		t.Errorf("got action %+v", action)
 	}
 }

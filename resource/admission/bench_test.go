@@ -97,7 +97,7 @@ func newBench(t testing.TB, configure ...func(*EngineConfig)) *bench {
 	if b.engine, err = NewEngine(cfg); err != nil {
 		t.Fatal(err)
 	}
-	b.Config.Handler = b.handler(handlers.New(handlers.Config{Resources: list, Admission: Chain(nil, b.engine), Warn: b.warn, Logger: quiet()}))
+	b.Config.Handler = b.handler(handlers.New(handlers.Config{Resources: list, Admission: Timed(b.engine), Warn: b.warn, Logger: quiet()}))
 	b.Start()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -2,68 +2,24 @@ package admission
 
 import (
 	"context"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 
 	"portico/resource/rest"
 )
 
 // Chain calls the members in order, for mutation and for validation, until the first error.
-// If a webhook or policy of an Engine changed the object, all members mutate it a second
-// time; of an Engine only plugins with reinvocation. nil members are omitted. The result is
-// safe for concurrent use if the members are.
-func Chain(list ...rest.Admission) rest.Admission {
-	var c chain
-	for _, member := range list {
-		switch m := member.(type) {
-		case nil:
-		case chain:
-			c = append(c, m...)
-		case *Engine:
-			if m != nil {
-				c = append(c, m)
-			}
-		default:
-			c = append(c, m)
-		}
-	}
-	return c
-}
+// It is safe for concurrent use if the members are.
+func Chain(list ...rest.Admission) rest.Admission { return chain(list) }
 
 type chain []rest.Admission
 
-// Mutate runs one round, and a second one if an Engine changed the object.
+// Mutate calls the members in order.
 func (c chain) Mutate(ctx context.Context, a *rest.Attributes) error {
-	reviews := map[*Engine]*review{}
-	if err := c.round(ctx, a, reviews); err != nil {
-		return err
-	}
-	again := false
-	for _, r := range reviews {
-		again = again || r.needsReinvocation()
-	}
-	if !again {
-		return nil
-	}
-	for _, r := range reviews {
-		r.reinvoke()
-	}
-	return c.round(ctx, a, reviews)
-}
-
-func (c chain) round(ctx context.Context, a *rest.Attributes, reviews map[*Engine]*review) error {
 	for _, member := range c {
-		engine, ok := member.(*Engine)
-		if !ok {
-			if err := member.Mutate(ctx, a); err != nil {
-				return err
-			}
-			continue
-		}
-		r := reviews[engine]
-		if r == nil {
-			r = engine.begin(a)
-			reviews[engine] = r
-		}
-		if err := r.mutate(ctx); err != nil {
+		if err := member.Mutate(ctx, a); err != nil {
 			return err
 		}
 	}
@@ -78,4 +34,53 @@ func (c chain) Validate(ctx context.Context, a *rest.Attributes) error {
 		}
 	}
 	return nil
+}
+
+const (
+	// nameLifecycle is the name of NamespaceLifecycle in metrics.
+	nameLifecycle = "NamespaceLifecycle"
+	phaseAdmit    = "admit"
+	phaseValidate = "validate"
+)
+
+// Timed returns the admission with its phases timed in upstream's metrics.
+func Timed(a rest.Admission) rest.Admission { return timed{a} }
+
+type timed struct{ rest.Admission }
+
+// Mutate times the first phase.
+func (t timed) Mutate(ctx context.Context, a *rest.Attributes) error {
+	begun := time.Now()
+	err := t.Admission.Mutate(ctx, a)
+	admissionmetrics.Metrics.ObserveAdmissionStep(ctx, time.Since(begun), err != nil, operation{op: a.Operation}, phaseAdmit)
+	return err
+}
+
+// Validate times the second phase.
+func (t timed) Validate(ctx context.Context, a *rest.Attributes) error {
+	begun := time.Now()
+	err := t.Admission.Validate(ctx, a)
+	admissionmetrics.Metrics.ObserveAdmissionStep(ctx, time.Since(begun), err != nil, operation{op: a.Operation}, phaseValidate)
+	return err
+}
+
+// observe times a plugin that began at begun and ends now with err.
+func observe(ctx context.Context, begun time.Time, plugin, phase string, op rest.Operation, err error) {
+	admissionmetrics.Metrics.ObserveAdmissionController(ctx, time.Since(begun), err != nil, operation{op: op}, phase, plugin)
+}
+
+// operation is the part of admission.Attributes that upstream's metrics use.
+type operation struct {
+	admission.Attributes
+	op rest.Operation
+}
+
+func (o operation) GetOperation() admission.Operation { return admission.Operation(o.op) }
+
+// EngineMetrics returns the prefixes of the metrics of admission, webhooks, policies and CEL
+// in the registry of component-base.
+func EngineMetrics() []string {
+	return []string{
+		"apiserver_admission_", "apiserver_validating_admission_policy_", "apiserver_mutating_admission_policy_", "apiserver_cel_", "apiserver_webhooks_",
+	}
 }

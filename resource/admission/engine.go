@@ -15,16 +15,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	upstream "k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
+	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
@@ -42,8 +46,7 @@ const DefaultFirstRead = time.Second
 // EngineConfig configures an Engine.
 type EngineConfig struct {
 	// BaseURL and Transport reach the gateway, from which configurations, namespaces,
-	// Services, parameters of policies and access reviews are read. Transport may be nil if
-	// Store is not; then there are no parameters and no access reviews.
+	// Services, parameters of policies and access reviews are read. Required.
 	BaseURL   string
 	Transport http.RoundTripper
 	// UserAgent of the requests; "": that of package client.
@@ -74,12 +77,12 @@ func (cfg *EngineConfig) clientConfig() *restclient.Config {
 // docs/wire.md 10.1. It follows their configurations while Run runs. As upstream, webhooks do
 // not apply to the six kinds of admissionregistration.k8s.io, policies not to its four kinds
 // of policies and bindings, and neither to reviews: a lock-out can be undone. Safe for
-// concurrent use.
+// concurrent use. A nil Engine permits everything.
 type Engine struct {
 	cfg    EngineConfig
 	logger *slog.Logger
 	scheme *runtime.Scheme
-	client *client.Client // nil without Transport
+	client *client.Client
 
 	factory        informers.SharedInformerFactory // of the informers below
 	namespaces     *namespaces
@@ -101,8 +104,8 @@ var _ rest.Admission = (*Engine)(nil)
 
 // NewEngine returns an Engine. It opens no connection.
 func NewEngine(cfg EngineConfig) (*Engine, error) {
-	if cfg.Transport == nil && cfg.Store == nil {
-		return nil, errors.New("make admission engine: neither Transport nor Store is set")
+	if cfg.Transport == nil {
+		return nil, errors.New("make admission engine: Transport is not set")
 	}
 	if cfg.FirstRead == 0 {
 		cfg.FirstRead = DefaultFirstRead
@@ -113,7 +116,7 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme(), mapper: meta.MultiRESTMapper{}}
+	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme()}
 	if err := e.connect(); err != nil {
 		return nil, fmt.Errorf("make admission engine: %w", err)
 	}
@@ -138,7 +141,7 @@ func (e *Engine) connect() (err error) {
 	if err := admissionv1.AddToScheme(e.scheme); err != nil {
 		return err
 	}
-	if e.authorizer, err = newAuthorizer(&e.cfg); err != nil || e.cfg.Transport == nil {
+	if e.authorizer, err = newAuthorizer(&e.cfg); err != nil {
 		return err
 	}
 	e.client = client.New(client.Config{BaseURL: e.cfg.BaseURL, Transport: e.cfg.Transport, UserAgent: e.cfg.UserAgent})
@@ -174,14 +177,15 @@ func (e *Engine) store(info *resource.Info) resource.Reader {
 			return s
 		}
 	}
-	if e.client == nil {
-		return unreachable{info: info}
-	}
 	return e.client.Reader(info)
 }
 
 // Run follows the configurations until ctx ends, and returns its error.
 func (e *Engine) Run(ctx context.Context) error {
+	if e == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	var wg sync.WaitGroup
 	for _, run := range []func(context.Context){
 		e.namespaces.run, e.mutatingWebhooks.informer.run, e.validatingWebhooks.informer.run, e.mutatingPolicies.run, e.validatingPolicies.run,
@@ -195,6 +199,9 @@ func (e *Engine) Run(ctx context.Context) error {
 // Ready returns nil once all configurations were read or restored. It is for health checks;
 // writes wait by themselves.
 func (e *Engine) Ready() error {
+	if e == nil {
+		return nil
+	}
 	for _, g := range []*gate{e.mutatingWebhooks.informer.synced, e.validatingWebhooks.informer.synced, e.mutatingPolicies.synced, e.validatingPolicies.synced} {
 		if !g.isOpen() {
 			return errUnknown()
@@ -227,17 +234,6 @@ func errUnknown() error {
 	return resource.Unavailable("admission webhooks and policies are not known yet", 1)
 }
 
-// Mutate evaluates mutating policies, calls mutating webhooks, and repeats those with
-// reinvocation if the object changed after them.
-func (e *Engine) Mutate(ctx context.Context, a *rest.Attributes) error {
-	return chain{e}.Mutate(ctx, a)
-}
-
-// Validate evaluates validating policies and calls validating webhooks.
-func (e *Engine) Validate(ctx context.Context, a *rest.Attributes) error {
-	return e.begin(a).validate(ctx)
-}
-
 // withWarnings returns a context that passes the warnings of the engines to EngineConfig.Warn.
 func (e *Engine) withWarnings(ctx context.Context) context.Context {
 	if e.cfg.Warn == nil {
@@ -263,4 +259,44 @@ func asStatus(err error) error {
 		return err
 	}
 	return apierrors.NewInternalError(err)
+}
+
+// newAuthorizer returns the authorizer of the variable `authorizer` in CEL expressions.
+func newAuthorizer(cfg *EngineConfig) (upstream.UnconditionalAuthorizer, error) {
+	if cfg.Authorizer != nil {
+		return localAuthorizer{cfg.Authorizer}, nil
+	}
+	reviews, err := authorizationv1client.NewForConfigAndClient(cfg.clientConfig(), &http.Client{Transport: cfg.Transport, Timeout: lookupTimeout})
+	if err != nil {
+		return nil, err
+	}
+	// Results are not cached, and there is one attempt.
+	return webhook.NewFromInterface(reviews, 0, 0, wait.Backoff{Steps: 1}, upstream.DecisionNoOpinion, metrics.NoopAuthorizerMetrics{}, nil)
+}
+
+// localAuthorizer is the authorizer of this process.
+type localAuthorizer struct{ authorizer authz.Authorizer }
+
+// Authorize implements UnconditionalAuthorizer.
+func (l localAuthorizer) Authorize(ctx context.Context, a upstream.Attributes) (upstream.Decision, string, error) {
+	decision, reason, err := l.authorizer.Authorize(ctx, actionOf(a))
+	switch decision {
+	case authz.Allow:
+		return upstream.DecisionAllow, reason, err
+	case authz.Deny:
+		return upstream.DecisionDeny, reason, err
+	}
+	return upstream.DecisionNoOpinion, reason, err
+}
+
+// actionOf returns the action that an expression asks about.
+func actionOf(a upstream.Attributes) *resource.Action {
+	action := &resource.Action{
+		Verb: a.GetVerb(), Path: a.GetPath(), IsResource: a.IsResourceRequest(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(),
+		Namespace: a.GetNamespace(), Resource: a.GetResource(), Subresource: a.GetSubresource(), Name: a.GetName(), InPath: a.GetName() != "",
+	}
+	if u := a.GetUser(); u != nil {
+		action.User = &resource.User{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+	}
+	return action
 }

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	"k8s.io/klog/v2"
 
-	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -78,30 +77,6 @@ func TestUnknownConfigurations(t *testing.T) {
 	})
 }
 
-// A waiting write continues once configurations are known.
-func TestFirstRead(t *testing.T) {
-	storage := memstore.New()
-	e, err := NewEngine(EngineConfig{Store: func(info *resource.Info) resource.Store { return storage.Store(info) }, Logger: quiet(), FirstRead: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	answered := make(chan error, 1)
-	go func() { answered <- e.Mutate(t.Context(), create(benchKind("configmaps"))) }()
-	select {
-	case err := <-answered:
-		t.Fatalf("answered %v before anything was read", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }()
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
-	cancel()
-	<-done
-}
-
 // The last known configurations apply while the API cannot be reached.
 func TestLastKnown(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, deny("still here"))
@@ -138,7 +113,7 @@ func TestIdle(t *testing.T) {
 
 // Webhooks and policies do not apply to reviews.
 func TestReviewsAreExempt(t *testing.T) {
-	e, err := NewEngine(EngineConfig{Store: func(*resource.Info) resource.Store { return nil }})
+	e, err := NewEngine(EngineConfig{Transport: http.DefaultTransport})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,26 +186,4 @@ func hostPort(t *testing.T, raw string) (string, int32) {
 		t.Fatal(err)
 	}
 	return u.Hostname(), int32(port)
-}
-
-// A namespace that is not known is read from the store.
-func TestNamespaceIsRead(t *testing.T) {
-	storage := memstore.New()
-	e, err := NewEngine(EngineConfig{Store: func(info *resource.Info) resource.Store { return storage.Store(info) }, Logger: quiet()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := e.namespaces.codec.EncodeStored(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"team": "red"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := storage.Store(e.namespaces.store.Info()).Create(t.Context(), o.Key(), o, 0); err != nil {
-		t.Fatal(err)
-	}
-	if ns, err := e.matcher.GetNamespace(t.Context(), "n"); err != nil || ns.Labels["team"] != "red" {
-		t.Errorf("%+v, %v", ns, err)
-	}
-	if _, err := e.matcher.GetNamespace(t.Context(), "other"); resource.AsStatus(err).Code != 404 {
-		t.Error(err)
-	}
 }

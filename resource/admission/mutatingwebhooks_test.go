@@ -1,17 +1,12 @@
 package admission
 
 import (
-	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	admissionreview "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-
-	"portico/resource"
-	"portico/resource/rest"
 )
 
 // The patch of a webhook is in the response and in the stored object.
@@ -73,38 +68,6 @@ func TestReinvocation(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
-
-// Built-in mutation runs again after a webhook changed the object.
-func TestBuiltInMutationIsReinvoked(t *testing.T) {
-	b := newBench(t)
-	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", newHookServer(t, patching(`[{"op": "add", "path": "/data/b", "value": "2"}]`)))))
-	var seen []string
-	builtIn := mutator(func(a *rest.Attributes) {
-		data, _ := a.Kind.Codec.Encode(a.Object, a.Kind.GVK("v1"), "application/json")
-		obj := struct{ Data map[string]string }{}
-		if err := json.Unmarshal(data, &obj); err != nil {
-			t.Error(err)
-		}
-		seen = append(seen, obj.Data["b"])
-	})
-	k := b.resources["configmaps"].Kind
-	obj, _, err := k.Codec.Decode([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"default"},"data":{"a":"1"}}`), "application/json", k.GVK("v1"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &rest.Attributes{Action: &resource.Action{Version: "v1"}, Kind: k, Operation: rest.Create, Key: resource.Key{Namespace: "default", Name: "x"}, Object: obj}
-	if err := Chain(builtIn, Chain(b.engine)).Mutate(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Join(seen, ",") != ",2" {
-		t.Errorf("saw %q", seen)
-	}
-}
-
-type mutator func(a *rest.Attributes)
-
-func (m mutator) Mutate(_ context.Context, a *rest.Attributes) error { m(a); return nil }
-func (m mutator) Validate(context.Context, *rest.Attributes) error   { return nil }
 
 // Rejections, patches of deletions and invalid patches are errors.
 func TestMutatingWebhookErrors(t *testing.T) {

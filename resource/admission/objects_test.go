@@ -3,12 +3,9 @@ package admission
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -18,26 +15,6 @@ func objectsOf(kind *rest.Kind, obj runtime.Object) (*objects, *rest.Attributes)
 	a := create(kind)
 	a.Object = obj
 	return newObjects(a), a
-}
-
-// An object without apiVersion and kind has the storage version.
-func TestVersionedAttributesOfBareObject(t *testing.T) {
-	o, a := objectsOf(benchKind("configmaps"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Data: map[string]string{"a": "1"}})
-	v, err := admission.NewVersionedAttributes(newAttributes(a), a.Kind.GVK("v1"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, ok := v.VersionedObject.Object().(*corev1.ConfigMap)
-	if !ok || got.Kind != "ConfigMap" || got.APIVersion != "v1" || got.Data["a"] != "1" {
-		t.Errorf("%+v", v.VersionedObject.Object())
-	}
-	got.Data["a"] = "2"
-	if a.Object.(*corev1.ConfigMap).Data["a"] != "1" {
-		t.Error("the versioned object shares data with the object of the write")
-	}
-	if err := o.Convert(got, a.Object, nil); err != nil || a.Object.(*corev1.ConfigMap).Data["a"] != "2" {
-		t.Errorf("%+v, %v", a.Object, err)
-	}
 }
 
 // Only the kind of the write, its versions and the kinds of its subresources are recognized.
@@ -98,26 +75,5 @@ func TestForeignBodies(t *testing.T) {
 	}
 	if err := o.Convert(in, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}, nil); err == nil {
 		t.Error("a scale became a widget")
-	}
-}
-
-// The namespace of a Namespace is its own name.
-func TestNamespacesAreInThemselves(t *testing.T) {
-	a := create(benchKind("namespaces"))
-	a.Key = resource.Key{Name: "n"}
-	if got := newAttributes(a); got.GetNamespace() != "n" || got.GetName() != "n" {
-		t.Errorf("%q %q", got.GetNamespace(), got.GetName())
-	}
-}
-
-// A write without a user has an empty user.
-func TestUserOfWrite(t *testing.T) {
-	a := create(benchKind("configmaps"))
-	if got := newAttributes(a).GetUserInfo(); got == nil || got.GetName() != "" {
-		t.Errorf("%+v", got)
-	}
-	a.Action.User = &resource.User{Name: "alice", Groups: []string{"people"}}
-	if got := newAttributes(a).GetUserInfo(); got.GetName() != "alice" || got.GetGroups()[0] != "people" {
-		t.Errorf("%+v", got)
 	}
 }

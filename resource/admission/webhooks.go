@@ -4,16 +4,28 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	restclient "k8s.io/client-go/rest"
+
+	"portico/resource"
+	"portico/resource/rest"
 )
 
 // Phases of a write in audit annotations, with upstream's names.
@@ -134,4 +146,150 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		return 0, fmt.Errorf("the response has more than %d bytes", maxWebhookResponse)
 	}
 	return n, err
+}
+
+const (
+	// endpointsLife is how long the endpoints of a Service are cached. The webhook engines
+	// resolve them before every call.
+	endpointsLife = 2 * time.Second
+	// maxServices bounds the cached Services.
+	maxServices = 1000
+)
+
+// serviceResolver resolves the Services of webhooks to the ready endpoints of their
+// EndpointSlices. While they cannot be read the last endpoints are used.
+type serviceResolver struct {
+	services, slices           resource.Reader
+	servicesCodec, slicesCodec rest.Codec
+
+	mu    sync.Mutex
+	found map[servicePort]endpoints
+}
+
+type servicePort struct {
+	namespace, name string
+	port            int32
+}
+
+type endpoints struct {
+	urls  []*url.URL
+	until time.Time
+}
+
+func newServiceResolver(e *Engine) *serviceResolver {
+	services := &resource.Info{Versions: []string{"v1"}, Resource: "services", Kind: "Service", Namespaced: true}
+	slices := &resource.Info{Group: discoveryv1.GroupName, Versions: []string{"v1"}, Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true}
+	return &serviceResolver{
+		services: e.store(services), servicesCodec: rest.Typed(e.scheme, services.GVK("v1")),
+		slices: e.store(slices), slicesCodec: rest.Typed(e.scheme, slices.GVK("v1")),
+		found: map[servicePort]endpoints{},
+	}
+}
+
+// ResolveEndpoint returns the URL of a random ready endpoint. It implements
+// webhook.ServiceResolver.
+func (r *serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	key := servicePort{namespace, name, port}
+	r.mu.Lock()
+	last, known := r.found[key]
+	r.mu.Unlock()
+	if !known || time.Now().After(last.until) {
+		urls, err := r.read(key)
+		switch {
+		case err == nil:
+			last = endpoints{urls, time.Now().Add(endpointsLife)}
+			r.cache(key, last)
+		case !known || apierrors.IsNotFound(err):
+			return nil, err
+		}
+	}
+	if len(last.urls) == 0 {
+		return nil, fmt.Errorf("no endpoints available for service %q", namespace+"/"+name)
+	}
+	return last.urls[rand.IntN(len(last.urls))], nil
+}
+
+func (r *serviceResolver) cache(key servicePort, e endpoints) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.found) >= maxServices {
+		clear(r.found)
+	}
+	r.found[key] = e
+}
+
+// read reads the endpoints of a port of a Service.
+func (r *serviceResolver) read(key servicePort) ([]*url.URL, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	o, err := r.services.Get(ctx, resource.Key{Namespace: key.namespace, Name: key.name}, resource.At{})
+	if err != nil {
+		return nil, err
+	}
+	service, err := decodeAs[*corev1.Service](r.servicesCodec, o)
+	if err != nil {
+		return nil, err
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		return []*url.URL{urlOf(service.Spec.ExternalName, key.port)}, nil
+	}
+	portName, err := portNameOf(service, key.port)
+	if err != nil {
+		return nil, err
+	}
+	selector := labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: key.name})
+	list, err := r.slices.List(ctx, resource.ListOptions{Namespace: key.namespace, Selector: resource.Selector{Labels: selector}})
+	if err != nil {
+		return nil, err
+	}
+	ready := []*url.URL{}
+	for _, o := range list.Items {
+		slice, err := decodeAs[*discoveryv1.EndpointSlice](r.slicesCodec, o)
+		if err != nil {
+			return nil, err
+		}
+		ready = append(ready, readyEndpoints(slice, portName)...)
+	}
+	return ready, nil
+}
+
+func portNameOf(service *corev1.Service, port int32) (string, error) {
+	for _, p := range service.Spec.Ports {
+		if p.Port == port {
+			return p.Name, nil
+		}
+	}
+	return "", fmt.Errorf("no service port %d found for service %q", port, service.Namespace+"/"+service.Name)
+}
+
+// readyEndpoints returns the ready endpoints of a slice for a port. Endpoints without a
+// condition count as ready.
+func readyEndpoints(slice *discoveryv1.EndpointSlice, portName string) (out []*url.URL) {
+	for _, p := range slice.Ports {
+		if p.Port == nil || p.Name == nil && portName != "" || p.Name != nil && *p.Name != portName {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+				continue
+			}
+			for _, address := range e.Addresses {
+				out = append(out, urlOf(address, *p.Port))
+			}
+		}
+	}
+	return out
+}
+
+func urlOf(host string, port int32) *url.URL {
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(int(port)))}
+}
+
+func decodeAs[T runtime.Object](codec rest.Codec, o *resource.Object) (T, error) {
+	var none T
+	obj, err := codec.DecodeStored(o)
+	if err != nil {
+		return none, err
+	}
+	return obj.(T), nil // a Typed codec has one type
 }

@@ -11,6 +11,30 @@ import (
 	"portico/resource/rest"
 )
 
+// Mutate evaluates mutating policies, calls mutating webhooks, and repeats those with
+// reinvocation if the object changed after them.
+func (e *Engine) Mutate(ctx context.Context, a *rest.Attributes) error {
+	if e == nil {
+		return nil
+	}
+	r := &review{engine: e, write: a}
+	err := r.mutate(ctx)
+	if err != nil || r.attrs == nil || !r.attrs.GetReinvocationContext().ShouldReinvoke() {
+		return err
+	}
+	r.attrs.GetReinvocationContext().SetIsReinvoke()
+	return r.mutate(ctx)
+}
+
+// Validate evaluates validating policies and calls validating webhooks.
+func (e *Engine) Validate(ctx context.Context, a *rest.Attributes) error {
+	if e == nil {
+		return nil
+	}
+	r := &review{engine: e, write: a}
+	return r.run(ctx, e.validatingPolicies.synced, e.validatingPolicies.call, e.validatingWebhooks)
+}
+
 // review is the admission of one write by an Engine, with both rounds of mutation. It is
 // used by one goroutine at a time.
 type review struct {
@@ -22,8 +46,6 @@ type review struct {
 	objects *objects
 }
 
-func (e *Engine) begin(a *rest.Attributes) *review { return &review{engine: e, write: a} }
-
 // attributes returns the write in upstream's form.
 func (r *review) attributes() admission.Attributes {
 	if r.attrs == nil {
@@ -32,18 +54,13 @@ func (r *review) attributes() admission.Attributes {
 	return r.attrs
 }
 
-// mutate runs the mutating policies and webhooks.
+// mutate runs the mutating policies and webhooks once.
 func (r *review) mutate(ctx context.Context) error {
 	e := r.engine
 	return r.run(ctx, e.mutatingPolicies.synced, e.mutatingPolicies.call, e.mutatingWebhooks)
 }
 
-// validate runs the validating policies and webhooks.
-func (r *review) validate(ctx context.Context) error {
-	e := r.engine
-	return r.run(ctx, e.validatingPolicies.synced, e.validatingPolicies.call, e.validatingWebhooks)
-}
-
+// run waits until policies and webhooks are known, and calls both.
 func (r *review) run(ctx context.Context, policiesKnown *gate, policies func(context.Context, *review) error, webhooks *webhooks) error {
 	e := r.engine
 	if r.write.Kind.Review != nil {
@@ -95,15 +112,6 @@ func (r *review) exemptFromPolicies() bool {
 	}
 	return false
 }
-
-// needsReinvocation reports whether the object was changed after plugins with reinvocation
-// had seen it.
-func (r *review) needsReinvocation() bool {
-	return r.attrs != nil && r.attrs.GetReinvocationContext().ShouldReinvoke()
-}
-
-// reinvoke restricts mutate to plugins with reinvocation.
-func (r *review) reinvoke() { r.attributes().GetReinvocationContext().SetIsReinvoke() }
 
 // newAttributes returns a write in upstream's form.
 func newAttributes(a *rest.Attributes) admission.Attributes {

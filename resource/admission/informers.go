@@ -11,6 +11,11 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"portico/resource"
@@ -185,27 +190,71 @@ func waitAll(ctx context.Context, limit time.Duration, gates ...*gate) bool {
 	return true
 }
 
-// unreachable is the store of resources of other processes in a process without a
-// connection to them.
-type unreachable struct {
-	resource.Reader // nil: only reads are called
-	info            *resource.Info
+// namespaces are the namespaces for upstream's engines, which use their labels in selectors
+// and the objects in CEL expressions. They are followed once there is a configuration. The
+// engines read a namespace that is not known through client.
+type namespaces struct {
+	*informer
+	needed *gate // opened by the first configuration
 }
 
-func (u unreachable) Info() *resource.Info { return u.info }
-
-func (u unreachable) err() error {
-	return resource.Unavailable(fmt.Sprintf("the server of %s cannot be reached: no gateway is configured", u.info.GroupResource()), 0)
+func newNamespaces(e *Engine) *namespaces {
+	return &namespaces{informer: newInformer(e, namespaceInfo(), func() {}), needed: newGate()}
 }
 
-func (u unreachable) Get(context.Context, resource.Key, resource.At) (*resource.Object, error) {
-	return nil, u.err()
+// namespaceInfo describes the resource namespaces.
+func namespaceInfo() *resource.Info {
+	return &resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace"}
 }
 
-func (u unreachable) List(context.Context, resource.ListOptions) (*resource.List, error) {
-	return nil, u.err()
+// HasSynced implements cache.SharedIndexInformer. It returns true, so that the engines do not
+// wait: they read unknown namespaces.
+func (n *namespaces) HasSynced() bool { return true }
+
+func (n *namespaces) run(ctx context.Context) {
+	select {
+	case <-n.needed.opened:
+		n.informer.run(ctx)
+	case <-ctx.Done():
+	}
 }
 
-func (u unreachable) Watch(context.Context, resource.WatchOptions) (resource.Watcher, error) {
-	return nil, u.err()
+// client returns a clientset with the only method that the engines call: Get of a namespace.
+// The others are nil.
+func (n *namespaces) client() kubernetes.Interface { return clientset{namespaces: n} }
+
+type clientset struct {
+	kubernetes.Interface
+	namespaces *namespaces
+}
+
+func (c clientset) CoreV1() corev1client.CoreV1Interface { return coreClient{namespaces: c.namespaces} }
+
+type coreClient struct {
+	corev1client.CoreV1Interface
+	namespaces *namespaces
+}
+
+func (c coreClient) Namespaces() corev1client.NamespaceInterface {
+	return namespaceClient{namespaces: c.namespaces}
+}
+
+type namespaceClient struct {
+	corev1client.NamespaceInterface
+	namespaces *namespaces
+}
+
+// Get reads a namespace from the store.
+func (c namespaceClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (*corev1.Namespace, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	o, err := c.namespaces.store.Get(ctx, resource.Key{Name: name}, resource.At{})
+	if err != nil {
+		return nil, err
+	}
+	obj, err := c.namespaces.codec.DecodeStored(o)
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("read namespace %q: %w", name, err))
+	}
+	return obj.(*corev1.Namespace), nil
 }
