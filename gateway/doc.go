@@ -25,7 +25,6 @@
 //   - identity.go authenticates clients; core.go reads from the core server what the gateway
 //     does not store: Services, service accounts, Secrets. publish.go publishes the CAs that
 //     registered servers trust.
-//   - follow.go passes stored APIServices and Backends to routing.
 //   - explain.go answers where a request would go.
 //
 // The gateway is ready when etcd answers. A server that is down affects its own groups only:

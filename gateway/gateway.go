@@ -124,8 +124,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.admission.namespaces.Run,
 			g.publisher.run,
 			g.documents.Run,
-			g.followAPIServices,
-			g.followBackends,
+			func(ctx context.Context) error {
+				return g.sync.Follow(ctx, g.apiservices, g.backends, g.lastGood.Await)
+			},
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			g.etcd.Compact,

@@ -147,7 +147,9 @@ func startBehind(t *testing.T, c *changing) *behind {
 	b.registration.Elect(t.Context())
 	b.proxy = proxy.New(proxy.Config{Table: b.sync.Table})
 	running(t, func(ctx context.Context) error {
-		return loop.Together(ctx, b.sync.Check, b.sync.Run, b.registration.Run, b.followAPIServices, b.followBackends)
+		return loop.Together(ctx, b.sync.Check, b.sync.Run, b.registration.Run, func(ctx context.Context) error {
+			return b.sync.Follow(ctx, b.apiservices, b.backends, func(context.Context) bool { return true })
+		})
 	})
 	return b
 }

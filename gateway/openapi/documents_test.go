@@ -148,6 +148,7 @@ func (g *indexing) check(t *testing.T) {
 		if err := g.sync.Probe(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
+		_, _ = b.Source.RefreshOpenAPI(t.Context()) // Broken has the error
 		gvs, _ := b.Source.GroupVersions()
 		for _, gv := range gvs {
 			a := custom(gv, b.Name)

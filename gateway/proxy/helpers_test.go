@@ -99,7 +99,7 @@ func upstreamOnSocket(t *testing.T, handler http.Handler) *Upstream {
 
 // routeTo returns an available route to a server.
 func routeTo(up *Upstream) *Route {
-	return &Route{Name: "v1.test", Upstream: up, Condition: apiservice.Passed(), traffic: NewTraffic().route(routeName{"v1.test", "test"})}
+	return &Route{Name: "v1.test", Backend: "test", Upstream: up, Condition: apiservice.Passed(), traffic: NewTraffic()}
 }
 
 // along sends requests along a route.

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"portico/gateway/upstream"
 	"portico/resource"
 	"portico/resource/audit"
@@ -42,8 +44,8 @@ type proxiedRequest struct {
 	// header is when the answer's header went to the client, in nanoseconds since
 	// began; 0: it did not.
 	header atomic.Int64
-	// open is the endpoint that a long-running request is open to.
-	open *endpointTraffic
+	// open counts the long-running requests to the endpoint; nil: this one is none.
+	open prometheus.Gauge
 }
 
 // begin returns the proxiedRequest of a request, whose request is to be sent. end must
@@ -107,8 +109,7 @@ func (h *proxiedRequest) OnHeader(header http.Header, code int) {
 	h.header.Store(max(1, int64(time.Since(h.began))))
 	if (h.upgrade || h.act.LongRunning()) && code < 300 && h.route.traffic != nil {
 		if attempts := h.Attempts(); len(attempts) > 0 {
-			h.open = h.route.traffic.endpoint(attempts[len(attempts)-1].Endpoint)
-			h.open.long.Inc()
+			h.open = h.route.traffic.open(h.route, attempts[len(attempts)-1].Endpoint)
 		}
 	}
 	if h.shown {
@@ -123,7 +124,7 @@ func (h *proxiedRequest) end() {
 		filter.AddPhase(ctx, annotationUpstream, h.away())
 	}
 	if h.open != nil {
-		h.open.long.Dec()
+		h.open.Dec()
 	}
 	if h.route.traffic != nil {
 		h.count(now)
@@ -138,14 +139,14 @@ func (h *proxiedRequest) count(now time.Time) {
 	verb := metrics.VerbLabel(h.request)
 	attempts := h.Attempts()
 	if len(attempts) == 0 {
-		h.route.traffic.endpoint(noEndpoint).count(sent{verb: verb})
+		h.route.traffic.count(h.route, noEndpoint, sent{verb: verb})
 		return
 	}
 	for _, a := range attempts[:len(attempts)-1] {
-		h.route.traffic.endpoint(a.Endpoint).count(sent{verb: verb, code: a.Status, header: a.FirstByte, whole: a.FirstByte, retried: true})
+		h.route.traffic.count(h.route, a.Endpoint, sent{verb: verb, code: a.Status, header: a.FirstByte, whole: a.FirstByte, retried: true})
 	}
 	last := attempts[len(attempts)-1]
-	h.route.traffic.endpoint(last.Endpoint).count(sent{
+	h.route.traffic.count(h.route, last.Endpoint, sent{
 		verb: verb, code: last.Status, long: h.upgrade || h.act.LongRunning(), header: last.FirstByte, whole: now.Sub(last.Start), own: h.own(),
 	})
 }

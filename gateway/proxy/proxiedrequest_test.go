@@ -68,7 +68,7 @@ func observe(t *testing.T, behind http.HandlerFunc) (o *observed, refused, good 
 	upstreams := map[string]*upstream.Upstream{"apiservice/v1.g.example.com": up.Upstream}
 	counts := NewTraffic()
 	counts.Watch(routes, upstreams)
-	o.metrics.Registry().MustRegister(counts, NewUpstreamMetrics(func() map[string]*upstream.Upstream { return upstreams }))
+	o.metrics.Registry().MustRegister(append(counts.Metrics(), NewUpstreamMetrics(func() map[string]*upstream.Upstream { return upstreams }))...)
 	var err error
 	if o.accessLog, err = accesslog.Open(accesslog.Config{Path: accesslog.Standard, Output: &o.out}); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ type Route struct {
 	// Backend is the name of the server in metrics and headers, and traffic counts the
 	// requests to it; "" and nil without metrics.
 	Backend string
-	traffic *routeTraffic
+	traffic *Traffic
 }
 
 // RetryAfter is the Retry-After of a gateway that is busy, starting or shutting

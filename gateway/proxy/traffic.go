@@ -1,57 +1,39 @@
 package proxy
 
 import (
-	"maps"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"portico/gateway/upstream"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/gateway/upstream"
 )
 
-// maxTraffic bounds the pairs of an APIService and an endpoint with counters of their
-// own, of about 4 KiB and up to 100 lines each. Others are counted together, as
+// maxTraffic bounds the pairs of an APIService and an endpoint with series of their own, of
+// about 4 KiB and up to 100 lines each once they are used. Others are counted together, as
 // otherTraffic.
-const maxTraffic = 2048
+const maxTraffic = 4096
 
-// otherTraffic is the label of requests without counters of their own.
+// otherTraffic is the label of requests without series of their own.
 const otherTraffic = "other"
 
-// Traffic counts requests by APIService, server and endpoint. A request finds its
-// counters with two atomic loads and one look-up in a map. Counters are removed with
-// their APIService or endpoint. Safe for concurrent use; a prometheus.Collector.
+// Traffic counts requests by APIService, server and endpoint. Series are removed with their
+// APIService or endpoint. Methods but Watch are safe for concurrent use.
 type Traffic struct {
-	mu     sync.Mutex
-	routes map[routeName]*routeTraffic
-	pairs  int // of all routes
-	other  *endpointTraffic
-}
-
-// routeName identifies a route.
-type routeName struct{ apiService, backend string }
-
-// routeTraffic counts the requests for one group/version.
-type routeTraffic struct {
-	routeName
-	all *Traffic
-	// gone: the route was removed, and gets no more counters.
-	gone      bool // guarded by all.mu
-	endpoints atomic.Pointer[map[string]*endpointTraffic]
-}
-
-// endpointTraffic counts the requests for one group/version to one endpoint.
-type endpointTraffic struct {
-	requests *prometheus.CounterVec // by verb and code
-	used     atomic.Bool
+	requests *prometheus.CounterVec
 	// header and whole are the times from sending a request to the header and the end of
 	// its answer; own is the time that the gateway itself took.
-	header, whole, own prometheus.Histogram
-	long               prometheus.Gauge
+	header, whole, own *prometheus.HistogramVec
+	long               *prometheus.GaugeVec
+	// live are the pairs with series of their own, and gone those that Watch removed last.
+	live atomic.Pointer[map[trafficPair]bool]
+	gone []trafficPair
 }
+
+// trafficPair has the labels of a route and an endpoint.
+type trafficPair struct{ apiService, backend, endpoint string }
 
 // Buckets of times, in seconds. What the gateway adds should be less than a millisecond,
 // which the buckets of kube-apiserver do not resolve.
@@ -60,129 +42,111 @@ var (
 	ownBuckets      = []float64{0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1}
 )
 
+// NewTraffic returns a Traffic without series.
 func NewTraffic() *Traffic {
-	t := &Traffic{routes: map[routeName]*routeTraffic{}}
-	t.other = newEndpointTraffic(routeName{otherTraffic, otherTraffic}, otherTraffic)
+	labels := []string{"apiservice", "backend", "endpoint"}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	t := &Traffic{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "portico_upstream_requests_total",
+			Help: "Requests sent on, by the verb and the class of the answer's status code; none: there was no answer.",
+		}, append(labels, "verb", "code")),
+		header: histogram("portico_upstream_response_header_seconds",
+			"Time from when a request was sent on to the header of its answer, in seconds. Long-running requests too.", upstreamBuckets),
+		whole: histogram("portico_upstream_request_duration_seconds",
+			"Time from when a request was sent on to the end of its answer, in seconds. Without long-running requests.", upstreamBuckets),
+		own: histogram("portico_gateway_request_overhead_seconds",
+			"Time that the gateway took for itself until it began to answer a request that was sent on, in seconds.", ownBuckets),
+		long: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "portico_upstream_longrunning_requests", Help: "Long-running requests in progress to an endpoint.",
+		}, labels),
+	}
+	t.live.Store(&map[trafficPair]bool{})
 	return t
 }
 
-// Watch gives the routes their counters, and removes those of all others. upstreams are
-// the servers by name. It must be called before the routes are published.
+// Metrics returns the collectors of all series.
+func (t *Traffic) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{t.requests, t.header, t.whole, t.own, t.long}
+}
+
+// Watch has the requests of the routes counted, and removes the series of all other routes
+// and endpoints. upstreams are the servers by name. It must be called before the routes are
+// published, and by one goroutine.
 func (t *Traffic) Watch(routes map[schema.GroupVersion]*Route, upstreams map[string]*upstream.Upstream) {
 	names := make(map[*upstream.Upstream]string, len(upstreams))
 	for name, up := range upstreams {
 		names[up] = name
 	}
-	live := make(map[routeName]bool, len(routes))
+	var pairs []trafficPair
 	for _, rt := range routes {
 		if rt.Upstream == nil {
 			continue
 		}
-		rt.Backend = names[rt.Upstream.Upstream]
-		name := routeName{rt.Name, rt.Backend}
-		rt.traffic, live[name] = t.route(name), true
-	}
-	t.keep(func(name routeName) bool { return live[name] }, func(name routeName) []string {
-		up := upstreams[name.backend]
-		if up == nil {
-			return nil
-		}
-		var urls []string
-		for _, e := range up.Endpoints() {
-			urls = append(urls, e.URL)
-		}
-		return urls
-	})
-}
-
-// route returns the counters of a route, the same for the same names.
-func (t *Traffic) route(name routeName) *routeTraffic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := t.routes[name]; r != nil {
-		return r
-	}
-	r := &routeTraffic{routeName: name, all: t}
-	r.endpoints.Store(&map[string]*endpointTraffic{})
-	t.routes[name] = r
-	return r
-}
-
-// keep removes the counters of all routes but the live ones, and of those the counters
-// of all endpoints but the present ones.
-func (t *Traffic) keep(live func(routeName) bool, endpoints func(routeName) []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for name, r := range t.routes {
-		var has []string
-		switch {
-		case !live(name):
-			r.gone = true
-			delete(t.routes, name)
-		case len(*r.endpoints.Load()) > 0:
-			has = append(endpoints(name), noEndpoint)
-		}
-		r.retain(has)
-	}
-}
-
-// retain removes the counters of all other endpoints; all.mu is held.
-func (r *routeTraffic) retain(endpoints []string) {
-	known := *r.endpoints.Load()
-	kept := make(map[string]*endpointTraffic, len(endpoints))
-	for _, url := range endpoints {
-		if e := known[url]; e != nil {
-			kept[url] = e
+		rt.Backend, rt.traffic = names[rt.Upstream.Upstream], t
+		pairs = append(pairs, trafficPair{rt.Name, rt.Backend, noEndpoint})
+		for _, e := range rt.Upstream.Endpoints() {
+			pairs = append(pairs, trafficPair{rt.Name, rt.Backend, e.URL})
 		}
 	}
-	if len(kept) == len(known) {
-		return
-	}
-	r.all.pairs -= len(known) - len(kept)
-	r.endpoints.Store(&kept)
+	t.keep(pairs)
 }
 
-// endpoint returns the counters of an endpoint.
-func (r *routeTraffic) endpoint(url string) *endpointTraffic {
-	if e := (*r.endpoints.Load())[url]; e != nil {
-		return e
+// keep gives series to at most maxTraffic of the pairs, first to those that have them, and
+// removes those of all others. A request that counts during keep can bring series of a pair
+// back: the next keep removes them.
+func (t *Traffic) keep(pairs []trafficPair) {
+	old, live := *t.live.Load(), make(map[trafficPair]bool, min(len(pairs), maxTraffic))
+	for _, had := range []bool{true, false} {
+		for _, p := range pairs {
+			if old[p] == had && len(live) < maxTraffic {
+				live[p] = true
+			}
+		}
 	}
-	r.all.mu.Lock()
-	defer r.all.mu.Unlock()
-	known := *r.endpoints.Load()
-	if e := known[url]; e != nil {
-		return e
+	t.live.Store(&live)
+	again := t.gone
+	t.gone = nil
+	for p := range old {
+		if !live[p] {
+			t.gone = append(t.gone, p)
+			t.remove(p)
+		}
 	}
-	if r.gone || r.all.pairs >= maxTraffic {
-		return r.all.other
+	for _, p := range again {
+		if !live[p] {
+			t.remove(p)
+		}
 	}
-	more := maps.Clone(known)
-	e := newEndpointTraffic(r.routeName, url)
-	more[url] = e
-	r.all.pairs++
-	r.endpoints.Store(&more)
-	return e
 }
 
-func newEndpointTraffic(r routeName, url string) *endpointTraffic {
-	labels := prometheus.Labels{"apiservice": r.apiService, "backend": r.backend, "endpoint": url}
-	e := &endpointTraffic{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "portico_upstream_requests_total", ConstLabels: labels,
-		Help: "Requests sent on, by the verb and the class of the answer's status code; none: there was no answer.",
-	}, []string{"verb", "code"})}
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: labels})
+// remove removes the series of a pair.
+func (t *Traffic) remove(p trafficPair) {
+	labels := prometheus.Labels{"apiservice": p.apiService, "backend": p.backend, "endpoint": p.endpoint}
+	t.header.Delete(labels)
+	t.whole.Delete(labels)
+	t.own.Delete(labels)
+	t.long.Delete(labels)
+	t.requests.DeletePartialMatch(labels)
+}
+
+// pair returns the labels under which requests along a route to an endpoint are counted.
+func (t *Traffic) pair(r *Route, endpoint string) trafficPair {
+	p := trafficPair{r.Name, r.Backend, endpoint}
+	if !(*t.live.Load())[p] {
+		return trafficPair{otherTraffic, otherTraffic, otherTraffic}
 	}
-	e.header = histogram("portico_upstream_response_header_seconds",
-		"Time from when a request was sent on to the header of its answer, in seconds. Long-running requests too.", upstreamBuckets)
-	e.whole = histogram("portico_upstream_request_duration_seconds",
-		"Time from when a request was sent on to the end of its answer, in seconds. Without long-running requests.", upstreamBuckets)
-	e.own = histogram("portico_gateway_request_overhead_seconds",
-		"Time that the gateway took for itself until it began to answer a request that was sent on, in seconds.", ownBuckets)
-	e.long = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "portico_upstream_longrunning_requests", Help: "Long-running requests in progress to an endpoint.", ConstLabels: labels,
-	})
-	return e
+	return p
+}
+
+// open counts a long-running request as in progress until the gauge is decremented.
+func (t *Traffic) open(r *Route, endpoint string) prometheus.Gauge {
+	p := t.pair(r, endpoint)
+	g := t.long.WithLabelValues(p.apiService, p.backend, p.endpoint)
+	g.Inc()
+	return g
 }
 
 // sent is a request that was sent and has ended.
@@ -197,18 +161,18 @@ type sent struct {
 	header, whole, own time.Duration
 }
 
-// count counts a request.
-func (e *endpointTraffic) count(s sent) {
-	e.used.Store(true)
-	e.requests.WithLabelValues(s.verb, codeClass(s.code)).Inc()
+// count counts a request along a route to an endpoint.
+func (t *Traffic) count(r *Route, endpoint string, s sent) {
+	p := t.pair(r, endpoint)
+	t.requests.WithLabelValues(p.apiService, p.backend, p.endpoint, s.verb, codeClass(s.code)).Inc()
 	if s.code != 0 {
-		e.header.Observe(s.header.Seconds())
+		t.header.WithLabelValues(p.apiService, p.backend, p.endpoint).Observe(s.header.Seconds())
 		if !s.retried {
-			e.own.Observe(s.own.Seconds())
+			t.own.WithLabelValues(p.apiService, p.backend, p.endpoint).Observe(s.own.Seconds())
 		}
 	}
 	if !s.long {
-		e.whole.Observe(s.whole.Seconds())
+		t.whole.WithLabelValues(p.apiService, p.backend, p.endpoint).Observe(s.whole.Seconds())
 	}
 }
 
@@ -218,29 +182,4 @@ func codeClass(code int) string {
 		return "none"
 	}
 	return strconv.Itoa(min(code/100, 5)) + "xx"
-}
-
-// Describe sends nothing: metrics are added and removed.
-func (t *Traffic) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (t *Traffic) Collect(to chan<- prometheus.Metric) {
-	t.mu.Lock()
-	all := make([]*endpointTraffic, 0, t.pairs+1)
-	for _, r := range t.routes {
-		for _, e := range *r.endpoints.Load() {
-			all = append(all, e)
-		}
-	}
-	t.mu.Unlock()
-	if t.other.used.Load() {
-		all = append(all, t.other)
-	}
-	for _, e := range all {
-		e.requests.Collect(to)
-		to <- e.header
-		to <- e.whole
-		to <- e.own
-		to <- e.long
-	}
 }

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,32 +9,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func registered(t *testing.T, c prometheus.Collector) *prometheus.Registry {
+// trafficOf returns a Traffic with the pairs, and its series.
+func trafficOf(t *testing.T, pairs ...trafficPair) (*Traffic, func() map[string]float64) {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	if err := registry.Register(c); err != nil {
-		t.Fatal(err)
-	}
-	return registry
+	all, registry := NewTraffic(), prometheus.NewRegistry()
+	registry.MustRegister(all.Metrics()...)
+	all.keep(pairs)
+	return all, func() map[string]float64 { return gathered(t, registry) }
 }
 
 // Requests are counted by APIService, server, endpoint, verb and class of code, and the
 // series are removed with their route or endpoint.
 func TestTraffic(t *testing.T) {
-	all := NewTraffic()
-	registry := registered(t, all)
-	if got := gathered(t, registry); len(got) != 0 {
+	t.Parallel()
+	core, crd := &Route{Name: "v1.", Backend: "core"}, &Route{Name: "v1.g", Backend: "crd"}
+	pairs := []trafficPair{{"v1.", "core", "a"}, {"v1.", "core", "b"}, {"v1.g", "crd", "a"}}
+	all, series := trafficOf(t, pairs...)
+	if got := series(); len(got) != 0 {
 		t.Errorf("nothing was counted, and there is %v", got)
 	}
-	core := all.route(routeName{"v1.", "core"})
-	core.endpoint("a").count(sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond})
-	core.endpoint("a").count(sent{verb: "LIST", code: 204})
-	core.endpoint("b").count(sent{verb: "GET"})
-	core.endpoint("b").count(sent{verb: "WATCH", code: 200, long: true})
-	core.endpoint("b").count(sent{verb: "other", code: 799})
-	crd := all.route(routeName{"v1.g", "crd"})
-	crd.endpoint("a").count(sent{verb: "GET", code: 500})
-	got := gathered(t, registry)
+	all.count(core, "a", sent{verb: "LIST", code: 200, header: time.Millisecond, whole: time.Millisecond})
+	all.count(core, "a", sent{verb: "LIST", code: 204})
+	all.count(core, "b", sent{verb: "GET"})
+	all.count(core, "b", sent{verb: "WATCH", code: 200, long: true})
+	all.count(core, "b", sent{verb: "other", code: 799})
+	all.count(crd, "a", sent{verb: "GET", code: 500})
+	got := series()
 	for key, want := range map[string]float64{
 		"portico_upstream_requests_total{apiservice=v1.,backend=core,code=2xx,endpoint=a,verb=LIST}":  2,
 		"portico_upstream_requests_total{apiservice=v1.,backend=core,code=none,endpoint=b,verb=GET}":  1,
@@ -53,41 +51,42 @@ func TestTraffic(t *testing.T) {
 		}
 	}
 
-	// The series of a removed route or endpoint go, although a request still counts.
-	late := core.endpoint("a")
-	all.keep(func(name routeName) bool { return name.backend == "core" }, func(routeName) []string { return []string{"b"} })
-	late.count(sent{verb: "GET", code: 200})
-	for key := range gathered(t, registry) {
-		if !strings.Contains(key, "backend=core") || !strings.Contains(key, "endpoint=b") {
+	// A request that still counts does not bring the series of a removed endpoint back.
+	all.keep(pairs[1:2])
+	all.count(crd, "a", sent{verb: "GET", code: 200})
+	for key := range series() {
+		if !strings.Contains(key, "endpoint=b") && !strings.Contains(key, "endpoint=other") {
 			t.Errorf("there still is %s", key)
 		}
 	}
-	if crd.endpoint("c") != all.other {
-		t.Error("a request that began before its APIService went brings the counters back")
-	}
-	if all.pairs != 1 {
-		t.Errorf("%d pairs are counted", all.pairs)
-	}
 	// A route that is added again has new ones.
-	all.route(routeName{"v1.g", "crd"}).endpoint("a").count(sent{verb: "GET", code: 200})
-	if got := gathered(t, registry)["portico_upstream_requests_total{apiservice=v1.g,backend=crd,code=2xx,endpoint=a,verb=GET}"]; got != 1 {
+	all.keep(pairs)
+	all.count(crd, "a", sent{verb: "GET", code: 200})
+	if got := series()["portico_upstream_requests_total{apiservice=v1.g,backend=crd,code=2xx,endpoint=a,verb=GET}"]; got != 1 {
 		t.Errorf("counted %v", got)
 	}
 }
 
-// The number of APIServices and endpoints with series of their own is bounded.
+// The number of APIServices and endpoints with series of their own is bounded; those that
+// have them keep them.
 func TestTrafficBound(t *testing.T) {
-	all := NewTraffic()
-	for i := range maxTraffic + 10 {
-		all.route(routeName{fmt.Sprint("v", i%50, ".g"), "b"}).endpoint(fmt.Sprint("https://", i)).count(sent{verb: "GET", code: 200})
+	t.Parallel()
+	first := trafficPair{"v1.g", "b", "first"}
+	all, series := trafficOf(t, first)
+	var pairs []trafficPair
+	for i := range maxTraffic + 9 {
+		pairs = append(pairs, trafficPair{fmt.Sprint("v", i%50, ".g"), "b", fmt.Sprint("https://", i)})
 	}
-	registry := registered(t, all)
-	got := gathered(t, registry)
+	pairs = append(pairs, first)
+	all.keep(pairs)
+	for _, p := range pairs {
+		all.count(&Route{Name: p.apiService, Backend: p.backend}, p.endpoint, sent{verb: "GET", code: 200})
+	}
+	got := series()
 	if n := got["portico_upstream_requests_total{apiservice=other,backend=other,code=2xx,endpoint=other,verb=GET}"]; n != 10 {
-		t.Errorf("%v under other names; there are %v", n, slices.Collect(maps.Keys(got))[:3])
+		t.Errorf("%v requests are counted as others, want 10", n)
 	}
-	all.keep(func(routeName) bool { return false }, nil)
-	if e := all.route(routeName{"v1.g", "b"}).endpoint("a"); e == all.other {
-		t.Error("there is room, and it is not used")
+	if n := got["portico_upstream_requests_total{apiservice=v1.g,backend=b,code=2xx,endpoint=first,verb=GET}"]; n != 1 {
+		t.Errorf("%v requests of the first pair, want 1", n)
 	}
 }

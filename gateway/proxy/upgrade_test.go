@@ -65,10 +65,9 @@ func upgradeRoutes(t *testing.T) (routes []*upgradeRoute) {
 // serve starts the gateway.
 func (w *upgradeRoute) serve(t *testing.T, rest *REST) {
 	t.Helper()
-	traffic := NewTraffic()
 	rt := routeTo(w.up)
-	rt.REST, rt.traffic = rest, traffic.route(routeName{"v1.test", "test"})
-	w.metrics.Registry().MustRegister(traffic)
+	rt.REST = rest
+	w.metrics.Registry().MustRegister(rt.traffic.Metrics()...)
 	w.server = filepath.Join(t.TempDir(), "g")
 	chain, err := filter.New(filter.Config{
 		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler), Handler: along(rt),

@@ -2,21 +2,145 @@ package routing
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
+	"portico/discovery"
 	"portico/gateway/upstream"
+	"portico/resource/authn"
 )
+
+// Backend is a server of the gateway's flags.
+//
+// The gateway stores a Backend object of its name with the label
+// [apiservice.AutomanagedLabel]. While the object has the label, this gateway reaches the
+// server at the address and with the CAs of its own flags, because a socket or a CA file
+// belongs to one host; everything else is as the object says, for all gateways alike. The
+// elected gateway writes its own address to the object, for gateways without the flag. Without
+// the label the object is a user's Backend.
+type Backend struct {
+	// Name is the name of the object, and the annotation of its automanaged APIServices.
+	Name string
+	// URL is unix:///path or https://host:port.
+	URL string
+	// CAFile has the CAs of an https server; "": those of the host.
+	CAFile string
+}
+
+// StaticBackend is a Backend of the gateway's flags with its files read.
+type StaticBackend struct {
+	Name  string
+	spec  backend.Spec  // without the CAs in ca
+	ca    *authn.CAFile // read again when the file changes; nil: there is none
+	trust upstream.Trust
+}
+
+// Spec returns the spec with the current CAs. It must not be changed.
+func (c *StaticBackend) Spec() *backend.Spec {
+	if c.ca == nil {
+		return &c.spec
+	}
+	spec := c.spec
+	spec.TLS = &backend.TLS{CABundle: c.ca.PEM()}
+	return &spec
+}
+
+// NewStaticBackend validates a Backend and reads its files; proxyTrust has the certificate
+// that is shown to servers.
+func NewStaticBackend(b Backend, proxyTrust upstream.Trust) (*StaticBackend, error) {
+	if msgs := validation.IsDNS1123Subdomain(b.Name); len(msgs) > 0 {
+		return nil, fmt.Errorf("backend %q: its name %s", b.Name, strings.Join(msgs, ", "))
+	}
+	if b.Name == backend.Reserved {
+		return nil, fmt.Errorf("backend %q: the name is reserved for the gateway", b.Name)
+	}
+	address, err := backend.ParseURL(b.URL)
+	if err == nil && address.Scheme == backend.HTTP {
+		err = errors.New("must be https or a unix socket: users' identities are not sent in plain text")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: URL %q %w", b.Name, b.URL, err)
+	}
+	c := &StaticBackend{Name: b.Name, trust: proxyTrust, spec: backend.Spec{
+		Endpoints: []backend.Endpoint{{URL: b.URL}},
+		// The priorities of custom resources in kube-apiserver; groups of Kubernetes have
+		// their own.
+		AutoRegister: &backend.AutoRegister{
+			Groups: []string{backend.AllGroups}, GroupPriorityMinimum: new(int32(discovery.DefaultGroupPriority)), VersionPriority: new(int32(discovery.CustomVersionPriority)),
+		},
+	}}
+	if address.Scheme == backend.Unix {
+		c.trust = upstream.Trust{Plain: true, PriorKnowledge: true}
+		return c, nil
+	}
+	if b.CAFile == "" {
+		return c, nil
+	}
+	ca, err := authn.NewCAFile(b.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("load CA of backend %s: %w", b.Name, err)
+	}
+	c.ca, c.trust.Roots = ca, ca.Pool
+	return c, nil
+}
+
+// EffectiveBackend is a Backend as this gateway uses it, from its flags and the stored object.
+type EffectiveBackend struct {
+	Name string
+	// Spec must not be changed.
+	Spec *backend.Spec
+	// Own has the address and the trust of the server; nil: Spec has them.
+	Own *StaticBackend
+	// Permanent: it is static, by the label of the object or, without an object, by the
+	// flags. So gateways with different flags treat it alike.
+	Permanent bool
+	// Object is the stored object; nil: there is none.
+	Object *backend.Backend
+}
+
+// effectiveBackends joins static and stored Backends: first the static ones, in their order,
+// then the others by name.
+func effectiveBackends(static []*StaticBackend, objects []*backend.Backend) []EffectiveBackend {
+	stored := make(map[string]*backend.Backend, len(objects))
+	for _, b := range objects {
+		stored[b.Name] = b
+	}
+	out := make([]EffectiveBackend, 0, len(static)+len(objects))
+	for _, c := range static {
+		b := stored[c.Name]
+		delete(stored, c.Name)
+		configured := c.Spec()
+		d := EffectiveBackend{Name: c.Name, Spec: configured, Own: c, Permanent: true, Object: b}
+		switch {
+		case b == nil:
+		case b.Labels[apiservice.AutomanagedLabel] == "":
+			d.Spec, d.Own, d.Permanent = &b.Spec, nil, false
+		default:
+			spec := b.Spec
+			spec.Endpoints, spec.Service, spec.TLS = configured.Endpoints, nil, configured.TLS
+			d.Spec = &spec
+		}
+		out = append(out, d)
+	}
+	n := len(out)
+	for _, b := range objects {
+		if stored[b.Name] == b {
+			permanent := b.Labels[apiservice.AutomanagedLabel] != ""
+			out = append(out, EffectiveBackend{Name: b.Name, Spec: &b.Spec, Permanent: permanent, Object: b})
+		}
+	}
+	slices.SortFunc(out[n:], func(a, b EffectiveBackend) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
 
 // BackendState is a Backend with its server and its state, as this gateway finds it. It must
 // not be changed.
@@ -231,32 +355,6 @@ func (r *reconcile) endpoints(st *BackendState, spec *serverSpec) (err error) {
 	return err
 }
 
-// restNotAllowed is the reason of the condition of disguised.
-const restNotAllowed = "RESTNotAllowed"
-
-// disguised returns the condition of a REST Backend that has the address of a static Backend;
-// nil: it has not. Requests would be authorized by the group of the REST Backend, and reach a
-// server that trusts the gateway to have authorized them. Names are not resolved: this finds
-// mistakes, and is no boundary.
-func (s *Controller) disguised(st *BackendState, endpoints []upstream.Endpoint) *apiservice.Condition {
-	if st.Spec.REST == nil {
-		return nil
-	}
-	for _, c := range s.static {
-		for _, theirs := range c.spec.Endpoints {
-			i := slices.IndexFunc(endpoints, func(e upstream.Endpoint) bool { return backend.SameAddress(e.URL, theirs.URL) })
-			if i < 0 {
-				continue
-			}
-			return &apiservice.Condition{
-				Status: apireg.ConditionFalse, Reason: restNotAllowed,
-				Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; it cannot be served under another group", endpoints[i].URL, c.Name),
-			}
-		}
-	}
-	return nil
-}
-
 // Checked reports whether the server was checked since the gateway started. The server of a
 // Backend that the gateway sends no requests to (disguised) never is.
 func (st *BackendState) Checked() bool {
@@ -298,34 +396,4 @@ func (s *Controller) backendCondition(st *BackendState) (apiservice.Condition, t
 // Noted adds to a condition that not all addresses of the Service are used, if so.
 func (st *BackendState) Noted(c apiservice.Condition) apiservice.Condition {
 	return st.addresses.noted(c)
-}
-
-// trustOf returns how an APIService verifies its server.
-func trustOf(a *apireg.APIService) *backend.TLS {
-	return &backend.TLS{CABundle: a.Spec.CABundle, InsecureSkipVerify: a.Spec.InsecureSkipTLSVerify}
-}
-
-// trustID identifies how a server is verified; nil is the default.
-func trustID(t *backend.TLS, serverName string) string {
-	if t == nil {
-		t = &backend.TLS{}
-	}
-	ca := sha256.Sum256(t.CABundle)
-	return fmt.Sprintf("name=%s insecure=%v shown=%v ca=%s", cmp.Or(t.ServerName, serverName), t.InsecureSkipVerify, t.ClientCertificate != backend.NoneShown, hex.EncodeToString(ca[:8]))
-}
-
-// trustFrom returns how a server is verified, and the certificate shown to it.
-func (s *Controller) trustFrom(t *backend.TLS, serverName string) (upstream.Trust, error) {
-	if t == nil {
-		t = &backend.TLS{}
-	}
-	roots, err := upstream.ParsePool(t.CABundle)
-	if err != nil {
-		return upstream.Trust{}, err
-	}
-	out := upstream.Trust{Roots: func() *x509.CertPool { return roots }, Insecure: t.InsecureSkipVerify, ServerName: cmp.Or(t.ServerName, serverName)}
-	if t.ClientCertificate != backend.NoneShown {
-		out.Certificate = s.trust.Certificate
-	}
-	return out, nil
 }

@@ -92,23 +92,8 @@ func (s *Controller) Probe(ctx context.Context, srv *Server) error {
 		return stable(err)
 	}
 	srv.answered.Set()
-	if srv.followed.Load() {
-		srv.openAPIChanged.Set()
-	} else if srv.refreshOpenAPI(ctx) {
-		s.wake.Set()
-	}
+	srv.openAPIChanged.Set()
 	return nil
-}
-
-// refreshOpenAPI reads the OpenAPI index of the server, after its discovery, and reports
-// whether it changed. A failure keeps the index, and does not make the server unhealthy.
-func (srv *Server) refreshOpenAPI(ctx context.Context) bool {
-	srv.openAPI.Lock()
-	defer srv.openAPI.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openAPITimeout)
-	defer cancel()
-	changed, _ := srv.Source.RefreshOpenAPI(ctx) // Broken has the error
-	return changed
 }
 
 // suspect checks an endpoint at once.

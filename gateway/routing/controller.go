@@ -5,8 +5,7 @@
 //   - controller.go has the inputs (APIServices, Backends, Services, EndpointSlices, verdicts
 //     of checks), the loop that any change of them wakes, and what it publishes.
 //   - reconcile.go computes everything from the inputs, in three steps: servers of Backends
-//     (effectivebackend.go, backendstate.go), a decision per APIService (decision.go, with
-//     services.go for those that name a Service), and from these the snapshots.
+//     (backendstate.go), a decision per APIService (decision.go), and from these the snapshots.
 //   - server.go has a server: its connections (package gateway/proxy) and its discovery. It is
 //     reused across reconciles by identity, and closed when no Backend or APIService
 //     describes it. checks.go defines its availability checks, metrics.go counts them, and
@@ -40,8 +39,10 @@ import (
 	"portico/discovery"
 	"portico/gateway/proxy"
 	"portico/gateway/upstream"
+	"portico/resource"
 	"portico/resource/fairshare"
 	"portico/resource/loop"
+	"portico/resource/rest"
 )
 
 // Config of a Controller.
@@ -85,8 +86,8 @@ type Controller struct {
 	address             string
 	grace               time.Duration
 	static              []*StaticBackend
-	traffic             *proxy.Traffic // nil: not counted
-	checks              *checkMetrics  // nil: not counted
+	traffic             *proxy.Traffic
+	checks              *checkMetrics
 	changed, onEndpoint func()
 
 	wake loop.Signal
@@ -158,6 +159,46 @@ func (s *Controller) SetBackends(list []*backend.Backend) {
 func (s *Controller) SetServices(svc, eps loop.Snapshot) { s.setServices(newServices(svc, eps)) }
 
 func (s *Controller) setServices(v *services) { s.update(func(n *inputs) { n.services = v }) }
+
+// followWindow is how long changes of an APIService or Backend are collected. It is short,
+// because the client that made the change waits for its effect.
+const followWindow = time.Millisecond
+
+// Follow takes every state of the stored APIServices and Backends as input, once the last-good
+// discovery of their servers is restored, until ctx ends. restored waits for that, and returns
+// false if ctx ended.
+func (s *Controller) Follow(ctx context.Context, apiservices, backends *rest.Resource, restored func(context.Context) bool) error {
+	return loop.Together(ctx,
+		func(ctx context.Context) error { return follow(ctx, s.log, apiservices, restored, s.SetAPIServices) },
+		func(ctx context.Context) error { return follow(ctx, s.log, backends, restored, s.SetBackends) },
+	)
+}
+
+// follow passes every state of a resource to set. Unchanged objects are not decoded again: of
+// thousands, most changes are of one.
+func follow[T any](ctx context.Context, log *slog.Logger, r *rest.Resource, restored func(context.Context) bool, set func([]T)) error {
+	decoded := map[*resource.Object]T{}
+	return loop.Follow(ctx, r.Store, loop.FollowOptions{Logger: log, Window: followWindow}, func(snapshot loop.Snapshot) {
+		list, before := make([]T, 0, len(snapshot.Items)), decoded
+		decoded = make(map[*resource.Object]T, len(snapshot.Items))
+		for _, o := range snapshot.Items {
+			v, ok := before[o]
+			if !ok {
+				obj, err := r.Decode(o)
+				if err != nil {
+					log.Error("an object does not decode and is left out", "resource", r.Resource, "name", o.Name, "err", err)
+					continue
+				}
+				v = any(obj).(T)
+			}
+			decoded[o] = v
+			list = append(list, v)
+		}
+		if restored(ctx) {
+			set(list)
+		}
+	})
+}
 
 // update changes the inputs and wakes the controller.
 func (s *Controller) update(change func(n *inputs)) {
@@ -288,5 +329,5 @@ func (s *Controller) WhyUnknown(group, version string) string {
 
 // Metrics returns the metrics of servers, their checks and the requests to them.
 func (s *Controller) Metrics() []prometheus.Collector {
-	return []prometheus.Collector{s.traffic, s.checks.total, s.checks.duration, proxy.NewUpstreamMetrics(s.upstreams), newDroppedMetric(s)}
+	return append(s.traffic.Metrics(), s.checks.total, s.checks.duration, proxy.NewUpstreamMetrics(s.upstreams), newDroppedMetric(s))
 }

@@ -295,18 +295,14 @@ func (s *Controller) targets(r *reconcile) []availability.Target {
 			names = append(names, srv.checkNameOf(&check))
 		}
 	}
-	if s.checks != nil {
-		s.checks.count(out, names)
-	}
+	s.checks.count(out, names)
 	return out
 }
 
 // publish publishes the results. Documents that are equal to the current ones are not
 // replaced.
 func (s *Controller) publish(r *reconcile) {
-	if s.traffic != nil {
-		s.traffic.Watch(r.routes, s.upstreams())
-	}
+	s.traffic.Watch(r.routes, s.upstreams())
 	s.table.Store(&proxy.Table{Routes: r.routes})
 	// Stored before the documents: followers of these read the index when it changes.
 	newIndex := r.openAPI.complete(s.openAPI.Load())

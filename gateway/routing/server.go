@@ -1,17 +1,22 @@
 package routing
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/openapi"
@@ -85,11 +90,8 @@ type Server struct {
 
 	// answered is set when it passes a check: its stream is opened at once.
 	answered loop.Signal
-	// followed: a goroutine reads its OpenAPI index when openAPIChanged is set (stream.go),
-	// and not the check.
-	followed       atomic.Bool
+	// openAPIChanged is set when its OpenAPI index may have changed.
 	openAPIChanged loop.Signal
-	openAPI        sync.Mutex // one refresh at a time
 }
 
 // Targets of servers, under which they are checked and saved.
@@ -266,4 +268,60 @@ func (srv *Server) shownAs() string {
 		return name
 	}
 	return srv.target
+}
+
+// restNotAllowed is the reason of the condition of disguised.
+const restNotAllowed = "RESTNotAllowed"
+
+// disguised returns the condition of a REST Backend that has the address of a static Backend;
+// nil: it has not. Requests would be authorized by the group of the REST Backend, and reach a
+// server that trusts the gateway to have authorized them. Names are not resolved: this finds
+// mistakes, and is no boundary.
+func (s *Controller) disguised(st *BackendState, endpoints []upstream.Endpoint) *apiservice.Condition {
+	if st.Spec.REST == nil {
+		return nil
+	}
+	for _, c := range s.static {
+		for _, theirs := range c.spec.Endpoints {
+			i := slices.IndexFunc(endpoints, func(e upstream.Endpoint) bool { return backend.SameAddress(e.URL, theirs.URL) })
+			if i < 0 {
+				continue
+			}
+			return &apiservice.Condition{
+				Status: apireg.ConditionFalse, Reason: restNotAllowed,
+				Message: fmt.Sprintf("spec.rest: %s is the server %q, which the gateway starts with; it cannot be served under another group", endpoints[i].URL, c.Name),
+			}
+		}
+	}
+	return nil
+}
+
+// trustOf returns how an APIService verifies its server.
+func trustOf(a *apireg.APIService) *backend.TLS {
+	return &backend.TLS{CABundle: a.Spec.CABundle, InsecureSkipVerify: a.Spec.InsecureSkipTLSVerify}
+}
+
+// trustID identifies how a server is verified; nil is the default.
+func trustID(t *backend.TLS, serverName string) string {
+	if t == nil {
+		t = &backend.TLS{}
+	}
+	ca := sha256.Sum256(t.CABundle)
+	return fmt.Sprintf("name=%s insecure=%v shown=%v ca=%s", cmp.Or(t.ServerName, serverName), t.InsecureSkipVerify, t.ClientCertificate != backend.NoneShown, hex.EncodeToString(ca[:8]))
+}
+
+// trustFrom returns how a server is verified, and the certificate shown to it.
+func (s *Controller) trustFrom(t *backend.TLS, serverName string) (upstream.Trust, error) {
+	if t == nil {
+		t = &backend.TLS{}
+	}
+	roots, err := upstream.ParsePool(t.CABundle)
+	if err != nil {
+		return upstream.Trust{}, err
+	}
+	out := upstream.Trust{Roots: func() *x509.CertPool { return roots }, Insecure: t.InsecureSkipVerify, ServerName: cmp.Or(t.ServerName, serverName)}
+	if t.ClientCertificate != backend.NoneShown {
+		out.Certificate = s.trust.Certificate
+	}
+	return out, nil
 }

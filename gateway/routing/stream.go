@@ -28,7 +28,6 @@ const (
 // index until the server is closed or ctx ends.
 func (s *Controller) follow(ctx context.Context, srv *Server) {
 	ctx, srv.unfollow = context.WithCancel(ctx)
-	srv.followed.Store(true)
 	if srv.whole {
 		s.followers.Go(func() { s.followDiscovery(ctx, srv) })
 	}
@@ -94,7 +93,7 @@ func (s *Controller) sourceChanged(srv *Server) {
 }
 
 // followOpenAPI reads the OpenAPI index of a server when it may have changed. Routes do not
-// wait for it.
+// wait for it. A failure keeps the index, and does not make the server unhealthy.
 func (s *Controller) followOpenAPI(ctx context.Context, srv *Server) {
 	for {
 		select {
@@ -107,7 +106,10 @@ func (s *Controller) followOpenAPI(ctx context.Context, srv *Server) {
 			return
 		case <-time.After(openAPIDelay):
 		}
-		if srv.refreshOpenAPI(ctx) {
+		bounded, cancel := context.WithTimeout(ctx, openAPITimeout)
+		changed, _ := srv.Source.RefreshOpenAPI(bounded) // Broken has the error
+		cancel()
+		if changed {
 			s.wake.Set()
 		}
 	}
