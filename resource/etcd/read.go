@@ -50,9 +50,10 @@ func (c *Client) attempt(ctx context.Context, key string, opts ...clientv3.OpOpt
 		for _, limit := range readAttempts {
 			bounded, cancel := context.WithTimeout(ctx, limit)
 			resp, err := c.etcd.Get(bounded, key, opts...)
-			late := err != nil && bounded.Err() != nil && ctx.Err() == nil
+			end, _ := bounded.Deadline()
 			cancel()
-			if !late {
+			// gRPC may notice the end before the timer of bounded does.
+			if err == nil || ctx.Err() != nil || time.Now().Before(end) {
 				return resp, err
 			}
 		}
