@@ -10,8 +10,8 @@ import (
 	"portico/resource/watchcache"
 )
 
-// until reads events up to the first of the named object.
-func (f *faked) until(w resource.Watcher, name string) (out []resource.Event) {
+// upTo reads events up to the first of the named object.
+func (f *faked) upTo(w resource.Watcher, name string) (out []resource.Event) {
 	f.Helper()
 	for {
 		events, err := w.Next(f.Context())
@@ -79,13 +79,13 @@ func TestWatchesResumeWithinADifference(t *testing.T) {
 		other.feed.put(end)
 		now["end"] = end
 		known, want := chosen(sel, before), fmt.Sprint(chosen(sel, now))
-		events := one.until(w, "end")
+		events := one.upTo(w, "end")
 		for n := range events {
 			state, at := known, since
 			if n > 0 {
 				state, at = after(known, events[:n]), events[n-1].Revision
 			}
-			rest := other.until(other.watch(resource.WatchOptions{Since: at, Selector: sel}), "end")
+			rest := other.upTo(other.watch(resource.WatchOptions{Since: at, Selector: sel}), "end")
 			if got := fmt.Sprint(after(state, rest)); got != want {
 				t.Fatalf("seed %d: after %d of %d events, resumed at %d: has %s, want %s", seed, n, len(events), at, got, want)
 			}

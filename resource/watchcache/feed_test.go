@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -136,6 +137,14 @@ func thing(name string, rev int64, pairs ...string) *resource.Object {
 		panic(err)
 	}
 	return o
+}
+
+// manyThings makes n objects, named x0000 and so on, at revisions from 1.
+func manyThings(n int) (out []*resource.Object) {
+	for i := range n {
+		out = append(out, thing(fmt.Sprintf("x%04d", i), int64(i+1)))
+	}
+	return out
 }
 
 // faked is a running cache over a fakeFeed.

@@ -17,11 +17,7 @@ import (
 func TestInitialSnapshotIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{})
-		var objects []*resource.Object
-		for i := range 2000 {
-			objects = append(objects, thing(fmt.Sprintf("x%04d", i), int64(i+1)))
-		}
-		f.feed.reset(3000, objects...)
+		f.feed.reset(3000, manyThings(2000)...)
 		stuck := f.watch(resource.WatchOptions{InitialEvents: true})
 		if got := f.events(stuck, 1); got[0] != "+x0000@1" {
 			t.Fatal(got)
@@ -46,11 +42,7 @@ func TestInitialSnapshotIsDropped(t *testing.T) {
 // nor with initial events.
 func TestOldSnapshotsAreBoundedInBytes(t *testing.T) {
 	f := fake(t, watchcache.Config{})
-	var objects []*resource.Object
-	for i := range 4000 {
-		objects = append(objects, thing(fmt.Sprintf("x%04d", i), int64(i+1)))
-	}
-	f.feed.reset(5000, objects...)
+	f.feed.reset(5000, manyThings(4000)...)
 	_, page := f.names(resource.ListOptions{Limit: 1})
 	w := f.watch(resource.WatchOptions{InitialEvents: true})
 	next := func() (served, going bool) {

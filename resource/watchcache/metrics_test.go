@@ -12,11 +12,12 @@ import (
 	"portico/resource/watchcache"
 )
 
-// gathered returns the metrics of things by name.
-func (f *faked) gathered() map[string]float64 {
+// gathered returns the metrics of the resources shown, all of things, by name and the values
+// of labels other than group and resource. For a histogram, name and name,sum.
+func (f *faked) gathered(shown ...*resource.Info) map[string]float64 {
 	f.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(f.cache.Metrics(func() []*resource.Info { return []*resource.Info{things} }))
+	registry.MustRegister(f.cache.Metrics(func() []*resource.Info { return shown }))
 	families, err := registry.Gather()
 	if err != nil {
 		f.Fatal(err)
@@ -24,15 +25,21 @@ func (f *faked) gathered() map[string]float64 {
 	out := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.Metric {
-			out[family.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			name := family.GetName()
+			want := map[string]string{"group": things.Group, "resource": things.Resource}
+			if name == "apiserver_storage_objects" {
+				want["resource"] = things.GroupResource().String()
+			}
 			for _, l := range m.Label {
-				want := map[string]string{"group": things.Group, "resource": things.Resource}
-				if family.GetName() == "apiserver_storage_objects" {
-					want["resource"] = things.GroupResource().String()
+				if v, ok := want[l.GetName()]; !ok {
+					name += "," + l.GetValue()
+				} else if l.GetValue() != v {
+					f.Errorf("%s has %s=%q, want %q", name, l.GetName(), l.GetValue(), v)
 				}
-				if l.GetValue() != want[l.GetName()] {
-					f.Errorf("%s has %s=%q", family.GetName(), l.GetName(), l.GetValue())
-				}
+			}
+			out[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			if m.Histogram != nil {
+				out[name+",sum"] = m.GetHistogram().GetSampleSum()
 			}
 		}
 	}
@@ -41,7 +48,7 @@ func (f *faked) gathered() map[string]float64 {
 
 func (f *faked) expectMetrics(want map[string]float64) {
 	f.Helper()
-	got := f.gathered()
+	got := f.gathered(things)
 	for name, v := range want {
 		if n, ok := got[name]; n != v || !ok {
 			f.Errorf("%s is %v, want %v", name, n, v)
@@ -49,27 +56,27 @@ func (f *faked) expectMetrics(want map[string]float64) {
 	}
 }
 
+// Metrics of a resource are those of kube-apiserver's watch cache.
 func TestMetrics(t *testing.T) {
 	f := fake(t, watchcache.Config{History: watchcache.History{MinEvents: 5, MaxEvents: 5}})
 	f.expectMetrics(map[string]float64{
 		"apiserver_resource_objects": -1, "apiserver_storage_objects": -1, "apiserver_resource_size_estimate_bytes": -1,
 	})
 	const n = 1000
-	var objects []*resource.Object
-	size := 0
-	for i := range n {
-		objects = append(objects, thing(fmt.Sprintf("x%04d", i), int64(i+1)))
-		size += len(objects[i].Data)
+	objects, size := manyThings(n), 0
+	for _, o := range objects {
+		size += len(o.Data)
 	}
 	f.feed.reset(3000, objects...)
 	f.expectMetrics(map[string]float64{
 		"apiserver_resource_objects": n, "apiserver_storage_objects": n,
 		"apiserver_watch_cache_resource_version": 3000, "apiserver_watch_cache_initializations_total": 1,
 	})
-	if got := f.gathered()["apiserver_resource_size_estimate_bytes"]; got < 0.9*float64(size) || got > 1.1*float64(size) {
-		t.Errorf("size estimated %v, is %d", got, size)
+	got := f.gathered(things)
+	if estimate := got["apiserver_resource_size_estimate_bytes"]; estimate < 0.9*float64(size) || estimate > 1.1*float64(size) {
+		t.Errorf("size estimated as %v, want about %d", estimate, size)
 	}
-	if _, ok := f.gathered()["apiserver_terminated_watchers_total"]; ok {
+	if _, ok := got["apiserver_terminated_watchers_total"]; ok {
 		t.Error("watchers were terminated before there were any")
 	}
 
@@ -89,17 +96,17 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// Reads of the latest state are counted by fallback, and those that wait are timed.
+// Reads of the latest state are counted by success and fallback, and reads that wait are
+// timed.
 func TestReadMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{})
 		f.feed.reset(5, thing("x", 5))
-		f.feed.current.Store(5)
 		read := func(at resource.At) {
 			_, _ = f.store.Get(t.Context(), resource.Key{Namespace: "a", Name: "x"}, at)
 		}
 		read(resource.At{Freshness: resource.Any})
-		if got := f.readCounts(); len(got) != 0 {
+		if got := f.gathered(); len(got) != 0 {
 			t.Errorf("without a read of the latest state: %v", got)
 		}
 		read(resource.At{})
@@ -108,44 +115,12 @@ func TestReadMetrics(t *testing.T) {
 		read(resource.At{})
 		_, _ = f.store.List(t.Context(), resource.ListOptions{})
 		read(resource.At{Freshness: resource.NotOlderThan, Revision: 9})
-		got := f.readCounts()
-		for name, want := range map[string]float64{"true,false": 2, "false,true": 2, "waits": 3, "waited": 9} {
-			if got[name] != want {
-				t.Errorf("%s: %v, want %v", name, got[name], want)
-			}
+		want := fmt.Sprint(map[string]float64{
+			"apiserver_watch_cache_consistent_read_total,false,true": 2, "apiserver_watch_cache_consistent_read_total,true,false": 2,
+			"apiserver_watch_cache_read_wait_seconds": 3, "apiserver_watch_cache_read_wait_seconds,sum": 9,
+		})
+		if got := fmt.Sprint(f.gathered()); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})
-}
-
-// readCounts returns the consistent reads by success and fallback, the number of reads that
-// waited, and their seconds.
-func (f *faked) readCounts() map[string]float64 {
-	f.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(f.cache.Metrics(func() []*resource.Info { return nil }))
-	families, err := registry.Gather()
-	if err != nil {
-		f.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, family := range families {
-		for _, m := range family.Metric {
-			labels := map[string]string{}
-			for _, l := range m.Label {
-				labels[l.GetName()] = l.GetValue()
-			}
-			if labels["group"] != things.Group || labels["resource"] != things.Resource {
-				f.Errorf("%s has the labels %v", family.GetName(), labels)
-			}
-			switch family.GetName() {
-			case "apiserver_watch_cache_consistent_read_total":
-				out[labels["success"]+","+labels["fallback"]] = m.GetCounter().GetValue()
-			case "apiserver_watch_cache_read_wait_seconds":
-				out["waits"], out["waited"] = float64(m.GetHistogram().GetSampleCount()), m.GetHistogram().GetSampleSum()
-			default:
-				f.Errorf("%s is shown", family.GetName())
-			}
-		}
-	}
-	return out
 }

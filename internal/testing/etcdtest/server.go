@@ -7,7 +7,7 @@ package etcdtest
 import (
 	"context"
 	"fmt"
-	"net"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -45,8 +45,10 @@ func Start(tb testing.TB, configure ...func(*embed.Config)) *Server {
 func StartCluster(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	members, names := make([]*Server, n), make([]string, n)
+	// An address of its own, because a port that was free may not be free any more.
+	network := rand.IntN(250 << 8)
 	for i := range members {
-		peer := url.URL{Scheme: "http", Host: freeAddress(tb)}
+		peer := url.URL{Scheme: "http", Host: fmt.Sprintf("127.%d.%d.%d:2380", 1+network>>8, network&255, 1+i)}
 		names[i] = fmt.Sprintf("m%d=%s", i, &peer)
 		members[i] = prepare(tb, func(cfg *embed.Config) {
 			cfg.Name, cfg.InitialCluster = fmt.Sprint("m", i), strings.Join(names, ",")
@@ -58,15 +60,6 @@ func StartCluster(tb testing.TB, n int) []*Server {
 		tb.Fatal(err)
 	}
 	return members
-}
-
-func freeAddress(tb testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func prepare(tb testing.TB, configure ...func(*embed.Config)) *Server {

@@ -235,7 +235,7 @@ var feedTests = []struct {
 	{"WhileWriting", func(t *testing.T, f *feeding) {
 		var other sync.WaitGroup
 		other.Go(func() {
-			for i := range 4 * rounds {
+			for i := range 4 * rounds() {
 				if _, err := f.b.increment(key("", fmt.Sprint("g", i%7))); err != nil {
 					t.Errorf("increment: %v", err)
 				}
@@ -250,7 +250,7 @@ var feedTests = []struct {
 		var wg sync.WaitGroup
 		for i := range writers {
 			wg.Go(func() {
-				for range rounds {
+				for range rounds() {
 					made, err := f.a.increment(key("a", fmt.Sprint("x", i)))
 					if err != nil {
 						t.Errorf("increment: %v", err)

@@ -61,7 +61,7 @@ var getTests = []test{
 		s.on(Namespaced())
 		k := key("a", "x")
 		s.mustCreate(k, "0")
-		for i := range 100 {
+		for i := range 2 * rounds() {
 			made := s.mustSet(k, strconv.Itoa(i+1))
 			got, err := s.Get(s.ctx, k, resource.At{})
 			if err != nil || got.Revision != made.Revision {

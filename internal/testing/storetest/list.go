@@ -108,7 +108,7 @@ var listTests = []test{
 	}},
 	{"LatestSeesEveryWrite", func(t *testing.T, s *subject) {
 		s.on(Namespaced())
-		for i := range 50 {
+		for i := range 2 * rounds() {
 			made := s.mustCreate(key("a", fmt.Sprintf("x%02d", i)), "1")
 			l := s.mustList(resource.ListOptions{})
 			if len(l.Items) != i+1 || l.Revision < made.Revision {

@@ -13,11 +13,16 @@ import (
 	"portico/resource"
 )
 
-// writers and rounds size the tests of this file.
-const (
-	writers = 8
-	rounds  = 25
-)
+// writers is the number of concurrent writers.
+const writers = 8
+
+// rounds is the number of writes of each.
+func rounds() int {
+	if testing.Short() {
+		return 10
+	}
+	return 25
+}
 
 // increment adds one to an object's value, creating it with 1.
 func (s *subject) increment(k resource.Key) (*resource.Object, error) {
@@ -40,7 +45,7 @@ var togetherTests = []test{
 		var wg sync.WaitGroup
 		for range writers {
 			wg.Go(func() {
-				for range rounds {
+				for range rounds() {
 					if _, err := s.increment(k); err != nil {
 						t.Errorf("increment: %v", err)
 						return
@@ -50,13 +55,13 @@ var togetherTests = []test{
 		}
 		wg.Wait()
 		got, err := s.Get(s.ctx, k, resource.At{})
-		if err != nil || s.value(got) != strconv.Itoa(writers*rounds) {
-			t.Errorf("counter is %v (%v), want %d", got, err, writers*rounds)
+		if err != nil || s.value(got) != strconv.Itoa(writers*rounds()) {
+			t.Errorf("counter is %v (%v), want %d", got, err, writers*rounds())
 		}
 	}},
 	{"OneCreateWins", func(t *testing.T, s *subject) {
 		s.on(Namespaced())
-		for i := range rounds {
+		for i := range rounds() {
 			k := key("a", fmt.Sprint("x", i))
 			results := make(chan error, writers)
 			for range writers {
@@ -85,7 +90,7 @@ var togetherTests = []test{
 // write changes the keys of one writer: each is created, incremented, deleted and created
 // again.
 func (s *subject) write(writer int) error {
-	for i := range rounds {
+	for i := range rounds() {
 		k := key("ns"+strconv.Itoa(i%2), fmt.Sprintf("w%d-%d", writer, i%5))
 		if i%7 == 6 {
 			if _, err := s.Delete(s.ctx, k, nil); err != nil && !apierrors.IsNotFound(err) {

@@ -83,7 +83,7 @@ var updateTests = []test{
 		s.mustCreate(k, "0")
 		// An error that holds of the state before the last write only must
 		// never come out, however often it is tried.
-		for range 50 {
+		for range 2 * rounds() {
 			want := s.mustSet(k, "1").Revision
 			got, err := s.Update(s.ctx, k, func(cur *resource.Object) (resource.Mutation, error) {
 				if cur == nil || cur.Revision != want {
@@ -150,7 +150,7 @@ var deleteTests = []test{
 	{"CheckSeesTheCurrentState", func(t *testing.T, s *subject) {
 		s.on(Namespaced())
 		k := key("a", "x")
-		for range 50 {
+		for range 2 * rounds() {
 			s.mustCreate(k, "1")
 			want := s.mustSet(k, "2").Revision
 			_, err := s.Delete(s.ctx, k, func(cur *resource.Object) error {

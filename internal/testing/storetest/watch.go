@@ -258,8 +258,7 @@ var watchTests = []test{
 	}},
 	{"ManyInitialEvents", func(t *testing.T, s *subject) {
 		s.on(Namespaced())
-		const n = 1200
-		const writers = 8
+		const n = 600
 		var all sync.WaitGroup
 		for first := range writers {
 			all.Go(func() {
