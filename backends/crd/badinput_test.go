@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"portico/resource"
 )
 
 // listening serves the resources of running on a real listener.
@@ -21,12 +19,7 @@ func listening(t *testing.T) (*Server, *httptest.Server) {
 	s := running(t)
 	s.install(t, blobs)
 	s.install(t, widgets)
-	resources := s.resources()
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act := resource.ParseAction(r)
-		act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
-		resources.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-	}))
+	front := httptest.NewServer(http.HandlerFunc(s.asAdmin))
 	t.Cleanup(front.Close)
 	return s, front
 }

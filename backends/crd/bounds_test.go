@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico/internal/testing/memstore"
-	"portico/resource"
 )
 
 // wide returns a definition with numbers of served versions, short names and categories.
@@ -40,9 +39,9 @@ func wide(plural, group string, versions, shortNames, categories int) *apiextens
 	return crd
 }
 
-func jsonOf(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) string {
+func jsonOf(t testing.TB, v any) string {
 	t.Helper()
-	data, err := json.Marshal(crd)
+	data, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,14 +60,7 @@ func plant(t testing.TB, kept *memstore.Storage, crd *apiextensionsv1.CustomReso
 			{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"},
 		},
 	}
-	k := newDefinitionKind(nil, nil)
-	o, err := k.Codec.EncodeStored(crd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kept.Store(&k.Info).Create(t.Context(), resource.Key{Name: crd.Name}, o, 0); err != nil {
-		t.Fatal(err)
-	}
+	put(t, kept.Store(&newDefinitionKind(nil, nil).Info), jsonOf(t, crd))
 }
 
 // A definition that would exceed a bound on discovery is rejected, with the field and the
@@ -126,10 +118,10 @@ func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 		s.must(t, "PATCH", definitionPath+"/"+name, mergePatch, `{"metadata":{"labels":{"a":"b"}}}`)
 	}
 	crd := wide("vers", "bomb.example.com", 501, 0, 0)
-	if a := s.send(t, "PATCH", definitionPath+"/vers.bomb.example.com", mergePatch, `{"spec":`+specOf(t, crd)+`}`); a.code != http.StatusUnprocessableEntity {
+	if a := s.send(t, "PATCH", definitionPath+"/vers.bomb.example.com", mergePatch, `{"spec":`+jsonOf(t, crd.Spec)+`}`); a.code != http.StatusUnprocessableEntity {
 		t.Errorf("it grows: %d %.300s", a.code, a.body)
 	}
-	s.must(t, "PATCH", definitionPath+"/vers.bomb.example.com", mergePatch, `{"spec":`+specOf(t, wide("vers", "bomb.example.com", 50, 0, 0))+`}`)
+	s.must(t, "PATCH", definitionPath+"/vers.bomb.example.com", mergePatch, `{"spec":`+jsonOf(t, wide("vers", "bomb.example.com", 50, 0, 0).Spec)+`}`)
 	eventually(t, "the condition is removed", func() bool {
 		return condition(s.must(t, "GET", definitionPath+"/vers.bomb.example.com", "", ""), "DiscoveryTruncated") == nil
 	})
@@ -137,15 +129,6 @@ func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 		s.must(t, "DELETE", definitionPath+"/"+name, "", "")
 		eventually(t, name+" is gone", func() bool { return s.send(t, "GET", definitionPath+"/"+name, "", "").code == 404 })
 	}
-}
-
-func specOf(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) string {
-	t.Helper()
-	data, err := json.Marshal(crd.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // The group/versions of all definitions together are bounded: a definition that would exceed

@@ -12,7 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"portico/resource"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
 )
 
 func TestCreateReadWrite(t *testing.T) {
@@ -259,11 +260,7 @@ func TestWatchEndsWithDefinition(t *testing.T) {
 	s := running(t)
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		act := resource.ParseAction(r)
-		act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
-		s.resources().ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-	}))
+	server := httptest.NewServer(http.HandlerFunc(s.asAdmin))
 	defer server.Close()
 	res, err := http.Get(server.URL + widgetPath + "?watch=true&resourceVersion=0")
 	if err != nil {
@@ -284,12 +281,25 @@ func TestWatchEndsWithDefinition(t *testing.T) {
 	}
 }
 
-// Objects of a definition with a conversion webhook are not converted without it.
+// Objects of a definition with a conversion webhook are not converted: webhooks are not called.
+// A definition of several versions with one gets a warning.
 func TestNoConversionWithoutTheWebhook(t *testing.T) {
 	t.Parallel()
 	s := running(t)
-	s.install(t, strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
-  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://x.example/"}}}`, 1))
+	definition := strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
+  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://x.example/"}}}`, 1)
+	oneVersion, _, _ := strings.Cut(definition, "  - name: v1beta1\n")
+	const warning = "spec.conversion: conversion webhooks are not called: objects can be read and written only in the version they are stored in"
+	for text, want := range map[string][]string{definition: {warning}, oneVersion: nil, widgets: nil} {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal([]byte(text), crd); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.definitions.Strategy.Warnings(t.Context(), crd, nil); !slices.Equal(got, want) {
+			t.Errorf("got warnings %q, want %q", got, want)
+		}
+	}
+	s.install(t, definition)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, color: red}"))
 	s.must(t, "GET", widgetPath+"/a", "", "")
 	beta := strings.Replace(widgetPath, "/v1/", "/v1beta1/", 1)

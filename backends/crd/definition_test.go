@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/internal/testing/memstore"
-	"portico/resource"
 )
 
 const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -113,13 +112,7 @@ func TestObjectsAreServedAfterARestart(t *testing.T) {
 	s.install(t, widgets)
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
 	info := s.served.Load().byGR[schema.GroupResource{Group: "example.com", Resource: "widgets"}].rows["v1"].Kind.Info
-	foreign, err := resource.Parse([]byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b","namespace":"default","uid":"u","creationTimestamp":null},"spec":{"size":"small","junk":true}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kept.Store(&info).Create(t.Context(), foreign.Key(), foreign, 0); err != nil {
-		t.Fatal(err)
-	}
+	put(t, kept.Store(&info), `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b","namespace":"default","uid":"u","creationTimestamp":null},"spec":{"size":"small","junk":true}}`)
 	again := over(t, kept)
 	if got := again.must(t, "GET", widgetPath+"/a", "", ""); at(got, "spec", "size") != "small" {
 		t.Errorf("read %v", got)
@@ -138,14 +131,8 @@ func TestMalformedStoredMetadata(t *testing.T) {
 	s := over(t, kept)
 	s.install(t, widgets)
 	info := s.served.Load().byGR[schema.GroupResource{Group: "example.com", Resource: "widgets"}].rows["v1"].Kind.Info
-	foreign, err := resource.Parse([]byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b","namespace":"default","uid":"u",` +
-		`"annotations":{"a":1},"creationTimestamp":"soon","managedFields":{},"deletionGracePeriodSeconds":3},"spec":{"size":"small"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kept.Store(&info).Create(t.Context(), foreign.Key(), foreign, 0); err != nil {
-		t.Fatal(err)
-	}
+	put(t, kept.Store(&info), `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b","namespace":"default","uid":"u",`+
+		`"annotations":{"a":1},"creationTimestamp":"soon","managedFields":{},"deletionGracePeriodSeconds":3},"spec":{"size":"small"}}`)
 	eventually(t, "the object is there", func() bool { return s.send(t, "GET", widgetPath+"/b", "", "").code != 404 })
 	whole := s.must(t, "GET", widgetPath+"/b", "", "")["metadata"]
 	const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

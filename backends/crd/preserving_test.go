@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/internal/testing/memstore"
-	"portico/resource"
 )
 
 // The objects of a stored definition with preserveUnknownFields keep unknown fields, whatever
@@ -35,19 +34,8 @@ func TestStoredDefinitionsThatPreserve(t *testing.T) {
 
 func testPreserving(t *testing.T, versionSchema, invalid string) {
 	kept := memstore.New()
-	info := resource.Info{Path: "apiextensions.k8s.io/customresourcedefinitions", Group: "apiextensions.k8s.io", Versions: []string{"v1"}, Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
-	put := func(info *resource.Info, text string) {
-		t.Helper()
-		o, err := resource.Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := kept.Store(info).Create(t.Context(), o.Key(), o, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const names = `{"plural":"olds","kind":"Old","singular":"old","listKind":"OldList"}`
-	put(&info, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"olds.example.com","uid":"u"},
+	put(t, kept.Store(&newDefinitionKind(nil, nil).Info), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"olds.example.com","uid":"u"},
 		"spec":{"group":"example.com","scope":"Namespaced","preserveUnknownFields":true,"names":`+names+`,
 		"versions":[{"name":"v1","served":true,"storage":true`+versionSchema+`}]},
 		"status":{"storedVersions":["v1"],"acceptedNames":`+names+`,"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}]}}`)
@@ -55,7 +43,7 @@ func testPreserving(t *testing.T, versionSchema, invalid string) {
 	gr := schema.GroupResource{Group: "example.com", Resource: "olds"}
 	eventually(t, "it is served", func() bool { return s.served.Load().byGR[gr] != nil })
 	const path = "/apis/example.com/v1/namespaces/default/olds"
-	put(&s.served.Load().byGR[gr].rows["v1"].Kind.Info,
+	put(t, kept.Store(&s.served.Load().byGR[gr].rows["v1"].Kind.Info),
 		`{"apiVersion":"example.com/v1","kind":"Old","metadata":{"name":"a","namespace":"default","uid":"u","creationTimestamp":null},"spec":{"size":1,"junk":{"deep":[true]}},"more":null}`)
 	eventually(t, "its object is there", func() bool { return s.send(t, "GET", path+"/a", "", "").code == 200 })
 

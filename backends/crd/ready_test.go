@@ -2,7 +2,6 @@ package crd
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -16,18 +15,11 @@ import (
 	"portico/resource/serve/metrics"
 )
 
-// takesWrites reports whether the readiness check of writes passes.
-func (s *Server) takesWrites() bool {
-	w := httptest.NewRecorder()
-	s.health.ServeHTTP(w, httptest.NewRequest("GET", "/readyz/"+serve.WritesCheck, nil))
-	return w.Code == http.StatusOK
-}
-
 // The readiness check of writes passes once webhooks, policies and namespaces are known, in any
 // order.
 func TestWritesCheckNeedsAdmission(t *testing.T) {
 	t.Parallel()
-	for _, namespacesLast := range []bool{false, true} {
+	for _, namespacesFirst := range []bool{false, true} {
 		kept := memstore.New()
 		engine, err := admission.NewEngine(admission.EngineConfig{Transport: http.DefaultTransport, Store: func(i *resource.Info) resource.Store { return kept.Store(i) }})
 		if err != nil {
@@ -37,42 +29,24 @@ func TestWritesCheckNeedsAdmission(t *testing.T) {
 		s.namespaces = admission.NewNamespaceStates(kept.Store(namespaceInfo()), s.log)
 		s.assemble(kept, kept.Feed())
 		s.addHealthChecks()
-		if s.takesWrites() {
-			t.Error("the check passes before anything is known")
+		parts := []struct {
+			run   func(context.Context) error
+			ready func() error
+		}{{engine.Run, engine.Ready}, {s.namespaces.Run, s.namespaces.Ready}}
+		if namespacesFirst {
+			slices.Reverse(parts)
 		}
-		learn := []func(){
-			func() {
-				start(t, s.engine.Run)
-				eventually(t, "webhooks and policies are known", func() bool { return s.engine.Ready() == nil })
-			},
-			func() {
-				start(t, s.namespaces.Run)
-				eventually(t, "namespaces are known", func() bool { return s.namespaces.Ready() == nil })
-			},
+		for _, part := range parts {
+			w := httptest.NewRecorder()
+			if s.health.ServeHTTP(w, httptest.NewRequest("GET", "/readyz/"+serve.WritesCheck, nil)); w.Code == http.StatusOK {
+				t.Errorf("the check passes before all is known; namespaces are first: %v", namespacesFirst)
+			}
+			start(t, part.run)
+			eventually(t, "the part is ready", func() bool { return part.ready() == nil })
 		}
-		if !namespacesLast {
-			slices.Reverse(learn)
-		}
-		learn[0]()
-		if s.takesWrites() {
-			t.Errorf("the check passes before all is known; namespaces are last: %v", namespacesLast)
-		}
-		learn[1]()
-		if !s.takesWrites() {
-			t.Error("the check fails when all is known")
+		w := httptest.NewRecorder()
+		if s.health.ServeHTTP(w, httptest.NewRequest("GET", "/readyz/"+serve.WritesCheck, nil)); w.Code != http.StatusOK {
+			t.Errorf("the check fails when all is known: %d %s", w.Code, w.Body)
 		}
 	}
-}
-
-// start runs a part until the test ends.
-func start(t testing.TB, run func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("a part ended with %v", err)
-		}
-	})
 }

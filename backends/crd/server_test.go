@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -36,6 +36,35 @@ func over(t testing.TB, kept *memstore.Storage) *Server {
 	return s
 }
 
+// put stores an object, as another server may have written it.
+func put(t testing.TB, store resource.Store, text string) {
+	t.Helper()
+	o, err := resource.Parse([]byte(text))
+	if err == nil {
+		_, err = store.Create(t.Context(), o.Key(), o, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start runs parts of a server until the test ends.
+func start(t testing.TB, parts ...func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, len(parts))
+	for _, run := range parts {
+		go func() { done <- run(ctx) }()
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range parts {
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Errorf("a part ended with %v", err)
+			}
+		}
+	})
+}
+
 func namespaceInfo() *resource.Info {
 	return &resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", Path: "namespaces"}
 }
@@ -45,13 +74,7 @@ func namespaceStates(t testing.TB) *admission.NamespaceStates {
 	t.Helper()
 	store := memstore.New().Store(namespaceInfo())
 	for name, more := range map[string]string{"default": "", "going": `,"deletionTimestamp":"2026-01-01T00:00:00Z"`} {
-		o, err := resource.Parse([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + name + `"` + more + `}}`))
-		if err == nil {
-			_, err = store.Create(t.Context(), resource.Key{Name: name}, o, 0)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		put(t, store, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+name+`"`+more+`}}`)
 	}
 	n := admission.NewNamespaceStates(store, slog.New(slog.DiscardHandler))
 	start(t, n.Run)
@@ -65,19 +88,7 @@ func fed(t testing.TB, kept *memstore.Storage, feed resource.Feed) *Server {
 	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), namespaces: namespaceStates(t)}
 	s.authorize = func(context.Context, *resource.Action) error { return nil }
 	s.assemble(kept, feed)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 3)
-	go func() { done <- s.cache.Run(ctx) }()
-	go func() { done <- s.follow(ctx) }()
-	go func() { s.finalizer.run(ctx); done <- ctx.Err() }()
-	t.Cleanup(func() {
-		cancel()
-		for range 3 {
-			if err := <-done; !errors.Is(err, context.Canceled) {
-				t.Errorf("a part ended with %v", err)
-			}
-		}
-	})
+	start(t, s.cache.Run, s.follow, func(ctx context.Context) error { s.finalizer.run(ctx); return ctx.Err() })
 	eventually(t, "the definitions were read", s.complete)
 	return s
 }
@@ -93,9 +104,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // answer is the response to a request.
 type answer struct {
-	code     int
-	body     []byte
-	warnings []string
+	code int
+	body []byte
 }
 
 func (a answer) object(t testing.TB) map[string]any {
@@ -114,6 +124,13 @@ func (a answer) status(t testing.TB) *metav1.Status {
 		t.Fatalf("%d %s is no Status (%v)", a.code, a.body, err)
 	}
 	return out
+}
+
+// asAdmin serves requests of an administrator.
+func (s *Server) asAdmin(w http.ResponseWriter, r *http.Request) {
+	act := resource.ParseAction(r)
+	act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
+	s.resources().ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
 }
 
 // send sends a request as an administrator. The body is YAML or JSON text.
@@ -135,16 +152,9 @@ func (s *Server) send(t testing.TB, method, path, contentType, body string, head
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	act := resource.ParseAction(r)
-	act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
 	w := httptest.NewRecorder()
-	s.resources().ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
-	res := w.Result()
-	out, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{res.StatusCode, out, res.Header.Values("Warning")}
+	s.asAdmin(w, r)
+	return answer{w.Code, w.Body.Bytes()}
 }
 
 // must is send for a request that has to succeed.

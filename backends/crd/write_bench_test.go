@@ -2,29 +2,46 @@ package crd
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
-// BenchmarkWriteCustom measures writes of custom resources of about 3.5 KB, from the request
-// to a store in memory.
+// BenchmarkWriteCustom measures writes of custom resources of about 3 KB, from the request to
+// a store in memory.
 func BenchmarkWriteCustom(b *testing.B) {
+	const path = "/apis/example.com/v1/namespaces/default/bakeries"
+	read := func(name string) string {
+		data, err := os.ReadFile("custom/testdata/" + name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return string(data)
+	}
+	definition := read("bakeries.yaml")
+	data, err := yaml.YAMLToJSON([]byte(read("bakery.yaml")))
+	if err != nil {
+		b.Fatal(err)
+	}
+	object := string(data)
 	for verb, write := range map[string]func(s *Server, i int) answer{
 		"create": func(s *Server, i int) answer {
-			return s.send(b, "POST", gadgetPath, "application/json", gadget(fmt.Sprint("a", i)))
+			return s.send(b, "POST", path, "application/json", strings.Replace(object, "bakery-0", fmt.Sprint("a", i), 1))
 		},
 		"patch": func(s *Server, i int) answer {
-			return s.send(b, "PATCH", gadgetPath+"/a", mergePatch, fmt.Sprintf(`{"spec":{"replicas":%d}}`, i+10))
+			return s.send(b, "PATCH", path+"/bakery-0", mergePatch, fmt.Sprintf(`{"spec":{"replicas":%d}}`, i%90+1))
 		},
 		"apply": func(s *Server, i int) answer {
-			return s.send(b, "PATCH", gadgetPath+"/a?fieldManager=m&force=true", applyPatch,
-				fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gadget","spec":{"replicas":%d}}`, i+10))
+			return s.send(b, "PATCH", path+"/bakery-0?fieldManager=m&force=true", applyPatch,
+				fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Bakery","spec":{"replicas":%d}}`, i%90+1))
 		},
 	} {
 		b.Run(verb, func(b *testing.B) {
 			s := running(b)
-			s.install(b, gadgets)
-			s.must(b, "POST", gadgetPath, "application/json", gadget("a"))
+			s.install(b, definition)
+			s.must(b, "POST", path, "application/json", object)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if a := write(s, i); a.code >= 300 {
@@ -33,54 +50,4 @@ func BenchmarkWriteCustom(b *testing.B) {
 			}
 		})
 	}
-}
-
-const gadgets = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: gadgets.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: gadgets, kind: Gadget}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec:
-            type: object
-            required: [size]
-            properties:
-              size: {type: string, enum: [small, large]}
-              replicas: {type: integer, minimum: 0}
-              env: {type: object, additionalProperties: {type: string}}
-              steps:
-                type: array
-                maxItems: 100
-                items:
-                  type: object
-                  required: [name]
-                  properties:
-                    name: {type: string, pattern: '^[a-z0-9-]+$'}
-                    image: {type: string}
-                    timeout: {type: integer, minimum: 1}
-                    args: {type: array, items: {type: string}}
-          status: {type: object, properties: {phase: {type: string}}}
-`
-
-const gadgetPath = "/apis/example.com/v1/namespaces/default/gadgets"
-
-func gadget(name string) string {
-	var steps, env []string
-	for i := range 20 {
-		steps = append(steps, fmt.Sprintf(`{"name":"step-%d","image":"registry.example.com/tools/runner:v1.%d","timeout":%d,"args":["--verbose","--target=all","%032d"]}`, i, i, i+30, i))
-		env = append(env, fmt.Sprintf(`"VARIABLE_%d":"value-%d"`, i, i))
-	}
-	return `{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"` + name + `","labels":{"app":"bench","tier":"backend"}},` +
-		`"spec":{"size":"small","replicas":3,"env":{` + strings.Join(env, ",") + `},"steps":[` + strings.Join(steps, ",") + `]}}`
 }

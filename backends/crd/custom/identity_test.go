@@ -19,14 +19,10 @@ func TestObjectsDoNotKeepDefinitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	look := func() (weak.Pointer[rest.Kind], weak.Pointer[codec]) {
-		stored, err := resource.Parse([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"xs.example.com"},
+		outline, err := NewOutline(&resource.Object{Data: []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"xs.example.com"},
 			"spec":{"group":"example.com","names":{"plural":"xs","kind":"X"},"versions":[{"name":"v1","storage":true,"selectableFields":[{"jsonPath":".spec.tier"}],
 			"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"tier":{"type":"string"}}}}}}}]},
-			"status":{"acceptedNames":{"plural":"xs","kind":"X"}}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		outline, err := NewOutline(stored)
+			"status":{"acceptedNames":{"plural":"xs","kind":"X"}}}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
