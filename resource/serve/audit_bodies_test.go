@@ -8,12 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"portico/resource"
 	"portico/resource/audit"
 )
 
-// What of bodies gets into events, level by level; what passes by is as it was.
+// Events have the bodies that their level asks for; the bodies themselves are not changed.
 func TestAuditOfBodies(t *testing.T) {
+	t.Parallel()
 	const object = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"manager":"m"}]}}`
 	const plain = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`
 	echo := func(w http.ResponseWriter, r *http.Request) {
@@ -47,6 +50,7 @@ func TestAuditOfBodies(t *testing.T) {
 		{name: "large", level: "Request", method: "PUT", path: "/a", body: `"` + strings.Repeat("x", 3<<20) + `"`, ref: "a", notes: "audit.k8s.io/truncated=true"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			change, events := auditing(t, "- {level: "+tc.level+", omitStages: [RequestReceived, ResponseStarted], omitManagedFields: true}\n")
 			s := newTestServer(t, echo, change)
 			r := httptest.NewRequest(tc.method, pathPods+tc.path, strings.NewReader(tc.body))
@@ -57,22 +61,16 @@ func TestAuditOfBodies(t *testing.T) {
 				r.Header.Set("Content-Encoding", tc.encoding)
 			}
 			w := httptest.NewRecorder()
-			s.Handler().ServeHTTP(w, r)
+			s.chain.ServeHTTP(w, r)
 			if w.Body.String() != tc.body {
-				t.Error("what passed by was changed")
+				t.Error("the response was changed")
 			}
 			got := events()
 			if len(got) != 1 {
 				t.Fatalf("got %s", told(got))
 			}
 			e := got[0]
-			request, response, notes := "", "", ""
-			if e.RequestObject != nil {
-				request = string(e.RequestObject.Raw)
-			}
-			if e.ResponseObject != nil {
-				response = string(e.ResponseObject.Raw)
-			}
+			request, response, notes := raw(e.RequestObject), raw(e.ResponseObject), ""
 			for k, v := range e.Annotations {
 				if !strings.HasPrefix(k, audit.LatencyPrefix) { // the machine is slow
 					notes += k + "=" + v
@@ -85,9 +83,17 @@ func TestAuditOfBodies(t *testing.T) {
 	}
 }
 
-// What a client says that it takes keeps no answer out of its event: only one that
-// is a stream of events is none.
+// raw returns an object of an event; "" without one.
+func raw(o *runtime.Unknown) string {
+	if o == nil {
+		return ""
+	}
+	return string(o.Raw)
+}
+
+// A response to a client that accepts streams of events is in its event unless it is one.
 func TestAuditOfStreams(t *testing.T) {
+	t.Parallel()
 	for answer, want := range map[string]string{
 		"application/json":  "ResponseComplete {}",
 		"text/event-stream": "ResponseStarted , ResponseComplete ",
@@ -100,11 +106,7 @@ func TestAuditOfStreams(t *testing.T) {
 		do(s, "GET", pathPods+"/a", "Accept", "text/event-stream, application/json")
 		var got []string
 		for _, e := range events() {
-			object := ""
-			if e.ResponseObject != nil {
-				object = string(e.ResponseObject.Raw)
-			}
-			got = append(got, string(e.Stage)+" "+object)
+			got = append(got, string(e.Stage)+" "+raw(e.ResponseObject))
 		}
 		if got := strings.Join(got, ", "); got != want {
 			t.Errorf("%s: got %s", answer, got)
@@ -114,6 +116,7 @@ func TestAuditOfStreams(t *testing.T) {
 
 // The id of an issued token is in events of every level, and the token only with response bodies.
 func TestAuditOfIssuedTokens(t *testing.T) {
+	t.Parallel()
 	const id = "0f9e"
 	token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"jti":"`+id+`"}`)) + ".c2ln"
 	for _, tc := range []struct {

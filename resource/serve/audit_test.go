@@ -1,12 +1,12 @@
 package serve
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-	"k8s.io/klog/v2"
 
 	"portico/resource"
 	"portico/resource/audit"
@@ -30,13 +29,14 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// auditing has a server audited by rules, and returns what its log says.
+// auditing returns a change of a configuration that audits by rules, and a function that
+// reads the events.
 func auditing(t testing.TB, rules string, change ...func(*audit.Options)) (func(*testConfig), func() []auditv1.Event) {
 	t.Helper()
 	dir := t.TempDir()
 	o := audit.DefaultOptions()
 	o.PolicyFile, o.Log.Path = filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	o.Log.MaxSize = 0 // what rotates has a goroutine that does not end
+	o.Log.MaxSize = 0 // rotation has a goroutine that does not end
 	policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n" + rules
 	if err := os.WriteFile(o.PolicyFile, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,6 @@ func auditing(t testing.TB, rules string, change ...func(*audit.Options)) (func(
 	for _, f := range change {
 		f(&o)
 	}
-	klog.SetSlogLogger(quiet())
 	auditor, err := audit.Open(o, quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -54,22 +53,18 @@ func auditing(t testing.TB, rules string, change ...func(*audit.Options)) (func(
 
 func readEvents(t testing.TB, path string) (events []auditv1.Event) {
 	t.Helper()
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	for lines := bufio.NewReader(f); ; {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return events
-		}
+	for line := range bytes.Lines(text) {
 		var e auditv1.Event
 		if err := json.Unmarshal(line, &e); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
 		events = append(events, e)
 	}
+	return events
 }
 
 // told returns the compared parts of events, one line each.
@@ -96,146 +91,123 @@ func told(events []auditv1.Event) string {
 
 const metadata = "- level: Metadata\n"
 
-func TestAuditStages(t *testing.T) {
-	serve := func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Query().Get("do") {
-		case "panic":
-			panic("oh")
-		case "abort":
-			panic(http.ErrAbortHandler)
-		case "cut":
-			ok(w, r)
-			panic(http.ErrAbortHandler)
-		case "late":
-			ok(w, r)
-			panic("oh")
-		case "notfound":
-			response.WriteStatus(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a"))
-		case "long":
-			response.WriteStatus(w, r, apierrors.NewBadRequest(strings.Repeat("x", 16<<10)))
-		case "text":
-			http.Error(w, "no Status", http.StatusBadGateway)
-		case "nothing":
-		default:
-			ok(w, r)
-		}
+// doAnything ends a request in the way that its query names.
+func doAnything(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Query().Get("do") {
+	case "panic":
+		panic("oh")
+	case "abort":
+		panic(http.ErrAbortHandler)
+	case "cut":
+		ok(w, r)
+		panic(http.ErrAbortHandler)
+	case "late":
+		ok(w, r)
+		panic("oh")
+	case "notfound":
+		response.WriteStatus(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a"))
+	case "long":
+		response.WriteStatus(w, r, apierrors.NewBadRequest(strings.Repeat("x", 16<<10)))
+	case "text":
+		http.Error(w, "no Status", http.StatusBadGateway)
+	case "wait":
+		<-r.Context().Done()
+	case "nothing":
+	default:
+		ok(w, r)
 	}
+}
+
+// Every stage of a request has one event with the response that the client got, whoever
+// wrote it.
+func TestAuditStages(t *testing.T) {
+	t.Parallel()
 	says := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
 		switch a.Name {
 		case "forbidden":
 			return authz.NoOpinion, "no", nil
 		case "unknown":
-			return authz.NoOpinion, "", errors.New("nobody there")
+			return authz.NoOpinion, "", errors.New("unknown role")
 		}
 		return authz.Allow, "sure", nil
 	})
-	const received = "RequestReceived "
-	for _, tc := range []struct{ method, path, want string }{
-		{"GET", "/a", received + "get /a jane\nResponseComplete get /a jane 200 allow:sure"},
-		{"PUT", "/forbidden", received + "update /forbidden jane\nResponseComplete update /forbidden jane 403 Forbidden " +
-			`"pods \"forbidden\" is forbidden: User \"jane\" cannot update resource \"pods\" in API group \"\" in the namespace \"ns\": no" forbid:no`},
-		{"GET", "/unknown", received + "get /unknown jane\nResponseComplete get /unknown jane 500"},
-		{"GET", "/a?do=notfound", received + "get /a?do=notfound jane\nResponseComplete get /a?do=notfound jane 404 NotFound \"pods \\\"a\\\" not found\" allow:sure"},
-		{"GET", "/a?do=text", received + "get /a?do=text jane\nResponseComplete get /a?do=text jane 502 allow:sure"},
-		{"GET", "/a?do=long", received + "get /a?do=long jane\nResponseComplete get /a?do=long jane 400 allow:sure"},
-		{"GET", "/a?do=nothing", received + "get /a?do=nothing jane\nResponseComplete get /a?do=nothing jane 200  \"Connection closed early\" allow:sure"},
-		{"GET", "/a?do=panic", received + "get /a?do=panic jane\nPanic get /a?do=panic jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
-		{"GET", "/a?do=abort", received + "get /a?do=abort jane\nResponseComplete get /a?do=abort jane 499  \"The client closed the connection before the response began\" allow:sure"},
-		{"GET", "/a?do=cut", received + "get /a?do=cut jane\nResponseComplete get /a?do=cut jane 200  \"The response was cut off\" allow:sure"},
-		{"GET", "?watch=1", received + "watch ?watch=1 jane\nResponseStarted watch ?watch=1 jane 200 allow:sure\nResponseComplete watch ?watch=1 jane 200 allow:sure"},
-		{"GET", "?watch=1&do=cut", received + "watch ?watch=1&do=cut jane\nResponseStarted watch ?watch=1&do=cut jane 200 allow:sure\nResponseComplete watch ?watch=1&do=cut jane 200 allow:sure"},
-		{"GET", "?watch=1&do=nothing", received + "watch ?watch=1&do=nothing jane\nResponseStarted watch ?watch=1&do=nothing jane 200  \"Connection closed early\" allow:sure\nResponseComplete watch ?watch=1&do=nothing jane 200  \"Connection closed early\" allow:sure"},
-		{"GET", "?watch=1&do=panic", received + "watch ?watch=1&do=panic jane\nPanic watch ?watch=1&do=panic jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
-		{"GET", "/a?do=late", received + "get /a?do=late jane\nPanic get /a?do=late jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
-		{"GET", "?watch=1&do=late", received + "watch ?watch=1&do=late jane\nResponseStarted watch ?watch=1&do=late jane 200 allow:sure\nPanic watch ?watch=1&do=late jane 500 InternalError \"APIServer panic'd: oh\" allow:sure"},
-		{"GET", "/a?timeout=x", "ResponseStarted get /a?timeout=x  400  \"invalid timeout specified in the request URL\""},
-		{"GET", "/secret", ""},
+	unauthenticated := func(r *http.Request) (*resource.User, bool, error) {
+		switch scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); {
+		case token == "slow":
+			time.Sleep(2 * time.Minute)
+			fallthrough
+		case scheme != "" || r.Header.Get("User") == "none":
+			return nil, false, errors.New("unknown user")
+		}
+		return byHeader(r)
+	}
+	const tooMany = `429 TooManyRequests "Too many requests, please try again later."`
+	for _, tc := range []struct {
+		method, path string
+		want         string   // without RequestReceived and the path, one line each
+		header       []string // of the request
+	}{
+		{"GET", "/a", "ResponseComplete get jane 200 allow:sure", nil},
+		{"PUT", "/forbidden", `ResponseComplete update jane 403 Forbidden "pods \"forbidden\" is forbidden: User \"jane\" cannot update resource \"pods\" in API group \"\" in the namespace \"ns\": no" forbid:no`, nil},
+		{"GET", "/unknown", "ResponseComplete get jane 500", nil},
+		{"GET", "/a?do=notfound", "ResponseComplete get jane 404 NotFound \"pods \\\"a\\\" not found\" allow:sure", nil},
+		{"GET", "/a?do=text", "ResponseComplete get jane 502 allow:sure", nil},
+		{"GET", "/a?do=long", "ResponseComplete get jane 400 allow:sure", nil},
+		{"GET", "/a?do=nothing", "ResponseComplete get jane 200  \"Connection closed early\" allow:sure", nil},
+		{"GET", "/a?do=panic", "Panic get jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
+		{"GET", "/a?do=late", "Panic get jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
+		{"GET", "/a?do=abort", "ResponseComplete get jane 499  \"The client closed the connection before the response began\" allow:sure", nil},
+		{"GET", "/a?do=cut", "ResponseComplete get jane 200  \"The response was cut off\" allow:sure", nil},
+		{"GET", "/a?do=wait", "ResponseComplete get jane 504 Timeout \"" + timedOut + "\" allow:sure", nil},
+		{"GET", "/a?do=again", "ResponseComplete get jane " + tooMany + "\nResponseComplete get jane 200 allow:sure", nil},
+		{"GET", "/a", "ResponseComplete get jane as john 200 allow:sure", []string{"Impersonate-User", "john"}},
+		{"GET", "?watch=1", "ResponseStarted watch jane 200 allow:sure\nResponseComplete watch jane 200 allow:sure", nil},
+		{"GET", "?watch=1&do=cut", "ResponseStarted watch jane 200 allow:sure\nResponseComplete watch jane 200 allow:sure", nil},
+		{"GET", "?watch=1&do=nothing", "ResponseStarted watch jane 200  \"Connection closed early\" allow:sure\nResponseComplete watch jane 200  \"Connection closed early\" allow:sure", nil},
+		{"GET", "?watch=1&do=panic", "Panic watch jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
+		{"GET", "?watch=1&do=late", "ResponseStarted watch jane 200 allow:sure\nPanic watch jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
+		{"GET", "/secret", "", nil},
+		// Without a user there is one event.
+		{"GET", "/a?timeout=x", "ResponseStarted get  400  \"invalid timeout specified in the request URL\"", nil},
+		{"GET", "/a", "ResponseStarted get  401  \"Authentication failed, no credentials provided\"", []string{"User", "none"}},
+		{"GET", "/a", "ResponseStarted get  401  \"Authentication failed, attempted: bearer\"", []string{"Authorization", "Bearer x"}},
+		{"GET", "/a", "ResponseStarted get  401  \"Authentication failed, attempted: basic\"", []string{"Authorization", "Basic YTpi"}},
+		{"GET", "/a", "ResponseStarted get  401  \"Authentication failed, no credentials provided\"", []string{"Authorization", "Bearer "}},
+		{"GET", "/a", "ResponseStarted get  504  \"Authentication failed, attempted: bearer\"", []string{"Authorization", "Bearer slow"}},
 	} {
-		t.Run(tc.method+" "+tc.path, func(t *testing.T) {
-			change, events := auditing(t, "- {level: None, resources: [{resources: [pods], resourceNames: [secret]}]}\n"+metadata)
-			s := newTestServer(t, serve, change, func(c *testConfig) { c.Authorizer = says })
-			func() {
+		t.Run(tc.method+" "+tc.path+strings.Join(tc.header, " "), func(t *testing.T) {
+			t.Parallel()
+			change, events := auditing(t, "- {level: None, resources: [{resources: [pods], resourceNames: [secret]}]}\n- {level: None, users: [john]}\n"+metadata)
+			synctest.Test(t, func(t *testing.T) {
+				var s *testServer
+				s = newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Query().Get("do") == "again" {
+						do(s, "GET", r.URL.String())
+					}
+					doAnything(w, r)
+				}, change, func(c *testConfig) {
+					c.Authenticator, c.Authorizer, c.Impersonation, c.MaxInFlight = authenticate(unauthenticated), says, impersonated, 1
+				})
 				defer func() { _ = recover() }() // as the server does
-				do(s, tc.method, pathPods+tc.path)
-			}()
-			if got := strings.ReplaceAll(told(events()), pathPods, ""); got != tc.want {
+				do(s, tc.method, pathPods+tc.path, tc.header...)
+			})
+			var got []string
+			for line := range strings.Lines(strings.ReplaceAll(told(events()), " "+pathPods+tc.path, "")) {
+				if !strings.HasPrefix(line, "RequestReceived ") {
+					got = append(got, line)
+				}
+			}
+			if got := strings.Join(got, ""); got != tc.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tc.want)
+			}
+			if all := events(); len(all) > 0 && (all[0].Stage == "RequestReceived") != strings.Contains(tc.want, "jane") {
+				t.Errorf("the first event is %s", all[0].Stage)
 			}
 		})
 	}
 }
 
-func TestAuditOfUnauthenticated(t *testing.T) {
-	for shown, header := range map[string][]string{
-		"Authentication failed, no credentials provided":  nil,
-		"Authentication failed, attempted: bearer":        {"Authorization", "Bearer x"},
-		"Authentication failed, attempted: basic":         {"Authorization", "Basic YTpi"},
-		"Authentication failed, no credentials provided ": {"Authorization", "Bearer "},
-	} {
-		change, events := auditing(t, metadata)
-		s := newTestServer(t, ok, change, func(c *testConfig) { c.Authenticator = failing{} })
-		do(s, "GET", pathPods, header...)
-		if got, want := told(events()), fmt.Sprintf("ResponseStarted list %s  401  %q", pathPods, strings.TrimSpace(shown)); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-}
-
-// Events have both users, also where the impersonation is forbidden; the policy applies to the sender.
-func TestAuditOfImpersonation(t *testing.T) {
-	change, events := auditing(t, "- {level: Metadata, users: [jane]}\n")
-	s := newTestServer(t, ok, change, func(c *testConfig) {
-		c.Impersonation = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				as := *resource.ActionFrom(r.Context())
-				as.User, as.Impersonator, as.ImpersonationConstraint = &resource.User{Name: "john", Groups: []string{"dev"}}, as.User, "impersonate:user-info"
-				next.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), &as)))
-			})
-		}
-	})
-	do(s, "GET", pathPods)
-	got := events()
-	if want := "RequestReceived list " + pathPods + " jane\nResponseComplete list " + pathPods + " jane as john 200"; told(got) != want {
-		t.Errorf("got\n%s", told(got))
-	}
-	if last := got[len(got)-1]; last.AuthenticationMetadata == nil || last.AuthenticationMetadata.ImpersonationConstraint != "impersonate:user-info" ||
-		!slices.Equal(last.ImpersonatedUser.Groups, []string{"dev"}) {
-		t.Errorf("got %+v", last)
-	}
-}
-
-func TestAuditOfTooMany(t *testing.T) {
-	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
-	var s *testServer
-	s = newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		do(s, "GET", pathPods+"/x")
-		ok(w, r)
-	}, change, func(c *testConfig) { c.MaxInFlight = 1 })
-	do(s, "GET", pathPods)
-	want := "ResponseComplete get " + pathPods + "/x" + ` jane 429 TooManyRequests "Too many requests, please try again later."` +
-		"\nResponseComplete list " + pathPods + " jane 200"
-	if got := told(events()); got != want {
-		t.Errorf("got %s", got)
-	}
-}
-
-// Events have the response that the client got, also that of the deadline.
-func TestAuditOfDeadline(t *testing.T) {
-	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, change, func(c *testConfig) { c.RequestTimeout = time.Second })
-		do(s, "GET", pathPods)
-	})
-	got := events()
-	if want := "ResponseComplete list " + pathPods + ` jane 504 Timeout "Timeout: request did not complete within the allotted timeout"`; told(got) != want {
-		t.Errorf("got %s", told(got))
-	}
-	if total := got[0].Annotations["apiserver.latency.k8s.io/total"]; total != "1s" {
-		t.Errorf("it took %q", total)
-	}
-}
-
-// slowClient takes a second for every part of an answer.
+// slowClient takes a second for every part of a response.
 type slowClient struct{ *httptest.ResponseRecorder }
 
 func (c slowClient) Write(b []byte) (int, error) {
@@ -243,131 +215,107 @@ func (c slowClient) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// A slow request's event says what handlers say of its parts, and how long its client
-// took to take the answer.
+// The event of a slow request has the times of its parts: authentication, those that handlers
+// add, and writing the response. That of a fast one has none.
 func TestAuditOfSlowParts(t *testing.T) {
-	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
+	t.Parallel()
+	change, events := auditing(t, completed)
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 			filter.AddWait(r.Context(), "mutating-webhook", time.Second)
 			filter.AddPhase(r.Context(), "latency.portico.dev/upstream", time.Second)
 			filter.AddPhase(r.Context(), "latency.portico.dev/upstream", time.Second)
 			ok(w, r)
-		}, change)
+		}, change, func(c *testConfig) {
+			c.Authenticator = authenticate(func(r *http.Request) (*resource.User, bool, error) {
+				if r.Header.Get("Slow") != "" {
+					time.Sleep(2 * time.Second)
+				}
+				return byHeader(r)
+			})
+		})
 		do(s, "GET", pathPods)
-		s.Handler().ServeHTTP(slowClient{httptest.NewRecorder()}, httptest.NewRequest("GET", pathPods, nil))
+		s.chain.ServeHTTP(slowClient{httptest.NewRecorder()}, request(t.Context(), "GET", pathPods, "Slow", "1"))
 	})
 	got := events()
 	if len(got) != 2 {
 		t.Fatalf("got %+v", got)
 	}
 	want := map[string]string{
-		"apiserver.latency.k8s.io/total": "1s", "apiserver.latency.k8s.io/response-write": "1s",
+		"apiserver.latency.k8s.io/total": "3s", "apiserver.latency.k8s.io/response-write": "1s", "apiserver.latency.k8s.io/authentication": "2s",
 		"apiserver.latency.k8s.io/mutating-webhook": "1s", "latency.portico.dev/upstream": "2s",
 	}
 	if !maps.Equal(got[1].Annotations, want) || len(got[0].Annotations) != 0 {
-		t.Errorf("a slow one: %v, a fast one: %v", got[1].Annotations, got[0].Annotations)
-	}
-}
-
-// A slow request's event says how long authentication took; a fast one's does not.
-func TestAuditOfSlowAuthentication(t *testing.T) {
-	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n")
-	synctest.Test(t, func(t *testing.T) {
-		do(newTestServer(t, ok, change, func(c *testConfig) { c.Authenticator = slowJane{} }), "GET", pathPods)
-		do(newTestServer(t, ok, change), "GET", pathPods)
-	})
-	got := events()
-	if len(got) != 2 || got[0].Annotations["apiserver.latency.k8s.io/authentication"] != "2s" || got[1].Annotations["apiserver.latency.k8s.io/authentication"] != "" {
-		t.Errorf("got %+v", got)
-	}
-}
-
-// slowJane authenticates every request as jane, after a delay.
-type slowJane struct{ asJane }
-
-func (j slowJane) Authenticate(r *http.Request) (*resource.User, bool, error) {
-	time.Sleep(2 * time.Second)
-	return j.asJane.Authenticate(r)
-}
-
-// A request that is refused after its deadline has one event, with the 504.
-func TestAuditOfLateRefusal(t *testing.T) {
-	change, events := auditing(t, metadata)
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, ok, change, func(c *testConfig) { c.Authenticator, c.RequestTimeout = slowlyFailing{}, time.Second })
-		do(s, "GET", pathPods, "Authorization", "Bearer x")
-	})
-	if got, want := told(events()), "ResponseStarted list "+pathPods+`  504  "Authentication failed, attempted: bearer"`; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// slowlyFailing finds no user, after a delay.
-type slowlyFailing struct{}
-
-func (slowlyFailing) Authenticate(*http.Request) (*resource.User, bool, error) {
-	time.Sleep(2 * time.Second)
-	return nil, false, errors.New("nobody")
-}
-
-// The last events of a watch that ends with the server, and of one that the client ends, are written
-// before Run returns, also in batch mode.
-func TestAuditOfWatches(t *testing.T) {
-	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(200)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	}, change)
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	client := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), false)
-	for _, name := range []string{"a", "b"} {
-		watching, leave := context.WithCancel(t.Context())
-		defer leave()
-		r, err := http.NewRequestWithContext(watching, "GET", "http://x"+pathPods+"?watch=1&name="+name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name == "a" {
-			leave()
-		}
-		defer w.Body.Close()
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	var lines []string
-	for _, line := range strings.Split(told(events()), "\n") {
-		stage, _, _ := strings.Cut(line, " ")
-		_, name, _ := strings.Cut(line, "name=")
-		lines = append(lines, name+" "+stage)
-	}
-	slices.Sort(lines)
-	if got, want := strings.Join(lines, ", "), "a jane 200 ResponseComplete, a jane 200 ResponseStarted, b jane 200 ResponseComplete, b jane 200 ResponseStarted"; got != want {
-		t.Errorf("got %s", got)
+		t.Errorf("a slow request: %v, a fast one: %v", got[1].Annotations, got[0].Annotations)
 	}
 }
 
 // In strict mode a request that cannot be recorded is refused.
 func TestAuditStrict(t *testing.T) {
-	full := func(mode string) func(*audit.Options) {
-		return func(o *audit.Options) { o.Log.Path, o.Log.MaxSize, o.Log.Delivery.Mode = "/dev/full", 0, mode }
-	}
+	t.Parallel()
 	for mode, want := range map[string]int{audit.ModeBlocking: 200, audit.ModeBlockingStrict: 500} {
-		change, _ := auditing(t, metadata, full(mode))
+		change, _ := auditing(t, metadata, func(o *audit.Options) { o.Log.Path, o.Log.Delivery.Mode = "/dev/full", mode })
 		if got := do(newTestServer(t, ok, change), "GET", pathPods).Code; got != want {
-			t.Errorf("%s: got %d", mode, got)
+			t.Errorf("%s: got %d, want %d", mode, got, want)
 		}
+	}
+}
+
+// Neither the log of failures and panics, nor the log at level debug, nor the audit log has
+// credentials of a query.
+func TestCredentialsInQueriesAreNotLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	audited, events := auditing(t, metadata)
+	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("do") {
+		case "panic":
+			panic("oh")
+		case "fail":
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}, audited, func(c *testConfig) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	for _, how := range []string{"panic", "fail", "ok"} {
+		do(s, "GET", pathPods+"?do="+how+"&access_token=hush&%74oken=hush&x=y")
+	}
+	for name, text := range map[string]string{"log": log.String(), "audit log": told(events())} {
+		if strings.Contains(text, "hush") || strings.Count(text, "access_token=REDACTED&%74oken=REDACTED&x=y") < 3 {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}
+
+// The request log and the audit log have the impersonated user and the impersonator; if
+// impersonation is forbidden, the sender.
+func TestLogsOfImpersonation(t *testing.T) {
+	t.Parallel()
+	log := &ends{}
+	change, events := auditing(t, completed)
+	s := newTestServer(t, ok, change, func(c *testConfig) { c.AccessLog, c.Impersonation = log, impersonated })
+	for _, as := range []string{"", "john", "root"} {
+		do(s, "GET", pathPods, "Impersonate-User", as)
+	}
+	name := func(u *resource.User) string {
+		if u == nil {
+			return ""
+		}
+		return u.Name
+	}
+	var got []string
+	for _, end := range log.all {
+		got = append(got, fmt.Sprintf("{%s %s %d}", name(end.Action.User), name(end.Action.Impersonator), end.Code))
+	}
+	if want := []string{"{jane  200}", "{john jane 200}", "{jane  403}"}; !slices.Equal(got, want) {
+		t.Errorf("request log: got %q, want %q", got, want)
+	}
+	all := events()
+	if want := strings.ReplaceAll("ResponseComplete list P jane 200\nResponseComplete list P jane as john 200\nResponseComplete list P jane 403", "P", pathPods); told(all) != want {
+		t.Fatalf("audit log: got\n%s\nwant\n%s", told(all), want)
+	}
+	if e := all[1]; e.AuthenticationMetadata == nil || e.AuthenticationMetadata.ImpersonationConstraint != "impersonate:user-info" ||
+		!slices.Equal(e.ImpersonatedUser.Groups, []string{"dev"}) {
+		t.Errorf("got %+v", e)
 	}
 }

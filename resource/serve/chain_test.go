@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource"
@@ -20,44 +20,45 @@ import (
 	"portico/resource/serve/filter"
 )
 
-const pathPods = "/api/v1/namespaces/ns/pods"
+// decide is an Authorizer with a fixed result.
+func decide(d authz.Decision, reason string, err error) authz.Authorizer {
+	return authz.Func(func(context.Context, *resource.Action) (authz.Decision, string, error) { return d, reason, err })
+}
 
-func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
-
-func TestAuditID(t *testing.T) {
+// A response has the Audit-ID of the request, or a new one, which the handler gets too, and
+// Cache-Control unless the handler sets it.
+func TestHeadersOfResponses(t *testing.T) {
+	t.Parallel()
 	var forwarded string
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		forwarded = r.Header.Get("Audit-ID")
 		w.Header().Set("Audit-ID", "of a backend") // a proxy copies what it gets
-	})
-	if got := do(s, "GET", "/", "Audit-ID", "mine").Header()["Audit-Id"]; len(got) != 1 || got[0] != "mine" || forwarded != "mine" {
-		t.Errorf("got %q, forwarded %q", got, forwarded)
-	}
-	if got := do(s, "GET", "/").Header().Get("Audit-ID"); len(got) != 36 || forwarded != got {
-		t.Errorf("got %q, forwarded %q", got, forwarded)
-	}
-}
-
-func TestCacheControl(t *testing.T) {
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/own" {
 			w.Header().Set("Cache-Control", "public")
 		}
 	})
-	for path, want := range map[string]string{"/": "no-cache, private", "/own": "public"} {
-		if got := strings.Join(do(s, "GET", path).Header().Values("Cache-Control"), "|"); got != want {
-			t.Errorf("%s: got %q", path, got)
+	for path, cache := range map[string]string{"/": "no-cache, private", "/own": "public"} {
+		h := do(s, "GET", path, "Audit-ID", "mine").Header()
+		if got := strings.Join(h["Audit-Id"], "|"); got != "mine" || forwarded != "mine" {
+			t.Errorf("%s: Audit-ID %q, forwarded %q", path, got, forwarded)
 		}
+		if got := strings.Join(h["Cache-Control"], "|"); got != cache {
+			t.Errorf("%s: Cache-Control %q, want %q", path, got, cache)
+		}
+	}
+	if got := do(s, "GET", "/").Header().Get("Audit-ID"); len(got) != 36 || forwarded != got {
+		t.Errorf("Audit-ID %q, forwarded %q", got, forwarded)
 	}
 }
 
+// A panic is a 500, or cuts the response off if that has begun.
 func TestPanic(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/late":
-			w.WriteHeader(200)
 			_, _ = w.Write([]byte("begun"))
-			http.NewResponseController(w).Flush()
+			_ = http.NewResponseController(w).Flush()
 			panic("late")
 		case "/abort":
 			panic(http.ErrAbortHandler)
@@ -68,29 +69,25 @@ func TestPanic(t *testing.T) {
 	if w.Code != 500 || w.Body.String() != "This request caused apiserver to panic. Look in the logs for details.\n" || w.Header().Get("Audit-Id") == "" {
 		t.Errorf("got %d %v %q", w.Code, w.Header(), w.Body)
 	}
-	for _, path := range []string{"/late", "/abort"} {
-		func() {
-			defer func() {
-				if got := recover(); got != http.ErrAbortHandler {
-					t.Errorf("%s: panicked with %v", path, got)
-				}
-			}()
-			do(s, "GET", path)
-		}()
-	}
-	run(t, s)
-	client := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), false)
-	response, err := client.Get("http://portico/late")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if body, err := io.ReadAll(response.Body); err == nil || string(body) != "begun" {
-		t.Errorf("got %q, %v; want a broken body", body, err)
+	s.start(t)
+	for path, begun := range map[string]string{"/late": "begun", "/abort": ""} {
+		response, err := s.client(t, false).Get("http://portico" + path)
+		if err != nil && begun == "" {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if body, err := io.ReadAll(response.Body); err == nil || string(body) != begun {
+			t.Errorf("%s: got %q, %v; want a broken body", path, body, err)
+		}
 	}
 }
 
+// Until the server is complete, a 404 of an unknown path is a 503; one of an object is not.
 func TestCompleteness(t *testing.T) {
+	t.Parallel()
 	complete := false
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/status" {
@@ -115,95 +112,83 @@ func TestCompleteness(t *testing.T) {
 	}
 }
 
-type failing struct{ err error }
-
-func (f failing) Authenticate(*http.Request) (*resource.User, bool, error) { return nil, false, f.err }
-
+// A request without a user is a 401. Credentials do not reach the handler.
 func TestAuthenticate(t *testing.T) {
+	t.Parallel()
 	for _, err := range []error{nil, errors.New("bad token")} {
-		s := newTestServer(t, ok, func(c *testConfig) { c.Authenticator = failing{err} })
-		w := do(s, "GET", "/")
+		w := do(newTestServer(t, ok, func(c *testConfig) { c.Authenticator = failing(err) }), "GET", "/")
 		wantStatus(t, w.Body, 401, metav1.StatusReasonUnauthorized, "Unauthorized")
 		if w.Code != 401 || w.Header().Get("Audit-Id") == "" || w.Header().Get("Cache-Control") == "" {
 			t.Errorf("got %d %v", w.Code, w.Header())
 		}
 	}
-	s := newTestServer(t, whoami)
-	w := do(s, "GET", "/", "x-remote-user", "admin", "X_Remote_User", "admin", "Authorization", "Bearer x")
+	w := do(newTestServer(t, whoami), "GET", "/", "x-remote-user", "admin", "X_Remote_User", "admin", "Authorization", "Bearer x")
 	if got := w.Body.String(); got != "jane " {
 		t.Errorf("credentials reached the handler: %s", got)
 	}
 }
 
-func TestAuthorize(t *testing.T) {
-	says := func(d authz.Decision, err error) func(*testConfig) {
-		return func(c *testConfig) {
-			c.Authorizer = authz.Func(func(context.Context, *resource.Action) (authz.Decision, string, error) { return d, "because", err })
+// Config.Refuse answers requests before authentication, of every path.
+func TestRefuseBeforeAuthentication(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, func(http.ResponseWriter, *http.Request) { t.Error("a refused request is handled") }, func(c *testConfig) {
+		c.Authenticator = authenticate(func(*http.Request) (*resource.User, bool, error) {
+			t.Error("a refused request is authenticated")
+			return nil, false, nil
+		})
+		c.Refuse = func(*http.Request) error { return apierrors.NewBadRequest("no") }
+	})
+	for _, path := range []string{"/api/v1/pods", "/healthz", "/api/v1/pods?watch=1"} {
+		w := do(s, "GET", path)
+		if w.Code != 400 {
+			t.Errorf("%s: got %d", path, w.Code)
 		}
+		wantStatus(t, w.Body, 400, metav1.StatusReasonBadRequest, "no")
 	}
-	w := do(newTestServer(t, ok, says(authz.NoOpinion, nil)), "GET", pathPods)
+}
+
+// A request is a 403 unless it is allowed, also with an error, and any other error is a 500.
+// The user of authorization is the impersonated one.
+func TestAuthorize(t *testing.T) {
+	t.Parallel()
+	server := func(d authz.Decision, err error) *testServer {
+		return newTestServer(t, ok, func(c *testConfig) { c.Authorizer, c.Impersonation = decide(d, "because", err), impersonated })
+	}
+	w := do(server(authz.NoOpinion, nil), "GET", pathPods)
 	wantStatus(t, w.Body, 403, metav1.StatusReasonForbidden,
 		`pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "ns": because`)
 	if w.Code != 403 || w.Header().Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("got %d %v", w.Code, w.Header())
 	}
-	w = do(newTestServer(t, ok, says(authz.NoOpinion, errors.New("no roles"))), "GET", "/x?<y>")
+	wantStatus(t, do(server(authz.Deny, nil), "GET", "/x", "Impersonate-User", "john").Body, 403, metav1.StatusReasonForbidden,
+		`forbidden: User "john" cannot get path "/x": because`)
+	w = do(server(authz.NoOpinion, errors.New("no roles")), "GET", "/x?<y>")
 	if w.Code != 500 || w.Body.String() != "Internal Server Error: \"/x?&lt;y&gt;\": no roles\n" {
 		t.Errorf("got %d %q", w.Code, w.Body)
 	}
-	if w = do(newTestServer(t, ok, says(authz.Allow, errors.New("in part"))), "GET", "/"); w.Code != 200 {
+	if w = do(server(authz.Allow, errors.New("in part")), "GET", "/"); w.Code != 200 {
 		t.Errorf("got %d", w.Code)
 	}
 }
 
-// Impersonation gets the real user and sets the user of authorization.
-func TestImpersonationIsBetween(t *testing.T) {
-	s := newTestServer(t, ok, func(c *testConfig) {
-		c.Impersonation = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				action := resource.ActionFrom(r.Context())
-				action.User = &resource.User{Name: "as-" + action.User.Name}
-				next.ServeHTTP(w, r)
-			})
-		}
-		c.Authorizer = authz.Func(func(context.Context, *resource.Action) (authz.Decision, string, error) {
-			return authz.NoOpinion, "", nil
-		})
-	})
-	wantStatus(t, do(s, "GET", "/x").Body, 403, metav1.StatusReasonForbidden, `forbidden: User "as-jane" cannot get path "/x"`)
-}
-
-// A handler can stream, and take over its connection, through all the filters
-// and the router.
-func TestStreamAndHijack(t *testing.T) {
+// A handler can stream through all filters and the router.
+func TestStream(t *testing.T) {
+	t.Parallel()
 	step := make(chan struct{})
-	resources := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") == "" {
-			for i := range 3 {
-				fmt.Fprintf(w, "%d\n", i)
-				w.(http.Flusher).Flush()
-				<-step
-			}
-			return
+	s := newTestServer(t, NewRouter(Routes{Resources: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for i := range 3 {
+			fmt.Fprintf(w, "%d\n", i)
+			w.(http.Flusher).Flush()
+			<-step
 		}
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			http.Error(w, err.Error(), 500)
-			return
-		}
-		defer conn.Close()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAudit-Id: %s\r\n\r\n", w.Header().Get("Audit-Id"))
-		_ = rw.Flush()
-		_, _ = io.Copy(conn, rw)
-	})
-	s := newTestServer(t, NewRouter(Routes{Resources: resources}).ServeHTTP)
-	run(t, s)
-	path := strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix)
+	})}).ServeHTTP)
+	s.start(t)
 	for _, h2 := range []bool{false, true} {
-		response, err := socketClient(t, path, h2).Get("http://portico" + pathPods + "?watch=1")
+		response, err := s.client(t, h2).Get("http://portico" + pathPods + "?watch=1")
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer response.Body.Close()
 		lines := bufio.NewReader(response.Body)
 		for i := range 3 {
 			if line, err := lines.ReadString('\n'); line != fmt.Sprintf("%d\n", i) {
@@ -211,28 +196,13 @@ func TestStreamAndHijack(t *testing.T) {
 			}
 			step <- struct{}{}
 		}
-		_ = response.Body.Close()
-	}
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "GET %s/x/exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAudit-ID: mine\r\n\r\n", pathPods)
-	reader := bufio.NewReader(conn)
-	response, err := http.ReadResponse(reader, nil)
-	if err != nil || response.StatusCode != 101 || response.Header.Get("Audit-Id") != "mine" {
-		t.Fatalf("got %v, %v", response, err)
-	}
-	fmt.Fprint(conn, "hello\n")
-	if line, err := reader.ReadString('\n'); line != "hello\n" {
-		t.Errorf("got %q, %v", line, err)
 	}
 }
 
-// Informational responses reach the client, with their own header; the final one
-// has the warnings that were there before.
+// Informational responses reach the client with their own header; the final one has the
+// warnings that were added before.
 func TestInformationalResponse(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, NewRouter(Routes{Resources: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		filter.AddWarning(r.Context(), "said before")
 		w.Header().Set("Link", "</early>")
@@ -240,18 +210,14 @@ func TestInformationalResponse(t *testing.T) {
 		clear(w.Header()) // as httputil.ReverseProxy does
 		w.WriteHeader(http.StatusCreated)
 	})}).ServeHTTP)
-	run(t, s)
+	s.start(t)
 	for _, query := range []string{"", "?watch=1"} {
 		var hints []string
 		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
 			hints = append(hints, fmt.Sprint(code, h.Get("Link")))
 			return nil
 		}}
-		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", "http://portico"+pathPods+query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), true).Do(r)
+		response, err := s.client(t, true).Do(clientRequest(httptrace.WithClientTrace(t.Context(), trace), "http://portico"+pathPods+query))
 		if err != nil {
 			t.Fatal(err)
 		}

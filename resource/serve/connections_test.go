@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,19 +17,18 @@ import (
 	"portico/resource/serve/inflight"
 )
 
-// connecting is a server on TCP with bounds for connections, whose clients are the user
-// that their header User names, of the group that Group names.
-func connecting(t *testing.T, strangers, users, idle int, h http.HandlerFunc) (*testServer, func() *tls.Conn) {
+// connecting is a server on TCP with limits for connections, and a function that connects to
+// it.
+func connecting(t *testing.T, unauthenticated, users, idle int, h http.HandlerFunc) (*testServer, func() *tls.Conn) {
 	t.Helper()
 	p := newPKI(t)
 	s := newTestServer(t, h, func(c *testConfig) {
 		c.Server.Listen = []ListenAddress{p.listen()}
-		c.Authenticator = namedInGroup{}
-		c.Connections = inflight.ConnectionLimits{Unauthenticated: strangers, Users: fairshare.New(users, 0), Idle: idle}
+		c.Connections = inflight.ConnectionLimits{Unauthenticated: unauthenticated, Users: fairshare.New(users, 0), Idle: idle}
 	})
-	run(t, s)
+	s.start(t)
 	return s, func() *tls.Conn {
-		conn, err := tls.Dial("tcp", s.Addresses()[0].String(), &tls.Config{RootCAs: p.pool})
+		conn, err := tls.Dial("tcp", s.Addresses()[0].String(), p.tlsConfig())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,24 +37,17 @@ func connecting(t *testing.T, strangers, users, idle int, h http.HandlerFunc) (*
 	}
 }
 
-// namedInGroup authenticates the user and group in the headers User and Group; none without them.
-type namedInGroup struct{}
-
-func (namedInGroup) Authenticate(r *http.Request) (*resource.User, bool, error) {
-	if r.Header.Get("User") == "" {
-		return nil, false, errors.New("no user")
-	}
-	return &resource.User{Name: r.Header.Get("User"), Groups: r.Header["Group"]}, true, nil
-}
-
-// asks sends a request on a connection and returns the status of the answer.
+// asks sends a request on a connection and returns the status of the response.
 func asks(t *testing.T, conn net.Conn, path, user string, groups ...string) int {
 	t.Helper()
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nUser: %s\r\n", path, user)
-	for _, g := range groups {
-		fmt.Fprintf(conn, "Group: %s\r\n", g)
+	r, err := http.NewRequest("GET", path, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, _ = io.WriteString(conn, "\r\n")
+	r.Host, r.Header = "x", http.Header{"User": {user}, "Group": groups}
+	if err := r.Write(conn); err != nil {
+		t.Fatalf("%s %s: %v", user, path, err)
+	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatalf("%s %s: %v", user, path, err)
@@ -65,24 +56,30 @@ func asks(t *testing.T, conn net.Conn, path, user string, groups ...string) int 
 	return response.StatusCode
 }
 
-// isOpen reports whether the server has left a quiet connection open.
-func isOpen(t *testing.T, conn net.Conn) bool {
+// open returns how many quiet connections the server has left open.
+func open(t *testing.T, conns ...net.Conn) (n int) {
 	t.Helper()
-	_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-	_, err := conn.Read(make([]byte, 1))
-	return errors.Is(err, os.ErrDeadlineExceeded)
+	deadline := time.Now().Add(50 * time.Millisecond)
+	for _, conn := range conns {
+		_ = conn.SetReadDeadline(deadline)
+		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			n++
+		}
+	}
+	return n
 }
 
-// Connections that say nothing make room for others, and those of users stay.
+// Connections that send nothing make room for others, and those of users stay.
 func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	s, dial := connecting(t, 8, 100, 100, ok)
+	const limit = 4
+	s, dial := connecting(t, limit, 100, 100, ok)
 	jane := dial()
 	if code := asks(t, jane, "/", "jane"); code != 200 {
 		t.Fatal(code)
 	}
 	var quiet []net.Conn
-	for range 32 {
+	for range 2 * limit {
 		conn, err := net.Dial("tcp", s.Addresses()[0].String())
 		if err != nil {
 			t.Fatal(err)
@@ -90,24 +87,18 @@ func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 		defer conn.Close()
 		quiet = append(quiet, conn)
 	}
-	begun := time.Now()
+	began := time.Now()
 	if code := asks(t, dial(), "/", "john"); code != 200 {
-		t.Errorf("a user that comes later: %d", code)
+		t.Errorf("a later user got %d", code)
 	}
-	if took := time.Since(begun); took > 20*time.Second {
-		t.Errorf("a user that comes later is answered after %v", took)
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("a later user is answered after %v", took)
 	}
-	open := 0
-	for _, conn := range quiet {
-		if isOpen(t, conn) {
-			open++
-		}
-	}
-	if open > 8 {
-		t.Errorf("%d quiet connections are open, want 8 at most", open)
+	if n := open(t, quiet...); n > limit {
+		t.Errorf("%d quiet connections are open, want %d at most", n, limit)
 	}
 	if code := asks(t, jane, "/", "jane"); code != 200 {
-		t.Errorf("a user that was there before: %d", code)
+		t.Errorf("an earlier user got %d", code)
 	}
 }
 
@@ -128,15 +119,15 @@ func TestConnectionsOfOneUserAreBounded(t *testing.T) {
 		<-entered
 	}
 	refused := dial()
-	if code := asks(t, refused, "/", "jane"); code != 429 || isOpen(t, refused) {
-		t.Errorf("one connection too many: %d", code)
+	if code := asks(t, refused, "/", "jane"); code != 429 || open(t, refused) != 0 {
+		t.Errorf("one connection too many: got %d", code)
 	}
 	if code := asks(t, dial(), "/", "john"); code != 200 {
-		t.Errorf("another user: %d", code)
+		t.Errorf("another user: got %d", code)
 	}
 	for range 5 {
 		if code := asks(t, dial(), "/", "jane", resource.GroupMasters); code != 200 {
-			t.Errorf("an administrator: %d", code)
+			t.Errorf("an administrator: got %d", code)
 		}
 	}
 	close(release)
@@ -146,17 +137,26 @@ func TestConnectionsOfOneUserAreBounded(t *testing.T) {
 		}
 	}
 	if code := asks(t, dial(), "/", "jane"); code != 429 {
-		t.Errorf("six connections are kept, and one more is %d", code)
+		t.Errorf("one connection more than the six that are kept: got %d", code)
 	}
 	if n := s.chain.Connections().Users().InUse(); n < 6+1+5 {
 		t.Errorf("%d connections are counted", n)
 	}
 }
 
-// Of a user's idle connections the one is ended that has been idle for longest.
+// Of a user's idle connections the one that has been idle for longest is closed.
 func TestIdleConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, dial := connecting(t, 100, 100, 4, ok)
+	connections := s.chain.Connections()
+	until := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %d connections, %d idle", what, connections.Users().InUse(), connections.Idle())
+			}
+		}
+	}
 	var conns []net.Conn
 	for range 5 {
 		conn := dial()
@@ -164,32 +164,14 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 			t.Fatal(code)
 		}
 		conns = append(conns, conn)
-		// The server takes down that it is idle after it has answered.
-		for s.idleConnections() < min(len(conns), 3) {
-			time.Sleep(time.Millisecond)
-		}
+		// The server counts it as idle after it has answered.
+		until("after a response", func() bool { return connections.Idle() >= min(len(conns), 3) })
 	}
-	open := 0
-	for _, conn := range conns {
-		if isOpen(t, conn) {
-			open++
-		}
-	}
-	if open != 3 || !isOpen(t, conns[4]) {
-		t.Errorf("%d idle connections are open, want 3, the last one among them", open)
+	if n := open(t, conns...); n != 3 || open(t, conns[4]) != 1 {
+		t.Errorf("%d idle connections are open, want 3, the last one among them", n)
 	}
 	for _, conn := range conns {
 		conn.Close()
 	}
-	for deadline := time.Now().Add(10 * time.Second); s.chain.Connections().Users().InUse() > 0; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d closed connections are counted", s.chain.Connections().Users().InUse())
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if n := s.idleConnections(); n != 0 {
-		t.Errorf("%d closed connections are counted as idle", n)
-	}
+	until("after the end", func() bool { return connections.Users().InUse() == 0 && connections.Idle() == 0 })
 }
-
-func (s *testServer) idleConnections() int { return s.chain.Connections().Idle() }

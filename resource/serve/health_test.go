@@ -9,13 +9,16 @@ import (
 	"testing"
 )
 
+// Health endpoints have their checks, single ones and groups of them can be excluded, and
+// reasons of failures are shown by single checks only.
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	h := NewHealth()
 	bad := errors.New("no quorum")
 	h.AddReady("etcd", func(*http.Request) error { return bad })
 	h.AddReadyIn("store", "informer-sync", func(*http.Request) error { return nil })
 	h.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return nil })
-	h.AddAside("writes", func(*http.Request) error { return errors.New("nobody to ask yet") })
+	h.AddAside("writes", func(*http.Request) error { return errors.New("not yet") })
 	for _, c := range []struct {
 		path string
 		code int
@@ -33,7 +36,7 @@ func TestHealth(t *testing.T) {
 		{"/readyz/shutdown", 200, "ok"},
 		{"/readyz/etcd", 500, "internal server error: no quorum\n"},
 		{"/readyz/poststarthook/rbac/bootstrap-roles", 200, "ok"},
-		{"/readyz/writes", 500, "internal server error: nobody to ask yet\n"},
+		{"/readyz/writes", 500, "internal server error: not yet\n"},
 		{"/livez/writes", 404, "404 page not found\n"},
 		{"/livez/etcd", 404, "404 page not found\n"},
 		{"/healthz/shutdown", 404, "404 page not found\n"},

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,190 +11,196 @@ import (
 	"portico/resource/serve/filter"
 )
 
-func TestLimit(t *testing.T) {
-	entered, release := make(chan struct{}), make(chan struct{})
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Block") != "" {
-			entered <- struct{}{}
-			<-release
-		}
-	}, func(c *testConfig) {
-		c.MaxInFlight, c.MaxMutatingInFlight = 1, 1
-		c.Authenticator = groupsOfHeader{}
-	})
-	blocked := make(chan int)
-	block := func(method string) {
-		go func() { blocked <- do(s, method, pathPods, "Block", "1").Code }()
-		<-entered
+// wantGauge checks the value of a gauge.
+func wantGauge(t *testing.T, s *testServer, series, want string) {
+	t.Helper()
+	if got := scrape(s, series); len(got) != 1 || got[0] != series+" "+want {
+		t.Errorf("got %q, want %s %s", got, series, want)
 	}
-	block("GET")
-	w := do(s, "GET", pathPods)
+}
+
+const (
+	seriesReads       = `apiserver_current_inflight_requests{request_kind="readOnly"}`
+	seriesLongRunning = `portico_longrunning_requests{request_kind="other"}`
+)
+
+// holding is a server whose handlers wait until release if the request has the header Hold.
+type holding struct {
+	*testServer
+	entered, end chan struct{}
+	held         int
+	codes        chan int
+}
+
+func newHolding(t *testing.T, change func(*testConfig), before http.HandlerFunc) *holding {
+	h := &holding{entered: make(chan struct{}), end: make(chan struct{}), codes: make(chan int, 100)}
+	h.testServer = newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		before(w, r)
+		if r.Header.Get("Hold") != "" {
+			h.entered <- struct{}{}
+			<-h.end
+		}
+	}, change)
+	return h
+}
+
+// hold sends a request and reports whether its handler waits; the other response is 429.
+func (h *holding) hold(t *testing.T, method, target string, header ...string) bool {
+	t.Helper()
+	code := make(chan int, 1)
+	go func() {
+		got := do(h.testServer, method, target, append([]string{"Hold", "1"}, header...)...).Code
+		code <- got
+		h.codes <- got
+	}()
+	select {
+	case <-h.entered:
+		h.held++
+		return true
+	case got := <-code:
+		if <-h.codes; got != http.StatusTooManyRequests {
+			t.Errorf("%s %s: got %d", method, target, got)
+		}
+		return false
+	}
+}
+
+// release ends the held requests, which must succeed.
+func (h *holding) release(t *testing.T) {
+	t.Helper()
+	close(h.end)
+	for range h.held {
+		if code := <-h.codes; code != 200 {
+			t.Errorf("a held request got %d", code)
+		}
+	}
+}
+
+func nothing(http.ResponseWriter, *http.Request) {}
+
+// Reads and writes in flight have limits of their own. Watches and probes do not count, and
+// administrators are not refused.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	s := newHolding(t, func(c *testConfig) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 }, nothing)
+	if !s.hold(t, "GET", pathPods) {
+		t.Fatal("the first request is refused")
+	}
+	w := do(s.testServer, "GET", pathPods)
 	if w.Code != 429 || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("got %d %v", w.Code, w.Header())
 	}
 	wantStatus(t, w.Body, 429, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later.")
 	for name, request := range map[string][]string{
-		"writes are counted apart":   {"POST", pathPods},
-		"watches are not counted":    {"GET", pathPods + "?watch=1"},
-		"nor are probes":             {"GET", "/readyz"},
-		"masters are never refused":  {"GET", pathPods, "Group", resource.GroupMasters},
-		"and a bound is for its own": {"PUT", pathPods + "/x"},
+		"a write": {"POST", pathPods}, "an update": {"PUT", pathPods + "/x"}, "a watch": {"GET", pathPods + "?watch=1"},
+		"a probe": {"GET", "/readyz"}, "an administrator": {"GET", pathPods, "Group", resource.GroupMasters},
 	} {
-		if w := do(s, request[0], request[1], request[2:]...); w.Code != 200 {
+		if w := do(s.testServer, request[0], request[1], request[2:]...); w.Code != 200 {
 			t.Errorf("%s: got %d", name, w.Code)
 		}
 	}
-	block("POST")
-	if w := do(s, "DELETE", pathPods+"/x"); w.Code != 429 {
-		t.Errorf("got %d", w.Code)
+	if !s.hold(t, "POST", pathPods) || s.hold(t, "DELETE", pathPods+"/x") {
+		t.Error("the limit of writes is not 1")
 	}
-	close(release)
-	if first, second := <-blocked, <-blocked; first != 200 || second != 200 {
-		t.Error("a request at work was hurt")
-	}
-	if w := do(s, "GET", pathPods); w.Code != 200 {
+	s.release(t)
+	wantGauge(t, s.testServer, seriesReads, "0")
+	if w := do(s.testServer, "GET", pathPods); w.Code != 200 {
 		t.Errorf("afterwards: got %d", w.Code)
 	}
 }
 
-// A proxied request releases its slot once, whatever its result is.
+// A proxied request releases its slot once.
 func TestProxiedRequestsReleaseTheirSlot(t *testing.T) {
-	passed, answer := make(chan struct{}), make(chan struct{})
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Pass") != "" {
-			filter.ReleaseInFlight(r.Context())
-			filter.ReleaseInFlight(r.Context())
-			passed <- struct{}{}
-			<-answer
-		}
-	}, func(c *testConfig) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 })
-	ended := make(chan int)
+	t.Parallel()
+	s := newHolding(t, func(c *testConfig) { c.MaxInFlight, c.MaxMutatingInFlight = 1, 1 }, func(_ http.ResponseWriter, r *http.Request) {
+		filter.ReleaseInFlight(r.Context())
+		filter.ReleaseInFlight(r.Context())
+	})
 	for range 5 {
-		go func() { ended <- do(s, "GET", pathPods, "Pass", "1").Code }()
-		<-passed
-	}
-	if w := do(s, "GET", pathPods); w.Code != 200 {
-		t.Errorf("beside five that were passed on: %d", w.Code)
-	}
-	close(answer)
-	for range 5 {
-		if code := <-ended; code != 200 {
-			t.Errorf("one that was passed on: %d", code)
+		if !s.hold(t, "GET", pathPods) {
+			t.Error("refused beside requests that were passed on")
 		}
 	}
-	wantInFlight(t, s, 0)
+	s.release(t)
+	wantGauge(t, s.testServer, seriesReads, "0")
 	filter.ReleaseInFlight(t.Context()) // outside of a chain
 }
 
-// wantInFlight checks what apiserver_current_inflight_requests says of reads.
-func wantInFlight(t *testing.T, s *testServer, want float64) {
-	t.Helper()
-	families, err := s.chain.Metrics().Registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "apiserver_current_inflight_requests" && m.GetLabel()[0].GetValue() == "readOnly" && m.GetGauge().GetValue() != want {
-				t.Errorf("%v reads in flight, want %v", m.GetGauge().GetValue(), want)
-			}
+// No user gets all slots: requests, watches and streams of discovery are each shared, and
+// long-running ones have a limit by user. Portico's own processes have no limit.
+func TestLimitsOfUsers(t *testing.T) {
+	t.Parallel()
+	s := newHolding(t, func(c *testConfig) { c.MaxInFlight, c.MaxLongRunning, c.MaxLongRunningPerUser = 40, 40, 12 }, nothing)
+	watch, discovery := pathPods+"?watch=1", "/apis?watch=true"
+	for _, c := range []struct {
+		user, path string
+		want       int
+	}{
+		{"greedy", pathPods, 30}, {"other", pathPods, 8}, {"last", pathPods, 2},
+		{"jane", watch, 12}, {"john", watch, 12}, {"joe", watch, 12}, {"jim", watch, 3},
+		{"jane", discovery, 4}, // an eighth of 40 is 5, of which one user has three quarters
+		{"jane", "/apis/g.example.com/v1/things/x/log", 0},
+		{"system:portico:core", watch, 50},
+	} {
+		n := 0
+		for n < 50 && s.hold(t, "GET", c.path, "User", c.user) {
+			n++
+		}
+		if n != c.want {
+			t.Errorf("%s has %d of %s, want %d", c.user, n, c.path, c.want)
 		}
 	}
+	w := do(s.testServer, "GET", watch, "User", "jane")
+	wantStatus(t, w.Body, 429, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later.")
+	if w.Header().Get("Retry-After") != "1" {
+		t.Errorf("got %v", w.Header())
+	}
+	s.release(t)
+	wantGauge(t, s.testServer, seriesReads, "0")
+	wantGauge(t, s.testServer, seriesLongRunning, "0")
+	wantGauge(t, s.testServer, `portico_longrunning_requests{request_kind="discovery"}`, "0")
 }
 
-// named authenticates the user in the header User.
-type named struct{}
-
-func (named) Authenticate(r *http.Request) (*resource.User, bool, error) {
-	return &resource.User{Name: r.Header.Get("User")}, true, nil
-}
-
-// One user cannot have all places: some are left for others, also if two try.
-func TestLimitOfOneUser(t *testing.T) {
-	entered, release := make(chan struct{}), make(chan struct{})
-	s := newTestServer(t, func(http.ResponseWriter, *http.Request) {
-		entered <- struct{}{}
-		<-release
-	}, func(c *testConfig) {
-		c.MaxInFlight = 40
-		c.Authenticator = named{}
-	})
-	codes := make(chan int, 200)
-	// as sends requests until there is no slot for the user, and returns how many there were.
-	as := func(user string) (places int) {
-		for {
-			go func() { codes <- do(s, "GET", pathPods, "User", user).Code }()
-			select {
-			case <-entered:
-				places++
-			case code := <-codes:
-				if code != 429 {
-					t.Fatal(code)
-				}
-				return places
-			}
-		}
-	}
-	for _, u := range []struct {
-		name   string
-		places int
-	}{{"greedy", 30}, {"other", 8}, {"last", 2}} {
-		if n := as(u.name); n != u.places {
-			t.Errorf("%s has %d places, want %d", u.name, n, u.places)
-		}
-	}
-	close(release)
-	for range 40 {
-		if code := <-codes; code != 200 {
-			t.Error(code)
-		}
-	}
-	wantInFlight(t, s, 0)
-}
-
-// Who says that it takes a stream of events is counted like anybody until it is
-// answered with one.
+// A request whose client accepts a stream of events holds a slot in flight until its
+// response is one.
 func TestLimitOfStreams(t *testing.T) {
-	begun, end := make(chan struct{}), make(chan struct{})
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", r.Header.Get("Want"))
-		w.WriteHeader(http.StatusOK)
-		if r.Header.Get("Block") != "" {
-			begun <- struct{}{}
-			<-end
-		}
-	}, func(c *testConfig) {
+	t.Parallel()
+	s := newHolding(t, func(c *testConfig) {
 		c.MaxInFlight = 1
 		c.LongRunning = func(r *http.Request, _ *resource.Action) bool { return r.Header.Get("Accept") != "" }
+	}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.Header.Get("Want"))
+		w.WriteHeader(http.StatusOK)
 	})
-	ended := make(chan struct{})
-	ask := func(answer string) {
-		go func() {
-			do(s, "GET", pathPods, "Accept", "text/event-stream", "Want", answer, "Block", "1")
-			ended <- struct{}{}
-		}()
-		<-begun
-	}
-	ask("text/event-stream; charset=utf-8")
-	ask("text/event-stream")
-	ask("application/json")
-	for _, accept := range []string{"text/event-stream", ""} {
-		if w := do(s, "GET", pathPods, "Accept", accept); w.Code != 429 {
-			t.Errorf("beside a download, as %q: %d", accept, w.Code)
+	for _, response := range []string{"text/event-stream; charset=utf-8", "text/event-stream", "application/json"} {
+		if !s.hold(t, "GET", pathPods, "Accept", "text/event-stream", "Want", response) {
+			t.Errorf("%s: refused beside streams", response)
 		}
 	}
-	close(end)
-	for range 3 {
-		<-ended
+	for _, accept := range []string{"text/event-stream", ""} {
+		if w := do(s.testServer, "GET", pathPods, "Accept", accept); w.Code != 429 {
+			t.Errorf("beside a download, as %q: got %d", accept, w.Code)
+		}
 	}
-	if w := do(s, "GET", pathPods); w.Code != 200 {
-		t.Errorf("afterwards: %d", w.Code)
+	s.release(t)
+	if w := do(s.testServer, "GET", pathPods); w.Code != 200 {
+		t.Errorf("afterwards: got %d", w.Code)
 	}
 }
 
-// groupsOfHeader takes the group from the header Group.
-type groupsOfHeader struct{}
-
-func (groupsOfHeader) Authenticate(r *http.Request) (*resource.User, bool, error) {
-	return &resource.User{Name: "jane", Groups: r.Header["Group"]}, true, nil
+// A request that asks for another protocol has a slot among the long-running ones, and
+// releases it however it ends.
+func TestLimitOfUpgrades(t *testing.T) {
+	t.Parallel()
+	var s *testServer
+	s = newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		wantGauge(t, s, seriesLongRunning, "1")
+		if strings.HasSuffix(r.URL.Path, "/panic") {
+			panic("in the handler")
+		}
+	}, func(c *testConfig) { c.MaxLongRunning = 1 })
+	for _, path := range []string{"/", "/panic", "/"} {
+		do(s, "GET", path, "Connection", "Upgrade", "Upgrade", "websocket")
+		wantGauge(t, s, seriesLongRunning, "0")
+	}
 }

@@ -1,102 +1,84 @@
 package serve
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
-// pki is an authority, a server certificate and a client certificate.
+// pki is the certificates of a server and of a client. Each is its own authority.
 type pki struct {
-	pool              *x509.CertPool
-	certFile, keyFile string
-	client            tls.Certificate
+	dir            string // of the server's tls.crt and tls.key
+	server, client tls.Certificate
 }
+
+const serverName = "server"
 
 func newPKI(t *testing.T) *pki {
 	t.Helper()
 	dir := t.TempDir()
-	caKey, ca := newCert(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}, nil, nil)
-	serverKey, server := newCert(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, ca, caKey)
-	clientKey, client := newCert(t, &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "jane", Organization: []string{"dev"}},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, ca, caKey)
-	p := &pki{
-		pool: x509.NewCertPool(), certFile: filepath.Join(dir, "tls.crt"), keyFile: filepath.Join(dir, "tls.key"),
-		client: tls.Certificate{Certificate: [][]byte{client.Raw}, PrivateKey: clientKey},
+	return &pki{
+		dir: dir, server: selfSigned(t, dir, cert.Config{CommonName: serverName}),
+		client: selfSigned(t, t.TempDir(), cert.Config{CommonName: "jane", Organization: []string{"dev"}}),
 	}
-	p.pool.AddCert(ca)
-	der, err := x509.MarshalPKCS8PrivateKey(serverKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writePEM(t, p.certFile, "CERTIFICATE", server.Raw)
-	writePEM(t, p.keyFile, "PRIVATE KEY", der)
-	return p
 }
 
-func newCert(t testing.TB, template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*ecdsa.PrivateKey, *x509.Certificate) {
+// selfSigned makes a certificate and its key in the files tls.crt and tls.key of a folder.
+func selfSigned(t *testing.T, dir string, cfg cert.Config) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if parent == nil {
-		parent, signer = template, key
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, cert
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	text, _, err := keyutil.LoadOrGenerateKeyFile(keyFile)
+	must(err)
+	key, err := keyutil.ParsePrivateKeyPEM(text)
+	must(err)
+	leaf, err := cert.NewSelfSignedCACert(cfg, key.(crypto.Signer))
+	must(err)
+	text, err = cert.EncodeCertificates(leaf)
+	must(err)
+	must(cert.WriteCert(certFile, text))
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	must(err)
+	return pair
 }
 
-func writePEM(t testing.TB, path, kind string, der []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+func poolOf(c tls.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(c.Leaf)
+	return pool
 }
 
 // listen returns an address on loopback with the server's certificate.
 func (p *pki) listen() ListenAddress {
-	return ListenAddress{Address: "127.0.0.1:0", CertFile: p.certFile, KeyFile: p.keyFile,
-		ClientCAs: func() *x509.CertPool { return p.pool }}
+	pool := poolOf(p.client)
+	return ListenAddress{
+		Address: "127.0.0.1:0", CertFile: filepath.Join(p.dir, "tls.crt"), KeyFile: filepath.Join(p.dir, "tls.key"),
+		ClientCAs: func() *x509.CertPool { return pool },
+	}
 }
 
-// httpClient returns a client of one protocol, with the client certificate or
-// without.
-func (p *pki) httpClient(t *testing.T, h2, cert bool) *http.Client {
+// tlsConfig returns the configuration of a client with the certificates.
+func (p *pki) tlsConfig(certs ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: poolOf(p.server), ServerName: serverName, Certificates: certs}
+}
+
+// httpClient returns a client of one protocol with the certificates.
+func (p *pki) httpClient(t *testing.T, h2 bool, certs ...tls.Certificate) *http.Client {
 	t.Helper()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.pool}, Protocols: new(http.Protocols)}
+	transport := &http.Transport{TLSClientConfig: p.tlsConfig(certs...), Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(!h2)
 	transport.Protocols.SetHTTP2(h2)
-	if cert {
-		transport.TLSClientConfig.Certificates = []tls.Certificate{p.client}
-	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }

@@ -12,7 +12,7 @@ import (
 	"portico/resource"
 )
 
-// say answers with its name and what the Action says.
+// say answers with a name and the resource of the Action.
 func say(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line := name
@@ -23,7 +23,10 @@ func say(name string) http.Handler {
 	})
 }
 
+// Requests reach the handler of their path, resources apart from discovery, and the index
+// lists the paths.
 func TestRouter(t *testing.T) {
+	t.Parallel()
 	router := NewRouter(Routes{
 		Resources: say("resources"), Discovery: say("discovery"), OpenAPI: say("openapi"), Health: NewHealth(),
 		Metrics: say("metrics"), Version: say("version"),
@@ -68,7 +71,9 @@ func TestRouter(t *testing.T) {
 	}
 }
 
+// With Profiling the runtime's profiles are served, but not the command line.
 func TestProfiling(t *testing.T) {
+	t.Parallel()
 	router := NewRouter(Routes{Profiling: true})
 	for path, code := range map[string]int{"/debug/pprof": 302, "/debug/pprof/": 200, "/debug/pprof/goroutine": 200, "/debug/pprof/cmdline": 404} {
 		w := httptest.NewRecorder()

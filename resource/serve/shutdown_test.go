@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -16,9 +15,9 @@ import (
 	"portico/resource/audit"
 )
 
-// TestShutdownSequence goes through docs/wire.md 11.5, step by step, on a fake
-// clock.
+// Shutdown follows docs/wire.md 11.5, step by step.
 func TestShutdownSequence(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		health := NewHealth()
 		release := make(chan struct{})
@@ -32,24 +31,23 @@ func TestShutdownSequence(t *testing.T) {
 		})}).ServeHTTP, func(c *testConfig) {
 			c.Server.Health, c.Server.ShutdownDelay, c.RequestTimeout = health, 10*time.Second, time.Hour
 		})
-
+		want := func(when, path string, code int) {
+			t.Helper()
+			if got := do(s, "GET", path).Code; got != code {
+				t.Errorf("%s: %s is %d, want %d", when, path, got, code)
+			}
+		}
 		slow, watch, ended := inBackground(s, pathPods+"?slow=1"), inBackground(s, pathPods+"?watch=1"), make(chan struct{})
 		synctest.Wait()
-		if code := do(s, "GET", "/readyz").Code; code != 200 {
-			t.Fatalf("before: /readyz is %d", code)
-		}
+		want("before", "/readyz", 200)
 		go func() { s.shutdown(); close(ended) }()
 		synctest.Wait()
 		w := do(s, "GET", "/readyz")
 		if w.Code != 500 || w.Body.String() != "[+]ping ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n" {
 			t.Errorf("at once: /readyz is %d %q", w.Code, w.Body)
 		}
-		if code := do(s, "GET", "/livez").Code; code != 200 {
-			t.Errorf("at once: /livez is %d", code)
-		}
-		if code := do(s, "GET", pathPods).Code; code != 200 {
-			t.Errorf("during the delay: %d", code)
-		}
+		want("at once", "/livez", 200)
+		want("during the delay", pathPods, 200)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		w = do(s, "GET", pathPods)
@@ -57,25 +55,28 @@ func TestShutdownSequence(t *testing.T) {
 			t.Errorf("after the delay: %d %v", w.Code, w.Header())
 		}
 		wantStatus(t, w.Body, 429, metav1.StatusReasonTooManyRequests, "The apiserver is shutting down, please try again later.")
-		if code := do(s, "GET", "/livez").Code; code != 200 {
-			t.Errorf("after the delay: /livez is %d", code)
-		}
+		want("after the delay", "/livez", 200)
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
 		if len(watch) != 0 || len(slow) != 0 {
-			t.Error("a request was cut before those at work had finished")
+			t.Error("a request was ended before those in flight had finished")
 		}
 		close(release)
 		if code := <-slow; code != 200 {
-			t.Errorf("the request at work got %d", code)
+			t.Errorf("the request in flight got %d", code)
 		}
 		<-watch
 		<-ended
+		want("after the end", pathPods+"?watch=1", 429)
+		if n := s.longRunning(); n != 0 {
+			t.Errorf("%d long-running requests are counted", n)
+		}
 	})
 }
 
 // Requests that do not finish are given up after the timeout.
 func TestShutdownGivesUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := newTestServer(t, func(http.ResponseWriter, *http.Request) { <-release })
@@ -102,92 +103,87 @@ func (l slowLog) Enabled(ctx context.Context, level slog.Level) bool {
 	return l.Handler.Enabled(ctx, level)
 }
 
-// A request that shutdown gives up and that ends with its connection is logged before Run returns.
+// A request that shutdown gives up and that ends with its connection is logged before Run
+// returns.
 func TestAbandonedRequestsAreLogged(t *testing.T) {
-	for name, tc := range map[string]struct {
-		query string
-		ends  func()
-		want  string
-	}{
-		"it panics": {"", func() { panic("late") }, "Panic list"},
-		"a watch":   {"?watch=1", func() {}, "ResponseStarted watch " + pathPods + "?watch=1 jane"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
-			log := &ends{}
-			atWork := make(chan struct{})
-			s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
-				close(atWork)
-				<-r.Context().Done()
-				<-time.After(50 * time.Millisecond) // it has something to put in order
-				tc.ends()
-			}, change, func(c *testConfig) {
-				c.Server.ShutdownTimeout, c.Server.LongShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, -1, log, slog.New(slowLog{slog.DiscardHandler})
-			})
-			if err := s.Listen(); err != nil {
-				t.Fatal(err)
+	t.Parallel()
+	change, events := auditing(t, completed, batched)
+	log := &ends{}
+	began := make(chan struct{})
+	s := newTestServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		<-r.Context().Done()
+		<-time.After(50 * time.Millisecond) // it still has something to do
+		if !r.URL.Query().Has("watch") {
+			panic("late")
+		}
+	}, change, func(c *testConfig) {
+		c.Server.ShutdownTimeout, c.Server.LongShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, -1, log, slog.New(slowLog{slog.DiscardHandler})
+	})
+	stop := s.start(t)
+	for _, query := range []string{"", "?watch=1"} {
+		go func() {
+			response, err := s.client(t, false).Get("http://portico" + pathPods + query)
+			if err == nil {
+				_ = response.Body.Close()
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- s.Run(ctx) }()
-			go func() {
-				response, err := socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), false).Get("http://portico" + pathPods + tc.query)
-				if err == nil {
-					_ = response.Body.Close()
-				}
-			}()
-			<-atWork
-			cancel()
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
-			if got := told(events()); !strings.HasPrefix(got, tc.want) {
-				t.Errorf("audit: %q", got)
-			}
-			if got := log.all; len(got) != 1 || got[0].Action.User.Name != "jane" {
-				t.Errorf("request log: %+v", got)
-			}
-		})
+		}()
+		<-began
+	}
+	stop()
+	got := told(events())
+	for _, want := range []string{"Panic list", "ResponseStarted watch " + pathPods + "?watch=1 jane"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("audit: got\n%s\nwant %s", got, want)
+		}
+	}
+	if len(log.all) != 2 || log.all[0].Action.User.Name != "jane" {
+		t.Errorf("request log: got %+v", log.all)
 	}
 }
 
-func inBackground(s *testServer, target string) <-chan int {
-	done := make(chan int, 1)
-	go func() {
-		w := httptest.NewRecorder()
-		s.Handler().ServeHTTP(w, httptest.NewRequest("GET", target, nil))
-		done <- w.Code
-	}()
-	return done
-}
-
-// Run returns when its context ends, with everything closed.
+// When its context ends, Run ends watches, writes the last events of those, and of watches
+// that their clients ended, and removes the socket.
 func TestRunEnds(t *testing.T) {
+	t.Parallel()
+	change, events := auditing(t, completed, batched)
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(200)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
+	}, change)
+	stop := s.start(t)
+	left, leave := context.WithCancel(t.Context())
+	watch := func(ctx context.Context, name string) *http.Response {
+		response, err := s.client(t, name == "stays").Do(clientRequest(ctx, "http://x"+pathPods+"?watch=1&name="+name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { response.Body.Close() })
+		return response
 	}
-	go func() { done <- s.Run(ctx) }()
-	path := strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix)
-	response, err := socketClient(t, path, true).Get("http://portico" + pathPods + "?watch=1")
-	if err != nil {
-		t.Fatal(err)
+	watch(left, "left")
+	leave()
+	stays := watch(t.Context(), "stays")
+	stop()
+	if _, err := stays.Body.Read(make([]byte, 1)); err == nil {
+		t.Error("the watch continues")
 	}
-	defer response.Body.Close()
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("got %v", err)
-	}
-	if _, err := response.Body.Read(make([]byte, 1)); err == nil {
-		t.Error("the watch goes on")
-	}
-	if _, err := os.Stat(path); err == nil {
+	if _, err := os.Stat(s.socket()); err == nil {
 		t.Error("the socket is still there")
 	}
+	got := told(events())
+	for _, name := range []string{"left", "stays"} {
+		for _, stage := range []string{"ResponseStarted", "ResponseComplete"} {
+			if line := stage + " watch " + pathPods + "?watch=1&name=" + name + " jane 200"; strings.Count(got, line) != 1 {
+				t.Errorf("want one event %s in\n%s", line, got)
+			}
+		}
+	}
 }
+
+// completed are audit rules that record all requests that have begun a response.
+const completed = "- {level: Metadata, omitStages: [RequestReceived]}\n"
+
+// batched delivers audit events in the background.
+func batched(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch }

@@ -10,6 +10,7 @@ import (
 
 // /metrics/slis has the results of the health checks.
 func TestSLIs(t *testing.T) {
+	t.Parallel()
 	h, failing := NewHealth(), true
 	h.AddReady("storage", func(*http.Request) error {
 		if failing {

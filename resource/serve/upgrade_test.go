@@ -8,8 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,9 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico/resource/audit"
 	"portico/resource/serve/inflight"
-	"portico/resource/serve/metrics"
 )
 
 // pathConsole is a connect subresource that only its server knows.
@@ -44,32 +40,34 @@ func echo(ended chan<- error) http.HandlerFunc {
 	}
 }
 
-// leave sends requests for another protocol until the server on a socket accepts one: on a busy
-// machine the deadline may pass before.
-func leave(t *testing.T, path, target string) (net.Conn, *bufio.Reader) {
+// askUpgrade sends a request for another protocol on a new connection.
+func askUpgrade(t *testing.T, s *testServer, target string) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	for range 20 {
-		conn, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAudit-ID: mine\r\n\r\n", target)
-		reader := bufio.NewReader(conn)
+	conn := s.dial(t)
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAudit-ID: mine\r\n\r\n", target)
+	return conn, bufio.NewReader(conn)
+}
+
+// upgraded sends requests for another protocol until the server accepts one: on a busy
+// machine the deadline may pass before.
+func upgraded(t *testing.T, s *testServer, target string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	for range 50 {
+		conn, reader := askUpgrade(t, s, target)
 		response, err := http.ReadResponse(reader, nil)
 		switch {
 		case err != nil:
 			t.Fatal(err)
 		case response.StatusCode == http.StatusSwitchingProtocols:
 			if id := response.Header.Get("Audit-Id"); id != "mine" {
-				t.Errorf("the audit ID is %q", id)
+				t.Errorf("the Audit-ID is %q", id)
 			}
 			return conn, reader
 		case response.StatusCode != http.StatusGatewayTimeout:
 			t.Fatalf("got %s", response.Status)
 		}
 	}
-	t.Fatal("it was not answered in time, ever")
+	t.Fatal("no request was answered in time")
 	return nil, nil
 }
 
@@ -82,63 +80,58 @@ func exchangeWords(t *testing.T, conn net.Conn, from *bufio.Reader) {
 }
 
 // A request whose connection was hijacked has no deadline, holds no slot in flight, and is
-// long-running for metrics, audit and shutdown.
+// long-running for metrics, audit and shutdown. So is one that is long-running by its path.
 func TestUpgradedRequestIsLongRunning(t *testing.T) {
-	const limit = 200 * time.Millisecond
-	m, ended := metrics.New(), make(chan error, 1)
-	change, events := auditing(t, "- {level: Metadata, omitStages: [RequestReceived]}\n", func(o *audit.Options) { o.Log.Delivery.Mode = audit.ModeBatch })
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") == "" {
-			return
-		}
-		echo(ended)(w, r)
-	}, change, func(c *testConfig) {
-		c.Metrics, c.RequestTimeout, c.MaxInFlight, c.Server.ShutdownTimeout = m, limit, 1, time.Hour
-	})
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	path := strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix)
-
-	conn, from := leave(t, path, pathConsole)
-	exchangeWords(t, conn, from)
-	<-time.After(2 * limit)
-	exchangeWords(t, conn, from)
-	if response, _ := get(t, socketClient(t, path, false), "http://x"+pathPods); response.StatusCode != 200 {
-		t.Errorf("another request got %s: the slot in flight is not released", response.Status)
-	}
-	const line = `apiserver_longrunning_requests{component="apiserver",group="vms.example.com",resource="vms",scope="resource",subresource="console",verb="GET",version="v1"} `
-	if got := scrape(m, "apiserver_longrunning_requests{"); !slices.Equal(got, []string{line + "1"}) {
-		t.Errorf("while it lasts: %q", got)
-	}
-	conn.Close()
-	if err := <-ended; err != nil && err != context.Canceled { // net/http cancels it at the end of the connection
-		t.Errorf("it ended for %v, not with the connection", err)
-	}
-	other, _ := leave(t, path, pathConsole)
-	cancel() // ShutdownTimeout is for short requests
-	if err := <-ended; !errors.Is(err, inflight.ErrShuttingDown) {
-		t.Errorf("at shutdown it ended for %v", err)
-	}
-	if _, err := other.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection goes on")
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if got := scrape(m, "apiserver_longrunning_requests{"); !slices.Equal(got, []string{line + "0"}) {
-		t.Errorf("at the end: %q", got)
-	}
-	if got := told(events()); strings.Count(got, "ResponseStarted get "+pathConsole+" jane 101") != 2 || strings.Count(got, "ResponseComplete get "+pathConsole+" jane 101") != 2 {
-		t.Errorf("audit has\n%s", got)
+	t.Parallel()
+	const limit = 100 * time.Millisecond
+	for target, group := range map[string]string{
+		pathConsole:          `group="vms.example.com",resource="vms",scope="resource",subresource="console",verb="GET"`,
+		pathPods + "/x/exec": `group="",resource="pods",scope="resource",subresource="exec",verb="CONNECT"`,
+	} {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan error, 1)
+			change, events := auditing(t, completed, batched)
+			routes := NewRouter(Routes{Resources: echo(ended), Discovery: http.HandlerFunc(nothing)})
+			s := newTestServer(t, routes.ServeHTTP, change, func(c *testConfig) {
+				c.RequestTimeout, c.MaxInFlight, c.Server.ShutdownTimeout = limit, 1, time.Hour
+			})
+			stop := s.start(t)
+			conn, from := upgraded(t, s, target)
+			exchangeWords(t, conn, from)
+			<-time.After(2 * limit)
+			exchangeWords(t, conn, from)
+			if response, _ := get(t, s.client(t, false), "http://x/api"); response.StatusCode != 200 {
+				t.Errorf("another request got %s: the slot in flight is not released", response.Status)
+			}
+			series := `apiserver_longrunning_requests{component="apiserver",` + group + `,version="v1"}`
+			wantGauge(t, s, series, "1")
+			conn.Close()
+			if err := <-ended; err != nil && err != context.Canceled { // net/http cancels it at the end of the connection
+				t.Errorf("it ended for %v, not with the connection", err)
+			}
+			other, _ := upgraded(t, s, target)
+			stop() // ShutdownTimeout is for short requests
+			if err := <-ended; !errors.Is(err, inflight.ErrShuttingDown) {
+				t.Errorf("at shutdown it ended for %v", err)
+			}
+			if _, err := other.Read(make([]byte, 1)); err == nil {
+				t.Error("the connection continues")
+			}
+			wantGauge(t, s, series, "0")
+			got := told(events())
+			for _, stage := range []string{"ResponseStarted", "ResponseComplete"} {
+				if n := strings.Count(got, stage+" "); strings.Count(got, target+" jane 101") != 4 || n < 2 {
+					t.Errorf("want two events %s among\n%s", stage, got)
+				}
+			}
+		})
 	}
 }
 
 // A request that only asks for another protocol has a deadline and holds a slot in flight.
 func TestUpgradeRequestHasDeadlineAndSlot(t *testing.T) {
+	t.Parallel()
 	hijack, arrived := make(chan error, 1), make(chan struct{}, 1)
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
@@ -152,21 +145,13 @@ func TestUpgradeRequestHasDeadlineAndSlot(t *testing.T) {
 		_, _, err := http.NewResponseController(w).Hijack()
 		hijack <- err
 	}, func(c *testConfig) { c.MaxInFlight = 1 })
-	run(t, s)
-	path := strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix)
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "GET %s?timeout=300ms HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", pathConsole)
+	s.start(t)
+	_, from := askUpgrade(t, s, pathConsole+"?timeout=300ms")
 	<-arrived
-	if len(hijack) == 0 {
-		if response, _ := get(t, socketClient(t, path, false), "http://x"+pathPods); response.StatusCode != 429 && len(hijack) == 0 {
-			t.Errorf("another request got %s: it has no slot in flight", response.Status)
-		}
+	if response, _ := get(t, s.client(t, false), "http://x"+pathPods); response.StatusCode != 429 && len(hijack) == 0 {
+		t.Errorf("another request got %s: it has no slot in flight", response.Status)
 	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	response, err := http.ReadResponse(from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,17 +164,19 @@ func TestUpgradeRequestHasDeadlineAndSlot(t *testing.T) {
 // The connection of a request that does not ask for another protocol cannot be hijacked: its
 // deadline could not be removed.
 func TestHijackNeedsUpgradeRequest(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("got %v", err)
 		}
 	})
-	run(t, s)
-	get(t, socketClient(t, strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix), false), "http://x"+pathPods)
+	s.start(t)
+	get(t, s.client(t, false), "http://x"+pathPods)
 }
 
 // A server that ends its long-running requests admits no more of them.
 func TestNoUpgradeAtShutdown(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		late := make(chan error, 1)
 		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -197,12 +184,7 @@ func TestNoUpgradeAtShutdown(t *testing.T) {
 			_, _, err := http.NewResponseController(w).Hijack()
 			late <- err
 		}, func(c *testConfig) { c.RequestTimeout, c.Server.ShutdownTimeout = time.Hour, time.Second })
-		go func() {
-			r := httptest.NewRequest("GET", pathConsole, nil)
-			r.Header.Set("Connection", "Upgrade")
-			r.Header.Set("Upgrade", "echo")
-			s.Handler().ServeHTTP(httptest.NewRecorder(), r)
-		}()
+		inBackground(s, pathConsole, "Connection", "Upgrade", "Upgrade", "echo")
 		synctest.Wait()
 		s.shutdown()
 		if err := <-late; err != inflight.ErrShuttingDown {
@@ -216,37 +198,32 @@ func TestNoUpgradeAtShutdown(t *testing.T) {
 
 // A hijacked connection is closed at shutdown, also if its handler does not close it.
 func TestHijackedConnectionsEndAtShutdown(t *testing.T) {
-	for _, target := range []string{pathConsole, pathPods + "/x/exec"} {
-		taken := make(chan struct{})
-		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-			conn, rw, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			close(taken)
-			_, _ = rw.ReadString('\n') // nothing comes
-		})
-		if err := s.Listen(); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
-		conn, err := net.Dial("unix", strings.TrimPrefix(s.cfg.Listen[0].Address, unixPrefix))
+	t.Parallel()
+	hijacked := make(chan struct{})
+	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
+			return
 		}
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", target)
-		<-taken
-		cancel()
+		defer conn.Close()
+		hijacked <- struct{}{}
+		_, _ = rw.ReadString('\n') // nothing is sent
+	})
+	stop := s.start(t)
+	var conns []net.Conn
+	for _, target := range []string{pathConsole, pathPods + "/x/exec"} {
+		conn, _ := askUpgrade(t, s, target)
+		conns = append(conns, conn)
+		<-hijacked
+	}
+	go stop()
+	for i, conn := range conns {
 		if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("%s: got %v", target, err)
+			t.Errorf("connection %d: got %v", i, err)
 		}
-		if err := <-done; err != nil || s.longRunning() != 0 {
-			t.Errorf("%s: %v, %d long-running requests", target, err, s.longRunning())
-		}
-		conn.Close()
+	}
+	if stop(); s.longRunning() != 0 {
+		t.Errorf("%d long-running requests", s.longRunning())
 	}
 }

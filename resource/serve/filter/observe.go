@@ -18,7 +18,10 @@ func (c *Chain) observe(next http.HandlerFunc) http.HandlerFunc {
 		rs := stateOf(r.Context())
 		if rs.action.LongRunning() || rs.upgrade != nil {
 			ended := func() {}
-			defer func() { ended() }()
+			defer func() {
+				rs.onHeader = nil // an empty response gets its header afterwards
+				ended()
+			}()
 			rs.onHeader = func(code int) {
 				if code < 300 && (rs.action.LongRunning() || code == http.StatusSwitchingProtocols) && !rs.uncounted {
 					ended = c.metrics.LongRunning(r, rs.action)

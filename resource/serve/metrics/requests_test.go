@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"testing"
 
@@ -13,6 +14,55 @@ func TestUserLabel(t *testing.T) {
 		if got := userLabel(name); got != want {
 			t.Errorf("%q has the label %s, want %s", name, got, want)
 		}
+	}
+}
+
+// A client that invents names, verbs and parameters makes a bounded number of series, even
+// if the server accepts all of them.
+func TestSeriesAreBounded(t *testing.T) {
+	m := New()
+	send := func(i int) {
+		path := fmt.Sprintf("/apis/g%d/v%d/namespaces/n%d/r%d/o%d/s%d", i, i, i, i, i, i)
+		method := [...]string{"GET", fmt.Sprintf("VERB%d", i), "POST", "GET"}[i%4]
+		r := httptest.NewRequest(method, path+fmt.Sprintf([...]string{"?watch=%d", "?x=%d", "?dryRun=%d", "?y=%d"}[i%4], i), nil)
+		r.Header.Set("Content-Type", fmt.Sprint(i))
+		a := resource.ParseAction(r)
+		switch i % 4 {
+		case 0:
+			m.LongRunning(r, a)()
+		case 1:
+			m.Aborted(r, a)
+		case 2:
+			m.Terminated(r, a, 504)
+		}
+		m.Answered(r, a, Response{Code: 200})
+	}
+	// count returns the number of series, and of those of durations.
+	count := func() (all, durations int) {
+		families, err := m.Registry().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			all += len(f.GetMetric())
+			if f.GetName() == "apiserver_request_duration_seconds" {
+				durations = len(f.GetMetric())
+			}
+		}
+		return all, durations
+	}
+	for i := range 2 * maxSeries {
+		send(i)
+	}
+	before, n := count()
+	if n < maxSeries || n > maxSeries+16 { // those without a resource come on top
+		t.Errorf("%d series, want about %d", n, maxSeries)
+	}
+	for i := range 400 {
+		send(2*maxSeries + i)
+	}
+	if after, _ := count(); after != before {
+		t.Errorf("%d series became %d", before, after)
 	}
 }
 
