@@ -67,7 +67,6 @@ func TestClientCertificates(t *testing.T) {
 		{"a user for servers", i.clients.issue(t, subject{name: "jane", usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), nil, 401, "", nil},
 		{"a user for signing code", i.clients.issue(t, subject{name: "jane", usages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}}), nil, 401, "", nil},
 		{"a user without a name", i.clients.issue(t, subject{groups: []string{masters}}), nil, 401, "", nil},
-		{"the certificate of an authority's name, signed by itself", selfSigned(t, i.clients), nil, 401, "", nil},
 		{"signed by a user's certificate, without the chain", chained, nil, 401, "", nil},
 	} {
 		code, user, groups, err := i.review(i.client(tc.certificate), tc.header...)
@@ -87,16 +86,6 @@ func TestClientCertificates(t *testing.T) {
 
 // masters is the group of administrators.
 const masters = "system:masters"
-
-// selfSigned returns a certificate that names a as its issuer, signed with another key.
-func selfSigned(t *testing.T, a *authority) *tls.Certificate {
-	t.Helper()
-	other, err := newAuthority(a.cert.Subject.CommonName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return other.issue(t, subject{name: "mallory", groups: []string{masters}})
-}
 
 // The core and the CRD server trust X-Remote headers of the configured front proxies only, for
 // health checks and metrics too.

@@ -4,16 +4,13 @@ package attack
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	nethttp "net/http"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,45 +29,6 @@ const (
 	// for a busy machine.
 	handshakeEnds = 25 * time.Second
 )
-
-// calm runs a flood and checks that other requests are served meanwhile, each within two
-// seconds, and that no process exceeds its memory.
-func (i *installation) calm(t *testing.T, flood func(t *testing.T)) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var took []time.Duration
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for ctx.Err() == nil {
-			for path, client := range map[string]*nethttp.Client{"/healthz": i.client(nil), "/api/v1/namespaces/kube-system": i.admin} {
-				began := time.Now()
-				if code, body, err := i.ask(client, "GET", path, ""); err != nil || code != nethttp.StatusOK {
-					t.Errorf("%s while it lasts: %d %.200s %v", path, code, body, err)
-				}
-				took = append(took, time.Since(began))
-				if client != i.admin {
-					client.CloseIdleConnections()
-				}
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
-	flood(t)
-	cancel()
-	watching.Wait()
-	slices.Sort(took)
-	median, slowest := took[len(took)/2], took[len(took)-1]
-	t.Logf("%d requests of others: median %v, slowest %v", len(took), median, slowest)
-	if slowest > 2*time.Second {
-		t.Errorf("a request of others took %v", slowest)
-	}
-	for name, peak := range i.peaks(t) {
-		t.Logf("%s: at most %d MB until now", name, peak>>20)
-		if peak > maxMemory {
-			t.Errorf("%s has taken %d MB", name, peak>>20)
-		}
-	}
-}
 
 // frames returns a frame n times.
 func frames(n int, kind xhttp2.FrameType, flags xhttp2.Flags, id uint32, payload []byte) []byte {
@@ -115,7 +73,7 @@ func TestFloodOfFrames(t *testing.T) {
 		{"frames of an unknown type", nil, func(*uint32) []byte { return frames(piece, 0xbe, 0, 0, nil) }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			target.calm(t, func(t *testing.T) {
+			target.calm(t, func() {
 				conn := target.dial(t, nil, http2)
 				defer conn.Close()
 				go io.Copy(io.Discard, conn)
@@ -166,7 +124,7 @@ func TestFloodOfConnections(t *testing.T) {
 		{"a large part of a header", secured("GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 60<<10))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			target.calm(t, func(t *testing.T) {
+			target.calm(t, func() {
 				var all []net.Conn
 				ended := map[string]int{}
 				for range floodConnections {
@@ -192,7 +150,7 @@ func TestFloodOfConnections(t *testing.T) {
 // Streams that the client does not read cost the size of their headers, which is freed with
 // the connection.
 func TestFloodOfStreamsThatAreNotRead(t *testing.T) {
-	target.calm(t, func(t *testing.T) {
+	target.calm(t, func() {
 		header := pseudo("GET", "/version")
 		for n := range 8 {
 			header = append(header, field{fmt.Sprint("x-", n), strings.Repeat("a", 120)})
@@ -218,7 +176,7 @@ func TestFloodOfStreamsThatAreNotRead(t *testing.T) {
 // Servers with an endless stream of discovery delay no other request, and use bounded
 // memory.
 func TestFloodOfDiscoveryStreams(t *testing.T) {
-	target.calm(t, func(t *testing.T) {
+	target.calm(t, func() {
 		for n := range 3 {
 			group := fmt.Sprintf("stream-%d.example.com", n)
 			url := runServer(t, serving(t, http1), func(w nethttp.ResponseWriter, r *nethttp.Request) {

@@ -23,6 +23,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"portico/cmd/e2e"
+	"portico/cmd/internal/pki"
 	"portico/cmd/internal/testtools"
 )
 
@@ -33,7 +34,8 @@ const patience = testtools.Patience
 type installation struct {
 	*testtools.Installation
 	host string // host:port of the gateway
-	// The authorities of the installation and one that it does not trust.
+	// The authorities of the installation, and one that it does not trust, with the name of
+	// clients.
 	clients, frontProxies, servers, stranger *authority
 	// trust has the authority of the gateway's certificate.
 	trust *x509.CertPool
@@ -98,8 +100,11 @@ func newInstallation(up *testtools.Installation) (*installation, error) {
 		*to = a
 	}
 	i.trust.AddCert(i.servers.cert)
+	if err := pki.EnsureAuthorities(i.file("stranger")); err != nil {
+		return nil, err
+	}
 	var err error
-	if i.stranger, err = newAuthority("stranger"); err != nil {
+	if i.stranger, err = readAuthority(i.file("stranger/client-ca.crt"), i.file("stranger/client-ca.key")); err != nil {
 		return nil, err
 	}
 	if i.administrator, err = i.pair("admin"); err != nil {

@@ -3,9 +3,7 @@ package attack
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -19,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // claims are the header or the payload of a token, or an object in it.
@@ -100,18 +100,21 @@ func encode(header, payload claims) string {
 	return b64(h) + "." + b64(p)
 }
 
-// sign signs the encoded part by ES256.
-func sign(encoded string, key *ecdsa.PrivateKey) string {
-	digest := sha256.Sum256([]byte(encoded))
-	r, s, err := ecdsa.Sign(rand.Reader, key, digest[:])
+// sign signs the encoded part.
+func sign(encoded string, method jwt.SigningMethod, key any) string {
+	signature, err := method.Sign(encoded, key)
 	if err != nil {
-		panic(err) // the source of randomness never fails
+		panic(err) // the keys are of the methods
 	}
-	return encoded + "." + b64(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
+	return encoded + "." + b64(signature)
+}
+
+func es256(encoded string, key *ecdsa.PrivateKey) string {
+	return sign(encoded, jwt.SigningMethodES256, key)
 }
 
 // signed returns a token with the installation's key.
-func (f *forge) signed(header, payload claims) string { return sign(encode(header, payload), f.key) }
+func (f *forge) signed(header, payload claims) string { return es256(encode(header, payload), f.key) }
 
 // claim returns a token with the installation's key that differs in one claim.
 func (f *forge) claim(name string, value any) string {
@@ -120,10 +123,7 @@ func (f *forge) claim(name string, value any) string {
 
 // mac signs with a shared secret by HS256.
 func (f *forge) mac(header claims, secret []byte) string {
-	encoded := encode(header.with("alg", "HS256"), f.payload)
-	sum := hmac.New(sha256.New, secret)
-	sum.Write([]byte(encoded))
-	return encoded + "." + b64(sum.Sum(nil))
+	return sign(encode(header.with("alg", "HS256"), f.payload), jwt.SigningMethodHS256, secret)
 }
 
 // tokenCase is a token and the user of its requests; "" is a 401.
@@ -161,13 +161,13 @@ func (f *forge) forgeries(t *testing.T) []tokenCase {
 		{"HS256 with the public key's bytes", f.mac(f.header, der), ""},
 		{"HS256 with an empty secret", f.mac(f.header, nil), ""},
 		{"HS256 without the key's name", f.mac(f.header.with("kid", nil), f.public), ""},
-		{"another key", sign(encode(f.header, f.payload), other), ""},
-		{"another key without a name", sign(encode(f.header.with("kid", nil), f.payload), other), ""},
-		{"a key's name that is a path", sign(encode(f.header.with("kid", "../../../../dev/null"), f.payload), other), ""},
-		{"a key's name that is a number", sign(encode(f.header.with("kid", 0), f.payload), other), ""},
-		{"a key in the header", sign(encode(f.header.with("kid", nil).with("jwk", jwk), f.payload), other), ""},
-		{"a URL of keys in the header", sign(encode(f.header.with("jku", "http://127.0.0.1:1/keys"), f.payload), other), ""},
-		{"a certificate in the header", sign(encode(f.header.with("x5c", []string{base64Of(target.stranger.cert.Raw)}), f.payload), other), ""},
+		{"another key", es256(encode(f.header, f.payload), other), ""},
+		{"another key without a name", es256(encode(f.header.with("kid", nil), f.payload), other), ""},
+		{"a key's name that is a path", es256(encode(f.header.with("kid", "../../../../dev/null"), f.payload), other), ""},
+		{"a key's name that is a number", es256(encode(f.header.with("kid", 0), f.payload), other), ""},
+		{"a key in the header", es256(encode(f.header.with("kid", nil).with("jwk", jwk), f.payload), other), ""},
+		{"a URL of keys in the header", es256(encode(f.header.with("jku", "http://127.0.0.1:1/keys"), f.payload), other), ""},
+		{"a certificate in the header", es256(encode(f.header.with("x5c", []string{base64Of(target.stranger.cert.Raw)}), f.payload), other), ""},
 		{"no signature", parts[0] + "." + parts[1] + ".", ""},
 		{"a signature of zeros", parts[0] + "." + parts[1] + "." + b64(make([]byte, 64)), ""},
 		{"a signature cut short", parts[0] + "." + parts[1] + "." + b64(signature[:63]), ""},
