@@ -87,6 +87,14 @@ func (up *Installation) Do(t *testing.T, method, path, body string, header ...st
 	return resp.StatusCode, answer
 }
 
+// Post creates an object as the administrator.
+func (up *Installation) Post(t *testing.T, path, body string) {
+	t.Helper()
+	if code, answer := up.Do(t, http.MethodPost, path, body); code != http.StatusCreated {
+		t.Fatalf("POST %s: %d %s", path, code, answer)
+	}
+}
+
 // Shows polls path until the response is 200 and its body contains text.
 func (up *Installation) Shows(t *testing.T, path, text string) {
 	t.Helper()

@@ -1,19 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
 	"syscall"
-	"time"
 )
-
-// portPatience is how long a busy port is retried: the gateway of an installation
-// that just ended may still hold it.
-const portPatience = 500 * time.Millisecond
 
 // listenError is an address that cannot be bound.
 type listenError struct{ err error }
@@ -23,38 +17,22 @@ func (e *listenError) Unwrap() error { return e.err }
 
 // freeAddress checks that address can be bound, and chooses a port for port 0. The
 // gateway binds it later; if another process was faster, the gateway fails.
-func freeAddress(ctx context.Context, address string) (host, port string, err error) {
-	host, _, err = net.SplitHostPort(address)
-	if err != nil {
+func freeAddress(address string) (host, port string, err error) {
+	if host, _, err = net.SplitHostPort(address); err != nil {
 		return "", "", &listenError{fmt.Errorf("listen on %q: must have the form host:port", address)}
 	}
-	deadline := time.Now().Add(portPatience)
-	for {
-		ln, err := net.Listen("tcp", address)
-		if err == nil {
-			_, port, err = net.SplitHostPort(ln.Addr().String())
-			return host, port, errors.Join(err, ln.Close())
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
-			return "", "", &listenError{describeListen(address, err)}
-		}
-		select {
-		case <-ctx.Done():
-			return "", "", ctx.Err()
-		case <-time.After(portPatience / 20):
-		}
-	}
-}
-
-func describeListen(address string, err error) error {
+	ln, err := net.Listen("tcp", address)
 	var op *net.OpError
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen on %s: the address is in use by another process", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "", "", &listenError{fmt.Errorf("listen on %s: the address is in use by another process", address)}
+	case errors.As(err, &op):
+		return "", "", &listenError{fmt.Errorf("listen on %s: %w", address, op.Err)}
+	case err != nil:
+		return "", "", &listenError{fmt.Errorf("listen on %s: %w", address, err)}
 	}
-	if errors.As(err, &op) {
-		err = op.Err
-	}
-	return fmt.Errorf("listen on %s: %w", address, err)
+	_, port, err = net.SplitHostPort(ln.Addr().String())
+	return host, port, errors.Join(err, ln.Close())
 }
 
 // reachableHost returns a host to connect to: loopback where the address is

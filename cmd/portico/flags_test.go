@@ -110,7 +110,7 @@ func TestFlagValues(t *testing.T) {
 
 func TestFreeAddress(t *testing.T) {
 	t.Parallel()
-	host, port, err := freeAddress(t.Context(), "127.0.0.1:0")
+	host, port, err := freeAddress("127.0.0.1:0")
 	if err != nil || host != "127.0.0.1" || port == "0" {
 		t.Fatal(host, port, err)
 	}
@@ -119,7 +119,7 @@ func TestFreeAddress(t *testing.T) {
 		t.Fatal("the address is not free:", err)
 	}
 	defer ln.Close()
-	if _, _, err := freeAddress(t.Context(), ln.Addr().String()); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+	if _, _, err := freeAddress(ln.Addr().String()); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("busy: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -32,7 +31,6 @@ import (
 //	http [FLAGS] METHOD PATH [FILE]
 //	                               sends a request and prints the status line,
 //	                               headers and body; see httpFlags
-//	repeat FILE TEXT N             writes TEXT N times
 //	replace FILE OLD NEW           replaces text in a file
 func TestScripts(t *testing.T) {
 	up := e2e.SharedInstallation(t)
@@ -59,7 +57,7 @@ func TestScripts(t *testing.T) {
 			return os.WriteFile(config, data, 0o600)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"until": untilCommand, "http": httpCommand, "repeat": repeatCommand, "replace": replaceCommand,
+			"until": untilCommand, "http": httpCommand, "replace": replaceCommand,
 		},
 	})
 }
@@ -92,8 +90,7 @@ func (h headerFlags) Set(s string) error {
 	if !ok {
 		return errors.New("want Name: value")
 	}
-	// Not canonical: some tests send such names.
-	h.Header[name] = append(h.Header[name], strings.TrimSpace(value))
+	h.Header.Add(name, strings.TrimSpace(value))
 	return nil
 }
 
@@ -139,16 +136,6 @@ func httpCommand(ts *testscript.TestScript, neg bool, args []string) {
 		fmt.Fprintf(ts.Stdout(), "%s: %s\n", name, strings.Join(resp.Header[name], ", "))
 	}
 	fmt.Fprintf(ts.Stdout(), "\n%s\n", data)
-}
-
-func repeatCommand(ts *testscript.TestScript, neg bool, args []string) {
-	var n int
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: repeat file text n")
-	}
-	_, err := fmt.Sscan(args[2], &n)
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte(args[1]), n), 0o600))
 }
 
 func replaceCommand(ts *testscript.TestScript, neg bool, args []string) {

@@ -63,15 +63,15 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	if err := supervise.WatchLifeline(func() { os.Exit(1) }); err != nil {
 		return err
 	}
-	if err := s.prepare(ctx); err != nil {
+	if err := s.prepare(); err != nil {
 		return err
 	}
 	return s.run(ctx)
 }
 
 // prepare makes the files that the processes need.
-func (s *stack) prepare(ctx context.Context) (err error) {
-	if s.host, s.port, err = freeAddress(ctx, s.flags.listen); err != nil {
+func (s *stack) prepare() (err error) {
+	if s.host, s.port, err = freeAddress(s.flags.listen); err != nil {
 		return err
 	}
 	if s.hosts, err = certificateHosts(s.host); err != nil {
@@ -206,14 +206,17 @@ func (s *stack) waitReady(ctx context.Context, children ...*child) error {
 // waitBehind waits until the gateway reaches a server behind it, and the server takes
 // writes.
 func (s *stack) waitBehind(ctx context.Context, name, path, socket string) error {
-	if err := waitReached(ctx, s.gatewayReady(path)); err != nil {
-		return fmt.Errorf("wait for the %s behind the gateway: %w (%w)", name, context.Cause(ctx), err)
-	}
-	if err := waitReached(ctx, backendReady(socket, "/readyz/"+serve.WritesCheck)); err != nil {
-		return fmt.Errorf("wait for the %s to take writes: %w (%w)", name, context.Cause(ctx), err)
-	}
-	if err := waitReached(ctx, s.gatewayReady("/readyz/"+serve.WritesCheck)); err != nil {
-		return fmt.Errorf("wait for the gateway to take writes: %w (%w)", context.Cause(ctx), err)
+	for _, wait := range []struct {
+		what    string
+		reached func(context.Context) error
+	}{
+		{"the " + name + " behind the gateway", s.gatewayReady(path)},
+		{"the " + name + " to take writes", backendReady(socket, "/readyz/"+serve.WritesCheck)},
+		{"the gateway to take writes", s.gatewayReady("/readyz/" + serve.WritesCheck)},
+	} {
+		if err := waitReached(ctx, wait.reached); err != nil {
+			return fmt.Errorf("wait for %s: %w (%w)", wait.what, context.Cause(ctx), err)
+		}
 	}
 	return nil
 }

@@ -2,13 +2,10 @@ package clients
 
 import (
 	"encoding/hex"
-	"encoding/pem"
 	"fmt"
 	"testing"
 
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/cmd/e2e"
 )
@@ -18,19 +15,7 @@ import (
 // itself have names.
 func tracedBelow(t *testing.T, up *e2e.Installation, collected *traces) {
 	t.Helper()
-	hook := labelling(t)
-	none, fail, url := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, hook.URL
-	if _, err := up.Client(t).AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "traced"},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "traced.example.com", SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}, Rules: writesOf("traced.example.com"),
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
-			},
-		}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	e2e.CallWebhook(t, up, "traced", labelling(t), `[""]`, `["configmaps"]`, `{}`)
 	for i, tc := range []struct{ service, method, path, body, span, below string }{
 		{"portico-core", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"generateName":"traced-"}}`,
 			"POST /api/v1/namespaces/{:namespace}/configmaps", "create configmaps"},

@@ -213,19 +213,34 @@ func (c holder) same(before map[string]string, away apidiscovery.DiscoveryFreshn
 	}
 }
 
-// documents waits until etcd and the local copy have every last-good document.
-func (a *cluster) documents(t *testing.T) {
+// open returns a client of the cluster's etcd.
+func (a *cluster) open(t *testing.T) *etcd.Client {
 	t.Helper()
 	c, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	e2e.Eventually(t, "last-good is kept", func() error {
-		docs, err := c.Documents("gateway").Read(t.Context())
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// lastGood waits until the gateway's last-good documents in etcd pass a check.
+func (a *cluster) lastGood(t *testing.T, what string, check func(map[string]etcd.Document) error) {
+	t.Helper()
+	documents := a.open(t).Documents("gateway")
+	e2e.Eventually(t, what, func() error {
+		docs, err := documents.Read(t.Context())
 		if err != nil {
 			return err
 		}
+		return check(docs)
+	})
+}
+
+// documents waits until etcd and the local copy have every last-good document.
+func (a *cluster) documents(t *testing.T) {
+	t.Helper()
+	a.lastGood(t, "last-good is kept", func(docs map[string]etcd.Document) error {
 		copied, err := os.ReadFile(filepath.Join(a.up.Dir, "gateway-state", "last-good"))
 		if err != nil {
 			return err
@@ -367,12 +382,7 @@ func (a *cluster) second(t *testing.T) *cluster {
 // revision returns etcd's revision, which every write increases.
 func (a *cluster) revision(t *testing.T) int64 {
 	t.Helper()
-	c, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	rev, err := c.Feed("none/").Current(t.Context())
+	rev, err := a.open(t).Feed("none/").Current(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,10 @@
 package faults
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -22,30 +19,7 @@ import (
 	"portico/resource/etcd"
 )
 
-const (
-	registrationPath = "/apis/admissionregistration.k8s.io/v1/"
-	rbacPath         = "/apis/rbac.authorization.k8s.io/v1/"
-)
-
-// denying starts a webhook that denies objects whose JSON contains "hookdeny".
-func denying(t *testing.T) *httptest.Server {
-	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		review := &admissionv1.AdmissionReview{}
-		if err := json.NewDecoder(r.Body).Decode(review); err != nil || review.Request == nil {
-			http.Error(w, "no review", http.StatusBadRequest)
-			return
-		}
-		review.Response = &admissionv1.AdmissionResponse{
-			UID: review.Request.UID, Allowed: !strings.Contains(string(review.Request.Object.Raw), "hookdeny"),
-			Result: &metav1.Status{Message: "by the hook"},
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review) // the client reports a failed write
-	}))
-	t.Cleanup(server.Close)
-	return server
-}
+const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
 
 // administrator returns a client of the administrator.
 func administrator(t *testing.T, up *e2e.Installation) holder {
@@ -57,23 +31,6 @@ func administrator(t *testing.T, up *e2e.Installation) holder {
 func (c holder) post(path, body string, code int, texts ...string) error {
 	_, err := c.ask(http.MethodPost, path, body, "application/json", code, texts...)
 	return err
-}
-
-// policyOn creates a ValidatingAdmissionPolicy with its binding: writes of the
-// groups must satisfy the expression.
-func (c holder) policyOn(t *testing.T, name, groups, expression string) {
-	t.Helper()
-	for kind, spec := range map[string]string{
-		"ValidatingAdmissionPolicy": fmt.Sprintf(`{"failurePolicy":"Fail","matchConstraints":{"resourceRules":[{"apiGroups":[%s],"apiVersions":["*"],"resources":["*"],"operations":["CREATE","UPDATE"]}]},
-			"validations":[{"expression":%q,"message":"by the policy"}]}`, groups, expression),
-		"ValidatingAdmissionPolicyBinding": fmt.Sprintf(`{"policyName":%q,"validationActions":["Deny"]}`, name),
-	} {
-		resource := map[string]string{"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings"}[kind]
-		body := fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":%q,"metadata":{"name":%q},"spec":%s}`, kind, name, spec)
-		if err := c.post(registrationPath+resource, body, http.StatusCreated); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 const namesPolicy = "!has(object.metadata.name) || !object.metadata.name.contains('vapdeny')"
@@ -124,8 +81,8 @@ func TestAdmissionOfEveryStoredKind(t *testing.T) {
 	c := administrator(t, up)
 	t.Run("parameters of policies", func(t *testing.T) { c.readsParameters(t) })
 	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), "every.example.com")
-	c.callsWebhooks(t)
-	c.policyOn(t, "frozen", `"rbac.authorization.k8s.io","apiregistration.k8s.io","gateway.portico.dev","flowcontrol.apiserver.k8s.io"`, "false")
+	c.callsWebhooks(t, up)
+	e2e.Policy(t, up, "frozen", `["rbac.authorization.k8s.io","apiregistration.k8s.io","gateway.portico.dev","flowcontrol.apiserver.k8s.io"]`, `["*"]`, "false", "by the policy")
 	refused := func() error {
 		for path, body := range ownObjects("any") {
 			if err := c.post(path, body, http.StatusUnprocessableEntity, "by the policy"); err != nil {
@@ -147,19 +104,15 @@ func TestAdmissionOfEveryStoredKind(t *testing.T) {
 }
 
 // callsWebhooks checks that a webhook for everything is called for every stored kind.
-func (c holder) callsWebhooks(t *testing.T) {
+func (c holder) callsWebhooks(t *testing.T, up *e2e.Installation) {
 	t.Helper()
-	hook := denying(t)
-	configuration := fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"every"},"webhooks":[
-		{"name":"every.example.com","sideEffects":"None","failurePolicy":"Fail","admissionReviewVersions":["v1"],
-		 "rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["*"],"operations":["CREATE"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`,
-		hook.URL, base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})))
-	if err := c.post(registrationPath+"mutatingwebhookconfigurations", configuration, http.StatusCreated); err != nil {
-		t.Fatal(err)
-	}
+	denying := e2e.StartWebhook(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Allowed: !strings.Contains(string(r.Object.Raw), "hookdeny"), Result: &metav1.Status{Message: "by the hook"}}
+	})
+	e2e.CallWebhook(t, up, "every", denying, `["*"]`, `["*"]`, `{}`)
 	called := 0
 	for path, body := range c.stored(t, "hookdeny") {
-		if strings.HasPrefix(path, registrationPath) {
+		if strings.HasPrefix(path, e2e.Admission) {
 			if answer, _ := c.ask(http.MethodPost, path, body, "application/json", http.StatusUnprocessableEntity); strings.Contains(answer, "by the hook") {
 				t.Errorf("the webhook is called for %s", path)
 			}
@@ -221,7 +174,7 @@ func TestWritesWhileCoreIsAway(t *testing.T) {
 	c := a.as(t, "")
 	const group, widgets = "away.example.com", "/apis/away.example.com/v1/namespaces/default/widgets"
 	e2e.Define(t, e2e.DynamicClient(t, a.up.Config(t)), group)
-	c.policyOn(t, "names", `"*"`, namesPolicy)
+	e2e.Policy(t, a.up, "names", `["*"]`, `["*"]`, namesPolicy, "by the policy")
 	role := func(name string, code int, texts ...string) func() error {
 		return func() error {
 			return c.post(rbacPath+"clusterroles", fmt.Sprintf(`{"metadata":{"name":%q},"rules":[]}`, name), code, texts...)
@@ -274,16 +227,7 @@ func TestWritesWhileCoreIsAway(t *testing.T) {
 // the policy "names" and its binding. They are saved every two seconds.
 func (a *cluster) keptPolicies(t *testing.T) {
 	t.Helper()
-	kept, err := etcd.Open(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kept.Close()
-	e2e.Eventually(t, "policies are in last-good", func() error {
-		docs, err := kept.Documents("gateway").Read(t.Context())
-		if err != nil {
-			return err
-		}
+	a.lastGood(t, "policies are in last-good", func(docs map[string]etcd.Document) error {
 		for _, name := range []string{
 			"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
 			"validatingadmissionpolicies", "validatingadmissionpolicybindings",

@@ -29,11 +29,11 @@ func (c holder) readsParameters(t *testing.T) {
 			binding := fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"policyName":%q,"validationActions":["Deny"],"paramRef":{"name":"source-%s"%s,"parameterNotFoundAction":"Deny"}}}`,
 				p.name, p.name, p.name, p.namespace)
 			for path, body := range map[string]string{"validatingadmissionpolicies": policy, "validatingadmissionpolicybindings": binding} {
-				if err := c.post(registrationPath+path, body, http.StatusCreated); err != nil {
+				if err := c.post(e2e.Admission+path, body, http.StatusCreated); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() {
-					if _, err := c.ask(http.MethodDelete, registrationPath+path+"/"+p.name, "", "application/json", http.StatusOK); err != nil {
+					if _, err := c.ask(http.MethodDelete, e2e.Admission+path+"/"+p.name, "", "application/json", http.StatusOK); err != nil {
 						t.Error(err)
 					}
 				})

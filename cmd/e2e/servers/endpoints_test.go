@@ -2,17 +2,14 @@ package servers
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/pki"
@@ -149,37 +146,17 @@ func (e *endpointsTest) server(t *testing.T) *e2e.SampleServer {
 	return s
 }
 
-// slice writes an EndpointSlice with one endpoint, host:port.
+// slice applies an EndpointSlice with one endpoint, host:port.
 func (e *endpointsTest) slice(t *testing.T, name, port string, ready bool) {
 	t.Helper()
-	number := func(s string) *int32 {
-		n, err := strconv.ParseInt(s, 10, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return new(int32(n))
-	}
-	kind := discoveryv1.AddressTypeIPv4
+	family := "IPv4"
 	if strings.Contains(e.host, ":") {
-		kind = discoveryv1.AddressTypeIPv6
+		family = "IPv6"
 	}
-	want := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "api"}},
-		AddressType: kind,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("other"), Port: number(e.trapPort)}, {Name: new("https"), Port: number(port)}},
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{e.host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-	}
-	slices := e.up.Client(t).DiscoveryV1().EndpointSlices("wardle")
-	old, err := slices.Get(t.Context(), name, metav1.GetOptions{})
-	if err == nil {
-		want.ResourceVersion = old.ResourceVersion
-		_, err = slices.Update(t.Context(), want, metav1.UpdateOptions{})
-	} else {
-		_, err = slices.Create(t.Context(), want, metav1.CreateOptions{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	e.sample.Apply(t, name, fmt.Sprintf(`{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: %s,
+ metadata: {name: %s, namespace: wardle, labels: {kubernetes.io/service-name: api}},
+ ports: [{name: other, port: %s}, {name: https, port: %s}], endpoints: [{addresses: [%q], conditions: {ready: %t}}]}`,
+		family, name, e.trapPort, port, e.host, ready))
 }
 
 // serves checks 20 responses and the condition of the APIService.

@@ -5,7 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,84 +16,63 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-func TestEnsureIsIdempotent(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "pki")
-	first, err := Ensure(Config{Dir: dir})
+// ensure calls Ensure, which must succeed.
+func ensure(t *testing.T, cfg Config) *Files {
+	t.Helper()
+	f, err := Ensure(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// A second call writes nothing. Only the user may read the files.
+func TestEnsureIsIdempotent(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	first := ensure(t, Config{Dir: dir})
 	before := contents(t, dir)
 	if len(before) != 18 {
 		t.Errorf("got %d files, want 18: three CAs and five leaves of two files, two of the signing key", len(before))
 	}
-	second, err := Ensure(Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *first != *second {
+	if second := ensure(t, Config{Dir: dir}); *first != *second {
 		t.Errorf("file names changed: %v, then %v", first, second)
 	}
-	for name, data := range contents(t, dir) {
-		if before[name] != data {
-			t.Errorf("%s was written again", name)
-		}
+	if after := contents(t, dir); !maps.Equal(before, after) {
+		t.Error("files were written again")
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder has mode %v (%v)", info.Mode(), err)
 	}
 }
 
-func TestFilesArePrivate(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "pki")
-	if _, err := Ensure(Config{Dir: dir}); err != nil {
-		t.Fatal(err)
-	}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s has mode %v", path, info.Mode())
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
+// Each leaf is valid for its use and hosts, by its own CA and by no other.
 func TestLeavesBelongToTheirCA(t *testing.T) {
-	f, err := Ensure(Config{Dir: t.TempDir(), Hosts: []string{"api.example.com", "192.0.2.7"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := ensure(t, Config{Dir: t.TempDir(), Hosts: []string{"api.example.com", "192.0.2.7"}})
 	for _, tc := range []struct {
 		ca    string
 		pair  Pair
 		usage x509.ExtKeyUsage
-		host  string
+		hosts []string
 	}{
-		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "localhost"},
-		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "127.0.0.1"},
-		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "::1"},
-		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "api.example.com"},
-		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, "192.0.2.7"},
-		{f.ClientCAFile, f.Admin, x509.ExtKeyUsageClientAuth, ""},
-		{f.ClientCAFile, f.Core, x509.ExtKeyUsageClientAuth, ""},
-		{f.ClientCAFile, f.CRD, x509.ExtKeyUsageClientAuth, ""},
-		{f.FrontProxyCAFile, f.FrontProxy, x509.ExtKeyUsageClientAuth, ""},
+		{f.ServingCAFile, f.Serving, x509.ExtKeyUsageServerAuth, []string{"localhost", "127.0.0.1", "::1", "api.example.com", "192.0.2.7"}},
+		{f.ClientCAFile, f.Admin, x509.ExtKeyUsageClientAuth, nil},
+		{f.ClientCAFile, f.Core, x509.ExtKeyUsageClientAuth, nil},
+		{f.ClientCAFile, f.CRD, x509.ExtKeyUsageClientAuth, nil},
+		{f.FrontProxyCAFile, f.FrontProxy, x509.ExtKeyUsageClientAuth, nil},
 	} {
 		if _, err := tls.LoadX509KeyPair(tc.pair.CertFile, tc.pair.KeyFile); err != nil {
 			t.Fatal(err)
 		}
-		roots := x509.NewCertPool()
-		roots.AddCert(certificate(t, tc.ca))
-		_, err := certificate(t, tc.pair.CertFile).Verify(x509.VerifyOptions{
-			Roots: roots, DNSName: tc.host, KeyUsages: []x509.ExtKeyUsage{tc.usage},
-		})
-		if err != nil {
-			t.Errorf("verify %s for %q: %v", tc.pair.CertFile, tc.host, err)
+		cert := certificate(t, tc.pair.CertFile)
+		for _, host := range tc.hosts {
+			if err := cert.VerifyHostname(host); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, ca := range []string{f.ServingCAFile, f.ClientCAFile, f.FrontProxyCAFile} {
+			if err := verify(t, cert, ca, tc.usage); (err == nil) != (ca == tc.ca) {
+				t.Errorf("%s by %s: %v", tc.pair.CertFile, ca, err)
+			}
 		}
 	}
 	admin := certificate(t, f.Admin.CertFile)
@@ -102,20 +81,13 @@ func TestLeavesBelongToTheirCA(t *testing.T) {
 	}
 }
 
-// The certificates of users and servers are not valid for a front proxy.
-func TestCAsAreSeparate(t *testing.T) {
-	f, err := Ensure(Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+// verify checks a certificate by the CA in a file, for a use.
+func verify(t *testing.T, cert *x509.Certificate, caFile string, usage x509.ExtKeyUsage) error {
+	t.Helper()
 	roots := x509.NewCertPool()
-	roots.AddCert(certificate(t, f.FrontProxyCAFile))
-	for _, pair := range []Pair{f.Admin, f.Core, f.CRD, f.Serving} {
-		_, err := certificate(t, pair.CertFile).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-		if err == nil {
-			t.Errorf("%s is accepted by the front-proxy CA", pair.CertFile)
-		}
-	}
+	roots.AddCert(certificate(t, caFile))
+	_, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{usage}})
+	return err
 }
 
 func TestLeafIsReplaced(t *testing.T) {
@@ -136,18 +108,13 @@ func TestLeafIsReplaced(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			f, err := Ensure(Config{Dir: dir, Now: start})
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := ensure(t, Config{Dir: dir, Now: start})
 			old := certificate(t, f.Serving.CertFile)
 			ca, signing := read(t, f.ServingCAFile), read(t, f.ServiceAccountKeyFile)
 			if tc.spoil != nil {
 				tc.spoil(t, f)
 			}
-			if _, err = Ensure(Config{Dir: dir, Hosts: tc.hosts, Now: start.Add(tc.later)}); err != nil {
-				t.Fatal(err)
-			}
+			ensure(t, Config{Dir: dir, Hosts: tc.hosts, Now: start.Add(tc.later)})
 			got := certificate(t, f.Serving.CertFile)
 			if again := !got.Equal(old); again != tc.again {
 				t.Errorf("replaced: %v, want %v", again, tc.again)
@@ -161,9 +128,7 @@ func TestLeafIsReplaced(t *testing.T) {
 
 func TestMissingCAKeyIsAnError(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Ensure(Config{Dir: dir}); err != nil {
-		t.Fatal(err)
-	}
+	ensure(t, Config{Dir: dir})
 	key := filepath.Join(dir, "client-ca.key")
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
@@ -175,10 +140,7 @@ func TestMissingCAKeyIsAnError(t *testing.T) {
 
 func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
-	f, err := Ensure(Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := ensure(t, Config{Dir: dir})
 	path := filepath.Join(dir, "deeper", "kubeconfig")
 	// The second call replaces the file of the first.
 	for _, server := range []string{"https://127.0.0.1:1", "https://127.0.0.1:6443"} {
@@ -207,15 +169,13 @@ func TestKubeconfig(t *testing.T) {
 // kubectl can merge several kubeconfigs: no entry of one hides one of another.
 func TestKubeconfigsCanBeMerged(t *testing.T) {
 	dir := t.TempDir()
-	f, err := Ensure(Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := ensure(t, Config{Dir: dir})
 	var paths []string
 	add := func(server, user string) {
 		t.Helper()
 		path := filepath.Join(dir, fmt.Sprint("config", len(paths)))
 		paths = append(paths, path)
+		var err error
 		if user == "" {
 			err = WriteKubeconfig(path, server, f.ServingCAFile, f.Admin)
 		} else {
@@ -251,6 +211,7 @@ func certificate(t *testing.T, path string) *x509.Certificate {
 	return certs[0]
 }
 
+// contents returns the files of a folder, which only the user may read.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -259,6 +220,9 @@ func contents(t *testing.T, dir string) map[string]string {
 	}
 	m := map[string]string{}
 	for _, e := range entries {
+		if info, err := e.Info(); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v (%v)", e.Name(), info.Mode(), err)
+		}
 		m[e.Name()] = read(t, filepath.Join(dir, e.Name()))
 	}
 	return m
@@ -283,36 +247,16 @@ func write(t *testing.T, path, data string) {
 // A public key file without the public key of the signing key is an error that names both
 // files; it may have other keys too.
 func TestPublicKeyOfAnotherSigningKey(t *testing.T) {
-	t.Parallel()
-	dir, other := t.TempDir(), t.TempDir()
-	f, err := Ensure(Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := Ensure(Config{Dir: other})
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := os.ReadFile(f.ServiceAccountPublicKeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	foreign, err := os.ReadFile(g.ServiceAccountPublicKeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		content []byte
-		good    bool
-	}{{foreign, false}, {nil, false}, {append(foreign, own...), true}} {
-		if err := os.WriteFile(f.ServiceAccountPublicKeyFile, tc.content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	dir := t.TempDir()
+	f, g := ensure(t, Config{Dir: dir}), ensure(t, Config{Dir: t.TempDir()})
+	own, foreign := read(t, f.ServiceAccountPublicKeyFile), read(t, g.ServiceAccountPublicKeyFile)
+	for content, good := range map[string]bool{foreign: false, "": false, foreign + own: true} {
+		write(t, f.ServiceAccountPublicKeyFile, content)
 		_, err := Ensure(Config{Dir: dir})
-		if tc.good && err != nil {
+		if good && err != nil {
 			t.Errorf("the key beside others: %v", err)
 		}
-		if !tc.good && (err == nil || !strings.Contains(err.Error(), f.ServiceAccountPublicKeyFile) || !strings.Contains(err.Error(), f.ServiceAccountKeyFile)) {
+		if !good && (err == nil || !strings.Contains(err.Error(), f.ServiceAccountPublicKeyFile) || !strings.Contains(err.Error(), f.ServiceAccountKeyFile)) {
 			t.Errorf("another key, or none: %v", err)
 		}
 	}
