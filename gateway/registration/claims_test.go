@@ -1,19 +1,18 @@
 package registration
 
 import (
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
-	"portico/discovery/sources"
 	"portico/gateway/routing"
-	"portico/resource/rest"
 )
 
 // One of several claims to an APIService wins, and wins again once it is stored.
@@ -52,155 +51,60 @@ func TestWinner(t *testing.T) {
 		if won.backend != c.want {
 			t.Errorf("%s: %s has it, want %s", name, won.backend, c.want)
 		}
-		// It wins again once it is stored.
 		if again := winner(c.all, won.backend); again.backend != won.backend {
 			t.Errorf("%s: then %s has it", name, again.backend)
 		}
 	}
 }
 
-// add stores a Backend with a server of the given group/versions.
-func (g *registry) add(t *testing.T, name string, auto *backend.AutoRegister, gvs []discovery.GroupVersion) {
-	t.Helper()
-	b := &backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: backend.Spec{
-		Endpoints: []backend.Endpoint{{URL: "https://" + name}}, AutoRegister: auto,
-	}}
-	if _, err := rest.CreateObject(t.Context(), g.backends, b); err != nil {
-		t.Fatal(err)
-	}
-	g.readBackends(t)
-	g.world.serves(name, sources.NewSource(sources.Config{Previous: gvs}))
-}
+func (g *registry) conflicts(name string) []conflict { return (*g.results.Load())[name].conflicts }
 
-func (g *registry) drop(t *testing.T, name string) {
-	t.Helper()
-	if _, err := g.backends.Store.Delete(t.Context(), keyNamed(name), nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (g *registry) holder(t *testing.T, stored map[string]*apireg.APIService, name string) string {
-	t.Helper()
-	if stored[name] == nil {
-		return ""
-	}
-	return stored[name].Annotations[apiservice.BackendAnnotation]
-}
-
-// A Backend's groups are registered as spec.autoRegister says, and deleted with the Backend
-// or when spec.autoRegister no longer takes them.
+// A Backend's groups are registered as spec.autoRegister says, and deleted with the Backend or when
+// spec.autoRegister no longer takes them. Nothing is deleted before all Backends are known.
 func TestRegisterOfABackend(t *testing.T) {
-	const widget, user = "v1.widgets.example.com", "v1.user.example.com"
+	const user = "v1.user.example.com"
 	g := newRegistry(t, []discovery.GroupVersion{})
 	g.sync(t, nil)
 	g.add(t, "b", &backend.AutoRegister{Groups: []string{"widgets.example.com", "user.example.com"}, GroupPriorityMinimum: new(int32(77)), VersionPriority: new(int32(7))},
 		append(widgets(), discovery.GroupVersion{Group: "user.example.com", Version: "v1"}, discovery.GroupVersion{Group: "user.example.com", Version: "v2", Unlisted: true}))
 	got := g.sync(t, nil)
 	a := got[widget]
-	if a == nil || a.Spec.GroupPriorityMinimum != 77 || a.Spec.VersionPriority != 7 || a.Labels[apiservice.AutomanagedLabel] != apiservice.Managed || g.holder(t, got, widget) != "b" {
+	if a == nil || a.Spec.GroupPriorityMinimum != 77 || a.Spec.VersionPriority != 7 || a.Labels[apiservice.AutomanagedLabel] != apiservice.Managed || holder(a) != "b" {
 		t.Fatalf("registered as %+v", a)
 	}
 	if got["v1.gateway.networking.k8s.io"] != nil || got["v2.user.example.com"] != nil {
 		t.Error("a group that is not in autoRegister, or an unlisted version, is registered")
 	}
-	// A second Backend with the same group gets a conflict, and the group once the first is
-	// deleted.
+	// A second Backend with the same group gets a conflict, and the group once the first is deleted.
 	g.add(t, "c", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
-	if got := g.sync(t, nil); g.holder(t, got, widget) != "b" || g.holder(t, got, "v1.gateway.networking.k8s.io") != "c" {
+	if got := g.sync(t, nil); holder(got[widget]) != "b" || holder(got["v1.gateway.networking.k8s.io"]) != "c" {
 		t.Errorf("a second Backend: %v", got)
 	}
-	if lost := (*g.results.Load())["c"].conflicts; !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
+	if lost := g.conflicts("c"); !slices.Equal(lost, []conflict{{name: widget, by: "b"}}) {
 		t.Errorf("its conflicts are %v", lost)
 	}
-	g.change(t, user, func(a *apireg.APIService) { delete(a.Labels, apiservice.AutomanagedLabel); a.Annotations = nil })
+	modify(t, g.services, user, func(a *apireg.APIService) { delete(a.Labels, apiservice.AutomanagedLabel); a.Annotations = nil })
 	g.sync(t, nil)
-	if lost := (*g.results.Load())["b"].conflicts; !slices.Equal(lost, []conflict{{name: user}}) {
-		t.Errorf("with a user's APIService its conflicts are %v", lost)
+	if lost := g.conflicts("b"); !slices.Equal(lost, []conflict{{name: user}}) {
+		t.Errorf("with a user's APIService the conflicts are %v", lost)
 	}
-	// Nothing is deleted before all Backends are known.
 	g.drop(t, "b")
-	whole := g.found.BackendStates()
-	partly := *whole
-	partly.Whole, partly.ByName = false, map[string]*routing.BackendState{}
-	partly.List = nil
-	g.world.partly = &partly
-	if _, err := g.write(t.Context()); err != nil || g.stored(t)[widget] == nil {
-		t.Errorf("removed before all Backends are known (%v)", err)
+	g.findings.partly = &routing.BackendStates{ByName: map[string]*routing.BackendState{}}
+	if g.mustWrite(t); g.stored(t)[widget] == nil {
+		t.Error("removed before all Backends are known")
 	}
-	got = g.sync(t, nil)
-	if g.holder(t, got, widget) != "c" || got[user] == nil {
-		t.Errorf("after its Backend went: %v", got)
+	if got = g.sync(t, nil); holder(got[widget]) != "c" || got[user] == nil {
+		t.Errorf("after its Backend was deleted: %v", got)
 	}
-	g.drop(t, "c")
-	if got := g.sync(t, nil); got[widget] != nil || got[user] == nil || got["v1.rbac.authorization.k8s.io"] == nil {
-		t.Errorf("after all Backends went: %v", got)
-	}
-	g.add(t, "d", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
-	if got := g.sync(t, nil); g.holder(t, got, widget) != "d" {
-		t.Errorf("a new Backend: %v", got)
-	}
-	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("d"), func(b *backend.Backend) error { b.Spec.AutoRegister = nil; return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if got := g.sync(t, nil); got[widget] != nil {
-		t.Error("it remains without autoRegister")
+	modify(t, g.backends, "c", func(b *backend.Backend) { b.Spec.AutoRegister = nil })
+	if got := g.sync(t, nil); got[widget] != nil || got[user] == nil || got[rbac] == nil {
+		t.Errorf("without autoRegister: %v", got)
 	}
 }
 
-// Static Backends are stored before their APIServices; the elected gateway restores their
-// addresses, and a user may take them over by removing the label.
-func TestStaticBackendsAreStored(t *testing.T) {
-	const widget = "v1.widgets.example.com"
-	g := newRegistry(t, widgets())
-	g.leadership.set(ended())
-	g.sync(t, nil) // stores the Backend
-	stored := storedBackends(t, g.backends)
-	if len(stored) != 1 || stored[0].Name != "crd" || stored[0].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart ||
-		stored[0].Spec.Endpoints[0].URL != "unix:///absent/crd" || g.stored(t)[widget] == nil {
-		t.Fatalf("stored %+v", stored)
-	}
-	if errs := backend.Validate(stored[0]); len(errs) > 0 {
-		t.Errorf("what is stored is not valid: %v", errs)
-	}
-	move := func(b *backend.Backend) error {
-		b.Spec.Endpoints[0].URL = "unix:///another/host"
-		b.Spec.Balance = backend.RoundRobin
-		return nil
-	}
-	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("crd"), move); err != nil {
-		t.Fatal(err)
-	}
-	g.sync(t, nil)
-	st := g.found.BackendStates().ByName["crd"]
-	if where := st.Server.Up.Endpoints()[0].URL; where != "unix:///absent/crd" || st.Server.Up.Policy().Balance != backend.RoundRobin {
-		t.Errorf("the gateway goes to %s with %+v", where, st.Server.Up.Policy())
-	}
-	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///another/host" {
-		t.Error("a gateway that is not elected moved it")
-	}
-	g.leadership.set(t.Context())
-	g.sync(t, nil)
-	if b := storedBackends(t, g.backends)[0]; b.Spec.Endpoints[0].URL != "unix:///absent/crd" || b.Spec.Balance != backend.RoundRobin || b.Generation != 2 {
-		t.Errorf("the elected gateway left %+v", b)
-	}
-	take := func(b *backend.Backend) error { b.Labels = nil; return move(b) }
-	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("crd"), take); err != nil {
-		t.Fatal(err)
-	}
-	g.sync(t, nil)
-	if where := g.found.BackendStates().ByName["crd"].Server.Up.Endpoints()[0].URL; where != "unix:///another/host" {
-		t.Errorf("a user's is at %s", where)
-	}
-	g.drop(t, "crd")
-	if g.sync(t, nil); len(storedBackends(t, g.backends)) != 1 {
-		t.Error("it does not come back")
-	}
-}
-
-// A Backend keeps its APIServices until its server is read: a gateway that starts, or is
-// elected, moves none.
-func TestRegisterAwaitsTheHolder(t *testing.T) {
-	const widget = "v1.widgets.example.com"
+// A Backend keeps its APIServices until its server is read: a gateway that starts, or is elected, moves
+// none.
+func TestUnreadHolderKeepsItsAPIServices(t *testing.T) {
 	for name, c := range map[string]struct {
 		conflict backend.OnConflict
 		// change changes the holder before its server is read.
@@ -216,24 +120,21 @@ func TestRegisterAwaitsTheHolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newRegistry(t, []discovery.GroupVersion{})
 			g.add(t, "a", &backend.AutoRegister{Groups: []string{"*"}}, widgets())
-			if got := g.sync(t, nil); g.holder(t, got, widget) != "a" {
-				t.Fatalf("at first %s", g.holder(t, got, widget))
+			if got := holder(g.sync(t, nil)[widget]); got != "a" {
+				t.Fatalf("at first %s", got)
 			}
-			g.add(t, "b", &backend.AutoRegister{Groups: []string{"*"}, OnConflict: c.conflict, GroupPriorityMinimum: new(int32(2000))}, widgets())
-			g.world.serves("a", sources.NewSource(sources.Config{})) // as after a restart
+			g.add(t, "b", everything(c.conflict, 2000), widgets())
+			g.serves("a", nil) // as after a restart
 			g.registrar.claims = nil
-			g.world.SetAPIServices([]*apireg.APIService{g.stored(t)[widget]})
+			g.findings.SetAPIServices([]*apireg.APIService{g.stored(t)[widget]})
 			g.readBackends(t)
 			c.change(t, g)
-			if _, err := g.write(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if got := g.holder(t, g.stored(t), widget); got != c.want {
+			g.mustWrite(t)
+			if got := holder(g.stored(t)[widget]); got != c.want {
 				t.Errorf("%s has it, want %s", got, c.want)
 			}
-			lost := slices.Contains((*g.results.Load())["b"].conflicts, conflict{name: widget, by: "a"})
-			if lost != (c.want == "a") {
-				t.Errorf("the conflicts of b are %v", (*g.results.Load())["b"].conflicts)
+			if lost := slices.Contains(g.conflicts("b"), conflict{name: widget, by: "a"}); lost != (c.want == "a") {
+				t.Errorf("the conflicts of b are %v", g.conflicts("b"))
 			}
 		})
 	}
@@ -245,41 +146,112 @@ func unknownHolder(_ *testing.T, g *registry) {
 	partly.Whole, partly.ByName = false, maps.Clone(partly.ByName)
 	delete(partly.ByName, "a")
 	partly.List = slices.DeleteFunc(slices.Clone(partly.List), func(st *routing.BackendState) bool { return st.Name == "a" })
-	g.world.partly = &partly
+	g.findings.partly = &partly
 }
 
 func otherGroups(t *testing.T, g *registry) {
-	change := func(b *backend.Backend) error {
-		b.Spec.AutoRegister.Groups = []string{"others.example.com"}
-		return nil
-	}
-	if _, err := rest.Modify(t.Context(), g.backends, keyNamed("a"), change); err != nil {
-		t.Fatal(err)
-	}
+	modify(t, g.backends, "a", func(b *backend.Backend) { b.Spec.AutoRegister.Groups = []string{"others.example.com"} })
 	g.readBackends(t)
 }
 
-// An APIService is deleted with its Backend, in a built-in group too, unless it belongs to
-// another Backend by then or the Backend is stored and not seen yet.
+// An APIService is deleted with its Backend, in a built-in group too, unless it belongs to another
+// Backend by then or the Backend is stored and not seen yet.
 func TestRegisterRemovesOrphans(t *testing.T) {
 	const apps = "v1.apps"
-	g := newRegistry(t, []discovery.GroupVersion{{Group: "apps", Version: "v1"}})
+	g := newRegistry(t, serving("apps", "v1"))
 	g.sync(t, nil)
 	seen := g.sync(t, nil)[apps]
 	if seen == nil || seen.Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
 		t.Fatalf("registered as %+v", seen)
 	}
 	g.startsWith(t) // a gateway that does not start with it
-	g.world.SetAPIServices([]*apireg.APIService{seen})
-	if _, err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
-		t.Errorf("removed although its Backend is there (%v)", err)
+	g.findings.SetAPIServices([]*apireg.APIService{seen})
+	if g.mustWrite(t); g.stored(t)[apps] == nil {
+		t.Error("removed although its Backend is stored")
 	}
 	g.drop(t, "crd")
-	g.change(t, apps, func(a *apireg.APIService) { a.Annotations[apiservice.BackendAnnotation] = "another" })
-	if _, err := g.write(t.Context()); err != nil || g.stored(t)[apps] == nil {
-		t.Errorf("removed although it is another Backend's (%v)", err)
+	modify(t, g.services, apps, func(a *apireg.APIService) { a.Annotations[apiservice.BackendAnnotation] = "another" })
+	if g.mustWrite(t); g.stored(t)[apps] == nil {
+		t.Error("removed although it belongs to another Backend")
 	}
 	if got := g.sync(t, nil); got[apps] != nil {
 		t.Errorf("left %+v", got[apps])
+	}
+}
+
+// No version of a group that the gateway serves is registered for another server, and one that is
+// stored is deleted.
+func TestGroupsOfTheGatewayAreReserved(t *testing.T) {
+	const other = "v7.rbac.authorization.k8s.io"
+	lists := append(serving("rbac.authorization.k8s.io", "v7"), serving(apiservice.Group, "v1", "v2")...)
+	g := newRegistry(t, []discovery.GroupVersion{})
+	g.add(t, "b", everything(backend.ReplaceOther, 20000), lists)
+	if err := g.create(t.Context(), automanaged(lists[0], "b", apiservice.OnStart, 17000, 15)); err != nil {
+		t.Fatal(err)
+	}
+	got := g.sync(t, nil)
+	for _, name := range []string{other, "v1." + apiservice.Group, "v2." + apiservice.Group} {
+		if got[name] != nil {
+			t.Errorf("%s is registered", name)
+		}
+	}
+	g.sync(t, nil)
+	c := g.writer.registered(g.state("b"))
+	if c.Status != "False" || c.Reason != "Conflict" || !strings.Contains(c.Message, other) || !strings.Contains(c.Message, "v2."+apiservice.Group) {
+		t.Errorf("the condition is %+v", c)
+	}
+}
+
+// The versions of a group that several Backends serve are in the order of their priorities, whichever
+// was registered first.
+func TestPrioritiesOrderTheVersionsOfSeveralBackends(t *testing.T) {
+	g := newRegistry(t, []discovery.GroupVersion{})
+	g.add(t, "a", &backend.AutoRegister{Groups: []string{"*"}}, serving("a.example.com", "v1"))
+	g.sync(t, nil)
+	g.add(t, "b", everything(backend.KeepOther, 2000), serving("a.example.com", "v2"))
+	list := apiservice.Ordered(slices.Collect(maps.Values(g.sync(t, nil))))
+	if len(list) != 3 || holder(list[1]) != "b" || list[1].Spec.GroupPriorityMinimum != 2000 || holder(list[2]) != "a" {
+		t.Errorf("got %v", list)
+	}
+}
+
+// The group/version of a REST server is registered even if its document cannot be read, but not before
+// the first check, not in a group of the gateway, and not if the server is that of a static Backend.
+func TestUnreadRESTServerIsRegistered(t *testing.T) {
+	g := newRegistry(t, nil)
+	add := func(name, url, group, version string) {
+		g.addBackend(t, name, backend.Spec{Endpoints: []backend.Endpoint{{URL: url}}, REST: &backend.REST{Group: group, Version: version}})
+	}
+	add("b", one, "widgets.example.com", "v1")
+	add("own", two, "rbac.authorization.k8s.io", "v7")
+	add("disguised", "unix:///absent/crd", "user.example.com", "v1")
+	if got := g.sync(t, nil); got[widget] != nil {
+		t.Error("it is registered before the first check")
+	}
+	g.verdict("b", one, errors.New("bad status from /openapi.json: 500"))
+	g.verdict("own", two, errors.New("bad status from /openapi.json: 500"))
+	got := g.sync(t, nil)
+	if a := got[widget]; a == nil || a.Labels[apiservice.AutomanagedLabel] != apiservice.Managed || holder(a) != "b" {
+		t.Errorf("registered as %+v", a)
+	}
+	if got["v7.rbac.authorization.k8s.io"] != nil || got["v1.user.example.com"] != nil {
+		t.Errorf("registered %v", got)
+	}
+	if n := g.writes(func() { g.sync(t, nil) }); n != 0 {
+		t.Errorf("%d writes without a difference", n)
+	}
+	if c := g.writer.registered(g.state("b")); c.Status != "True" {
+		t.Errorf("the condition is %+v", c)
+	}
+	if c := g.writer.registered(g.state("own")); c.Reason != "Conflict" {
+		t.Errorf("in a group of the gateway the condition is %+v", c)
+	}
+	g.state("b").Server.Up.SetEndpoints(nil) // unknown again
+	if got := g.sync(t, nil); got[widget] == nil {
+		t.Error("it is deleted while the state is unknown")
+	}
+	g.drop(t, "b")
+	if got := g.sync(t, nil); got[widget] != nil {
+		t.Error("it outlives its Backend")
 	}
 }
