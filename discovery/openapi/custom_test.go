@@ -28,8 +28,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// structural reads a schema as a CRD has it and returns it as a CRD server
-// publishes it.
+// structural returns the schema of a definition in the form that the CRD server publishes.
 func structural(t testing.TB, file string) *spec.Schema {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", file))
@@ -61,7 +60,7 @@ func custom(group, version, plural, kind, inputs string, schema func() (*spec.Sc
 	}
 }
 
-// cronTab is a custom resource with everything there is.
+// cronTab returns a custom resource with subresources and selectable fields.
 func cronTab(t testing.TB, schema *spec.Schema) *rest.Kind {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -81,27 +80,14 @@ func cronTab(t testing.TB, schema *spec.Schema) *rest.Kind {
 	return k
 }
 
-// parse reads a document with the library that clients read it with.
-func parse(t testing.TB, d *Documents, key string) *spec3.OpenAPI {
-	t.Helper()
-	w := get(d, "/openapi/v3/"+key)
-	doc := &spec3.OpenAPI{}
-	if err := json.Unmarshal(w.Body.Bytes(), doc); err != nil || w.Code != 200 {
-		t.Fatalf("%s: %d %v", key, w.Code, err)
-	}
-	return doc
-}
-
-// TestOperationsOfCustomResource compares all operations with the golden file,
-// a line for each, as upstream describes those of the same definition.
+// The operations of a custom resource are those of kube-apiserver for the same definition, which the
+// golden file has.
 func TestOperationsOfCustomResource(t *testing.T) {
 	doc := parse(t, FromKinds([]*rest.Kind{cronTab(t, structural(t, "crontab.schema.yaml"))}), "apis/stable.example.com/v1")
 	var out []string
 	for url, item := range doc.Paths.Paths {
-		for method, op := range map[string]*spec3.Operation{"DELETE": item.Delete, "GET": item.Get, "PATCH": item.Patch, "POST": item.Post, "PUT": item.Put} {
-			if op != nil {
-				out = append(out, url+" "+method+"\n"+summary(op))
-			}
+		for method, op := range operations(item) {
+			out = append(out, url+" "+method+"\n"+summary(op))
 		}
 	}
 	slices.Sort(out)
@@ -157,6 +143,8 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
+// The schema of a custom resource is completed with the fields of every object; that of the kind is not
+// changed.
 func TestSchemaOfCustomResource(t *testing.T) {
 	shared := structural(t, "crontab.schema.yaml")
 	before, err := json.Marshal(shared)
@@ -188,12 +176,12 @@ func TestSchemaOfCustomResource(t *testing.T) {
 	}
 }
 
+// A kind without schema is an object without properties.
 func TestKindWithoutSchema(t *testing.T) {
 	d := FromKinds([]*rest.Kind{custom("example.com", "v1", "widgets", "Widget", "", func() (*spec.Schema, error) { return nil, nil })})
 	s := parse(t, d, "apis/example.com/v1").Components.Schemas["com.example.v1.Widget"]
 	want := []any{map[string]any{"group": "example.com", "kind": "Widget", "version": "v1"}}
-	// Properties of which only some were named would read as if there were no
-	// others.
+	// Readers would take some properties for all of them.
 	if len(s.Properties) != 0 || !s.Type.Contains("object") || !reflect.DeepEqual(s.Extensions[extensionGVK], want) {
 		t.Errorf("%+v", s)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-openapi/pkg/spec3"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -59,107 +60,85 @@ func get(d *Documents, url string, header ...string) *httptest.ResponseRecorder 
 	return w
 }
 
-// written is a document as a client reads it.
-type written struct {
-	Paths map[string]map[string]json.RawMessage `json:"paths"`
-	Parts struct {
-		Schemas map[string]*schemaType `json:"schemas"`
-	} `json:"components"`
-}
-
-func read(t *testing.T, d *Documents, key string) written {
+// parse reads a document with the library that clients read it with.
+func parse(t testing.TB, d *Documents, key string) *spec3.OpenAPI {
 	t.Helper()
 	w := get(d, "/openapi/v3/"+key)
-	var out written
-	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil || w.Code != 200 {
+	doc := &spec3.OpenAPI{}
+	if err := json.Unmarshal(w.Body.Bytes(), doc); err != nil || w.Code != 200 {
 		t.Fatalf("%s: %d %v", key, w.Code, err)
 	}
-	return out
+	return doc
 }
 
-func (w written) operation(t *testing.T, path, method string) operation {
-	t.Helper()
-	raw, ok := w.Paths[path][method]
-	if !ok {
-		t.Fatalf("there is no %s %s, only %v", method, path, slices.Sorted(maps.Keys(w.Paths)))
-	}
-	var op operation
-	if err := json.Unmarshal(raw, &op); err != nil {
-		t.Fatal(err)
-	}
-	return op
+// operations returns the operations of a path by method.
+func operations(item *spec3.Path) map[string]*spec3.Operation {
+	all := map[string]*spec3.Operation{"DELETE": item.Delete, "GET": item.Get, "PATCH": item.Patch, "POST": item.Post, "PUT": item.Put}
+	maps.DeleteFunc(all, func(_ string, op *spec3.Operation) bool { return op == nil })
+	return all
 }
 
-const oneConfigMap = "/api/v1/namespaces/{namespace}/configmaps/{name}"
+const (
+	configMaps   = "/api/v1/namespaces/{namespace}/configmaps"
+	oneConfigMap = configMaps + "/{name}"
+)
 
-func TestPatchContentTypes(t *testing.T) {
+// PATCH has the accepted content types, and writes have the parameters that kubectl looks for, with the
+// kind of the object. Operations that are not served are not described.
+func TestWrites(t *testing.T) {
 	d := FromKinds(kinds(t))
+	core := parse(t, d, "api/v1").Paths.Paths
+	patches := []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"}
 	for path, c := range map[string]struct {
-		key  string
+		item *spec3.Path
 		want []string
 	}{
-		oneConfigMap:                          {"api/v1", []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"}},
-		"/api/v1/namespaces/{name}/status":    {"api/v1", []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"}},
-		"/apis/example.com/v1/widgets/{name}": {"apis/example.com/v1", []string{"application/json-patch+json", "application/merge-patch+json"}},
+		"an object":         {core[oneConfigMap], patches},
+		"a subresource":     {core["/api/v1/namespaces/{name}/status"], patches},
+		"without a Go type": {parse(t, d, "apis/example.com/v1").Paths.Paths["/apis/example.com/v1/widgets/{name}"], patches[:2]},
 	} {
-		op := read(t, d, c.key).operation(t, path, "patch")
-		if got := slices.Sorted(maps.Keys(op.RequestBody.Content)); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", path, got, c.want)
+		if got := slices.Sorted(maps.Keys(c.item.Patch.RequestBody.Content)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: content types %v, want %v", path, got, c.want)
 		}
 	}
-}
-
-func TestWriteParameters(t *testing.T) {
-	doc := read(t, FromKinds(kinds(t)), "api/v1")
-	for _, c := range []struct{ path, method string }{
-		{"/api/v1/namespaces/{namespace}/configmaps", "post"}, {oneConfigMap, "put"}, {oneConfigMap, "patch"},
-	} {
-		op := doc.operation(t, c.path, c.method)
+	for _, op := range []*spec3.Operation{core[configMaps].Post, core[oneConfigMap].Put, core[oneConfigMap].Patch} {
 		for _, want := range []string{"dryRun", "fieldManager", "fieldValidation"} {
-			if !slices.ContainsFunc(op.Parameters, func(p parameter) bool { return p.Name == want && p.In == "query" }) {
-				t.Errorf("%s %s has no %s", c.method, c.path, want)
+			if !slices.ContainsFunc(op.Parameters, func(p *spec3.Parameter) bool { return p.Name == want && p.In == "query" }) {
+				t.Errorf("%s has no parameter %s", op.OperationId, want)
 			}
 		}
-		if op.GVK == nil || *op.GVK != (gvk{Version: "v1", Kind: "ConfigMap"}) {
-			t.Errorf("%s %s is about %+v", c.method, c.path, op.GVK)
+		if id := op.Extensions[extensionGVK]; !reflect.DeepEqual(id, map[string]any{"group": "", "kind": "ConfigMap", "version": "v1"}) {
+			t.Errorf("%s has the kind %v", op.OperationId, id)
 		}
 	}
-	if _, ok := doc.Paths["/api/v1/namespaces"]["delete"]; ok {
-		t.Error("an operation that is not served is described: deletecollection of namespaces")
+	if core["/api/v1/namespaces"].Delete != nil {
+		t.Error("deletecollection of namespaces is described and not served")
 	}
 }
 
-// Clients that generate code need each id once; each {parameter} of a path must
-// be declared, and each $ref lead somewhere.
+// Generators of code need unique ids, a declaration of each {parameter} of a path, and the target of
+// each $ref.
 func TestDocumentsAreConsistent(t *testing.T) {
 	d := FromKinds(kinds(t))
 	for _, key := range d.Keys() {
-		doc := read(t, d, key)
+		doc := parse(t, d, key)
 		ids := map[string]string{}
-		for path, item := range doc.Paths {
-			var shared []parameter
-			if err := json.Unmarshal(item["parameters"], &shared); err != nil {
-				t.Fatal(err)
-			}
+		for path, item := range doc.Paths.Paths {
 			for _, m := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(path, -1) {
-				if !slices.ContainsFunc(shared, func(p parameter) bool { return p.Name == m[1] && p.In == "path" && p.Required }) {
+				if !slices.ContainsFunc(item.Parameters, func(p *spec3.Parameter) bool { return p.Name == m[1] && p.In == "path" && p.Required }) {
 					t.Errorf("%s does not declare %s", path, m[1])
 				}
 			}
-			for method := range item {
-				if method == "parameters" {
-					continue
+			for method, op := range operations(item) {
+				if other := ids[op.OperationId]; other != "" {
+					t.Errorf("%s %s and %s are both %s", method, path, other, op.OperationId)
 				}
-				id := doc.operation(t, path, method).OperationID
-				if other := ids[id]; other != "" {
-					t.Errorf("%s %s and %s are both %s", method, path, other, id)
-				}
-				ids[id] = method + " " + path
+				ids[op.OperationId] = method + " " + path
 			}
 		}
 		body := get(d, "/openapi/v3/"+key).Body.String()
 		for _, m := range regexp.MustCompile(`"\$ref":"#/components/schemas/([^"]+)"`).FindAllStringSubmatch(body, -1) {
-			if doc.Parts.Schemas[m[1]] == nil {
+			if doc.Components.Schemas[m[1]] == nil {
 				t.Errorf("%s: $ref to absent %s", key, m[1])
 			}
 		}
@@ -189,34 +168,43 @@ func TestSchemaOfAPIService(t *testing.T) {
 	}
 }
 
-func TestSchemaOfConfigMap(t *testing.T) {
-	schemas := read(t, FromKinds(kinds(t)), "api/v1").Parts.Schemas
+// The schema of a Go type has its descriptions, types and required members. The metadata and the status
+// of an object are not required, as upstream.
+func TestSchemaOfGoTypes(t *testing.T) {
+	schemas := parse(t, FromKinds(kinds(t)), "api/v1").Components.Schemas
 	s := schemas["io.k8s.api.core.v1.ConfigMap"]
 	if s == nil {
 		t.Fatalf("no schema among %v", slices.Sorted(maps.Keys(schemas)))
 	}
-	if s.Description != (corev1.ConfigMap{}).SwaggerDoc()[""] || !slices.Equal(s.GVKs, []gvk{{Version: "v1", Kind: "ConfigMap"}}) {
-		t.Errorf("description %q, kinds %v", s.Description, s.GVKs)
+	if s.Description != (corev1.ConfigMap{}).SwaggerDoc()[""] || !reflect.DeepEqual(s.Extensions[extensionGVK], []any{map[string]any{"group": "", "kind": "ConfigMap", "version": "v1"}}) {
+		t.Errorf("description %q, kinds %v", s.Description, s.Extensions)
 	}
 	for name, want := range map[string]string{"apiVersion": "string", "kind": "string", "data": "object", "immutable": "boolean"} {
-		if p := s.Properties[name]; p == nil || p.Type != want {
+		if p := s.Properties[name]; !p.Type.Contains(want) || p.Description == "" {
 			t.Errorf("%s is %+v", name, p)
 		}
 	}
-	if p := s.Properties["binaryData"]; p.AdditionalProperties.Format != "byte" {
-		t.Errorf("binaryData is %+v", p.AdditionalProperties)
+	if p := s.Properties["binaryData"]; p.AdditionalProperties.Schema.Format != "byte" {
+		t.Errorf("binaryData is %+v", p)
 	}
-	if p := s.Properties["data"]; p.Description == "" {
-		t.Error("data is not described")
-	}
-	if p := s.Properties["metadata"]; len(p.AllOf) != 1 || schemas[strings.TrimPrefix(p.AllOf[0].Ref, "#/components/schemas/")] == nil {
+	if p := s.Properties["metadata"]; len(p.AllOf) != 1 || schemas[strings.TrimPrefix(p.AllOf[0].Ref.String(), refPrefix)] == nil {
 		t.Errorf("metadata is %+v", p)
 	}
-	if list := schemas["io.k8s.api.core.v1.ConfigMapList"]; list == nil || list.GVKs[0].Kind != "ConfigMapList" {
+	if list := schemas["io.k8s.api.core.v1.ConfigMapList"]; list == nil || !slices.Equal(list.Required, []string{"items"}) {
 		t.Errorf("list is %+v", list)
+	}
+	for model, want := range map[string][]string{
+		"io.k8s.api.core.v1.Namespace": nil, "io.k8s.api.core.v1.NamespaceCondition": {"type", "status"},
+		"io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference": {"apiVersion", "kind", "name", "uid"},
+	} {
+		if s := schemas[model]; s == nil || !slices.Equal(s.Required, want) {
+			t.Errorf("%s: %+v, want required %v", model, s, want)
+		}
 	}
 }
 
+// The URL of a document has the hash of its inputs. With it the document may be cached for ever; another
+// hash is redirected.
 func TestHash(t *testing.T) {
 	url := FromKinds(kinds(t)).URL("api/v1")
 	if again := FromKinds(kinds(t)).URL("api/v1"); again != url {
@@ -246,19 +234,16 @@ func TestHash(t *testing.T) {
 	}
 }
 
+// The index has the URL of each document.
 func TestIndex(t *testing.T) {
 	d := FromKinds(kinds(t))
-	w := get(d, "/openapi/v3")
 	var index struct {
 		Paths map[string]struct {
 			URL string `json:"serverRelativeURL"`
 		} `json:"paths"`
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &index); err != nil {
-		t.Fatal(err)
-	}
-	if len(index.Paths) != 2 {
-		t.Fatalf("index %v", index.Paths)
+	if err := json.Unmarshal(get(d, "/openapi/v3").Body.Bytes(), &index); err != nil || len(index.Paths) != 2 {
+		t.Fatalf("index %v, %v", index.Paths, err)
 	}
 	for key, entry := range index.Paths {
 		if w := get(d, entry.URL); w.Code != 200 || entry.URL != d.URL(key) {
@@ -267,9 +252,9 @@ func TestIndex(t *testing.T) {
 	}
 }
 
+// Documents have a protobuf form, by its media type and by the older one, which is malformed.
 func TestProtobuf(t *testing.T) {
 	d := FromKinds(kinds(t))
-	// Clients send the second form, older and malformed.
 	for _, accept := range []string{mediaOpenAPIProtobuf, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"} {
 		w := get(d, "/openapi/v3/api/v1", "Accept", accept)
 		if w.Code != 200 || w.Header().Get("Content-Type") != mediaOpenAPIProtobuf {

@@ -10,8 +10,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-// v2 is a document with everything that servers of Kubernetes leave to the
-// document and the converter does not look for there.
+// v2 is a document with parameters and media types that operations inherit.
 const v2 = `{
  "swagger": "2.0", "info": {"title": "t", "version": "1"}, "consumes": ["application/json"], "produces": ["application/json"],
  "parameters": {"ns": {"name": "namespace", "in": "path", "required": true, "type": "string"}, "body": {"name": "whole", "in": "body", "schema": {"$ref": "#/definitions/W"}}},
@@ -30,6 +29,7 @@ const v2 = `{
  }
 }`
 
+// The paths of a group/version are converted with all that they refer to.
 func TestFromV2(t *testing.T) {
 	keys, err := KeysOfV2([]byte(v2), []string{"apis/g/v1", "apis/g/v1beta1", "apis/g/v2", "apis/h/v1"})
 	if err != nil || !slices.Equal(keys, []string{"apis/g/v1", "apis/g/v1beta1"}) {
@@ -74,6 +74,7 @@ func TestFromV2(t *testing.T) {
 	}
 }
 
+// Any document is converted to a valid one or is an error.
 func FuzzFromV2(f *testing.F) {
 	f.Add([]byte(v2))
 	f.Add([]byte(`{"swagger":"2.0","paths":{"/apis/g/v1/a":{"get":null,"parameters":[{"$ref":"#/parameters/x"}]}}}`))
@@ -89,6 +90,7 @@ func FuzzFromV2(f *testing.F) {
 	})
 }
 
+// Other documents are errors.
 func TestNotV2(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "decode", "[]": "decode", "{}": "no OpenAPI v2", `{"swagger":"2.0"}`: "no paths", `{"openapi":"3.0.0","paths":{}}`: "no OpenAPI v2",

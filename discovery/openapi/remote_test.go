@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Documents are kept within bounds of number and bytes, each under its owner;
-// those that cannot be had are left to the server to answer.
+// Documents are cached by owner, within bounds of number and bytes. Requests for those that cannot be
+// fetched go to the server.
 func TestRemoteBounds(t *testing.T) {
 	const budget = 100_000
 	m := NewRemote(Config{Budget: budget})
@@ -44,8 +44,8 @@ func TestRemoteBounds(t *testing.T) {
 	}
 }
 
-// A document that cannot be used is answered with why, and named until a good
-// one comes; a server that is away is no reason to call its document broken.
+// A request for an invalid document gets the reason, which Broken returns until a valid document is
+// fetched. The document of an unavailable server is not broken.
 func TestRemoteNamesBrokenDocuments(t *testing.T) {
 	const key, link = "apis/g/v1", "/openapi/v3/apis/g/v1?hash=1"
 	m := NewRemote(Config{})
@@ -81,6 +81,7 @@ func TestRemoteNamesBrokenDocuments(t *testing.T) {
 	}
 }
 
+// A converted document is always answered by the gateway.
 func TestServeConverted(t *testing.T) {
 	const key, link = "apis/g/v1", "/openapi/v3/apis/g/v1?hash=1"
 	m := NewRemote(Config{})

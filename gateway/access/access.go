@@ -140,7 +140,7 @@ func (a *Access) follow(ctx context.Context, r *rest.Resource, kind int, changed
 	var known []rest.Object
 	// Follow returns only the error of ctx.
 	_ = loop.Follow(ctx, r.Store, loop.FollowOptions{Logger: a.log}, func(s loop.Snapshot) {
-		known, _ = a.decodeAll(r, s.Items, known)
+		known = a.decodeAll(r, s.Items, known)
 		a.mu.Lock()
 		a.state.objects[kind], a.state.at[kind] = known, max(s.Revision, 1)
 		if !slices.Contains(a.state.at[:], 0) {
@@ -157,7 +157,7 @@ func (a *Access) Restore(find func(schema.GroupResource) *rest.Resource, objects
 	var s policyState
 	for kind := range s.objects {
 		gr := groupResource(kind)
-		s.objects[kind], _ = a.decodeAll(find(gr), objects(gr), nil)
+		s.objects[kind] = a.decodeAll(find(gr), objects(gr), nil)
 	}
 	a.index.CompareAndSwap(nil, newIndex(&s))
 }

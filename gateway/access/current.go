@@ -15,8 +15,8 @@ import (
 // the role of a new binding may have been created just before it, and escalation checks need
 // the present rules of a role.
 //
-// It takes four lists of objects, most of which are decoded already, for writes of the
-// policy, which are rare. Before Run it returns the followed index.
+// It takes four lists of objects, most of which are decoded already, and an index of them, for
+// writes of the policy, which are rare. Before Run it returns the followed index.
 func (a *Access) current(ctx context.Context) (*index, error) {
 	a.mu.Lock()
 	known, idx := a.state, a.index.Load()
@@ -29,7 +29,6 @@ func (a *Access) current(ctx context.Context) (*index, error) {
 		return idx, nil
 	}
 	var now policyState
-	unchanged := idx != nil
 	for kind, r := range resources {
 		list, err := r.Store.List(ctx, resource.ListOptions{})
 		switch {
@@ -39,35 +38,21 @@ func (a *Access) current(ctx context.Context) (*index, error) {
 		case err != nil:
 			return nil, fmt.Errorf("list %s: %w", r.Resource, err)
 		}
-		var same bool
-		now.objects[kind], same = a.decodeAll(r, list.Items, known.objects[kind])
-		unchanged = unchanged && same
-	}
-	if unchanged {
-		return idx, nil
+		now.objects[kind] = a.decodeAll(r, list.Items, known.objects[kind])
 	}
 	return newIndex(&now), nil
 }
 
-// decodeAll decodes objects, and reuses known ones of the same revision. same reports whether
-// the result equals known. An object that does not decode is omitted, so it grants nothing.
-func (a *Access) decodeAll(r *rest.Resource, items []*resource.Object, known []rest.Object) (list []rest.Object, same bool) {
-	list = make([]rest.Object, 0, len(items))
-	var byKey map[resource.Key]rest.Object
-	same = true
-	for i, o := range items {
-		if same && i < len(known) && isRevision(known[i], o) {
-			list = append(list, known[i])
-			continue
-		}
-		same = false
-		if byKey == nil {
-			byKey = make(map[resource.Key]rest.Object, len(known))
-			for _, obj := range known {
-				byKey[resource.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}] = obj
-			}
-		}
-		if obj, ok := byKey[o.Key()]; ok && isRevision(obj, o) {
+// decodeAll decodes objects, and reuses known ones of the same revision. An object that does not
+// decode is omitted, so it grants nothing.
+func (a *Access) decodeAll(r *rest.Resource, items []*resource.Object, known []rest.Object) []rest.Object {
+	byKey := make(map[resource.Key]rest.Object, len(known))
+	for _, obj := range known {
+		byKey[resource.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}] = obj
+	}
+	list := make([]rest.Object, 0, len(items))
+	for _, o := range items {
+		if obj, ok := byKey[o.Key()]; ok && o.Revision != 0 && obj.GetResourceVersion() == strconv.FormatInt(o.Revision, 10) {
 			list = append(list, obj)
 			continue
 		}
@@ -79,11 +64,5 @@ func (a *Access) decodeAll(r *rest.Resource, items []*resource.Object, known []r
 		obj.SetManagedFields(nil) // not used here, and most of the object
 		list = append(list, obj)
 	}
-	return list, same && len(items) == len(known)
-}
-
-// isRevision reports whether obj was decoded from this revision of an object.
-func isRevision(obj rest.Object, o *resource.Object) bool {
-	return obj.GetName() == o.Name && obj.GetNamespace() == o.Namespace && o.Revision != 0 &&
-		obj.GetResourceVersion() == strconv.FormatInt(o.Revision, 10)
+	return list
 }

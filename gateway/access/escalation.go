@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	rbacvalidation "k8s.io/component-helpers/auth/rbac/validation"
 
 	"portico/resource"
 	"portico/resource/authz"
@@ -104,10 +105,11 @@ func (x *index) allows(act *resource.Action, verb, res, name string) bool {
 // covered returns a 403 that lists the rules that the user does not hold.
 func (x *index) covered(act *resource.Action, gr schema.GroupResource, name string, rules []rbacv1.PolicyRule) error {
 	held, missing := x.rules(act.User, act.Namespace)
-	lacking := uncovered(held, rules)
-	if len(lacking) == 0 {
+	covered, lacking := rbacvalidation.Covers(held, rules)
+	if covered {
 		return nil
 	}
+	lacking = joined(lacking)
 	lines := make([]string, len(lacking))
 	for i := range lacking {
 		lines[i] = compact(&lacking[i])
@@ -121,69 +123,8 @@ func (x *index) covered(act *resource.Action, gr schema.GroupResource, name stri
 	return apierrors.NewForbidden(gr, name, errors.New(text))
 }
 
-// uncovered returns the rules of want that have does not include, joined.
-func uncovered(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
-	var parts []rbacv1.PolicyRule
-	for _, w := range want {
-		for _, one := range split(w) {
-			if !slices.ContainsFunc(have, func(h rbacv1.PolicyRule) bool { return covers(&h, &one) }) {
-				parts = append(parts, one)
-			}
-		}
-	}
-	return joined(parts)
-}
-
-// split returns the rules for each verb and target of a rule, since different rules may cover
-// them.
-func split(r rbacv1.PolicyRule) []rbacv1.PolicyRule {
-	var out []rbacv1.PolicyRule
-	for _, verb := range r.Verbs {
-		for _, group := range r.APIGroups {
-			for _, res := range r.Resources {
-				one := rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{res}}
-				if len(r.ResourceNames) == 0 {
-					out = append(out, one)
-				}
-				for _, name := range r.ResourceNames {
-					named := one
-					named.ResourceNames = []string{name}
-					out = append(out, named)
-				}
-			}
-		}
-		for _, url := range r.NonResourceURLs {
-			out = append(out, rbacv1.PolicyRule{Verbs: []string{verb}, NonResourceURLs: []string{url}})
-		}
-	}
-	return out
-}
-
-// covers reports whether a held rule includes a split one.
-func covers(held, one *rbacv1.PolicyRule) bool {
-	if !has(held.Verbs, one.Verbs[0]) {
-		return false
-	}
-	if len(one.NonResourceURLs) > 0 {
-		return slices.ContainsFunc(held.NonResourceURLs, func(h string) bool {
-			return h == one.NonResourceURLs[0] || strings.HasSuffix(h, "*") && strings.HasPrefix(one.NonResourceURLs[0], strings.TrimRight(h, "*"))
-		})
-	}
-	if !has(held.APIGroups, one.APIGroups[0]) {
-		return false
-	}
-	res, sub, _ := strings.Cut(one.Resources[0], "/")
-	if !matchesResource(held.Resources, res, sub) {
-		return false
-	}
-	if len(held.ResourceNames) == 0 {
-		return true
-	}
-	return len(one.ResourceNames) > 0 && slices.Contains(held.ResourceNames, one.ResourceNames[0])
-}
-
-// joined joins split rules with the same target, as upstream's messages do. Rules for paths
-// are not joined.
+// joined joins rules with one verb that have the same target, as upstream's messages do. Rules
+// for paths are not joined.
 func joined(parts []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	at := map[string]int{} // target to index in out

@@ -7,6 +7,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	rbacvalidation "k8s.io/component-helpers/auth/rbac/validation"
 
 	"portico/resource/rest"
 )
@@ -52,7 +53,7 @@ func added(have, want map[string]string) (map[string]string, bool) {
 func mergeRules(have *[]rbacv1.PolicyRule, want []rbacv1.PolicyRule) bool {
 	changed := false
 	for _, w := range want {
-		if len(uncovered(*have, []rbacv1.PolicyRule{w})) > 0 {
+		if covered, _ := rbacvalidation.Covers(*have, []rbacv1.PolicyRule{w}); !covered {
 			*have, changed = append(*have, w), true
 		}
 	}
