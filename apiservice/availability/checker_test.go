@@ -37,22 +37,36 @@ var (
 	errBad  = errors.New("bad status")
 )
 
-// check runs body with a running Checker over one target, in fake time.
-func check(t *testing.T, first error, body func(c *Checker, s *server)) {
+// run runs body with a running Checker of targets, in fake time.
+func run(t *testing.T, body func(c *Checker), targets ...Target) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		s.set(first)
 		c := New(Config{OnChange: func(string, Verdict) {}})
-		c.Set([]Target{{ID: "a", Probe: s.probe}})
+		c.Set(targets)
 		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
 		go c.Run(ctx)
 		synctest.Wait()
-		body(c, s)
-		cancel()
-		synctest.Wait()
+		body(c)
 	})
 }
 
+// check is run with one target, whose first probe returns first.
+func check(t *testing.T, first error, body func(c *Checker, s *server)) {
+	t.Helper()
+	s := &server{}
+	s.set(first)
+	run(t, func(c *Checker) { body(c, s) }, Target{ID: "a", Probe: s.probe})
+}
+
+// after sleeps and waits for what happens then.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// The first probe decides.
 func TestFirstProbeDecides(t *testing.T) {
 	check(t, nil, func(c *Checker, s *server) {
 		if v := c.Verdict("a"); !v.Known || !v.Healthy {
@@ -66,6 +80,7 @@ func TestFirstProbeDecides(t *testing.T) {
 	})
 }
 
+// A healthy target is unhealthy after Fall failures.
 func TestOneFailureIsNotEnough(t *testing.T) {
 	check(t, nil, func(c *Checker, s *server) {
 		s.set(errBad)
@@ -86,6 +101,7 @@ func TestOneFailureIsNotEnough(t *testing.T) {
 	})
 }
 
+// A refused connection makes a target unhealthy at once: no process listens.
 func TestRefusedConnectionIsDecisive(t *testing.T) {
 	check(t, nil, func(c *Checker, s *server) {
 		s.set(fmt.Errorf("dial: %w", syscall.ECONNREFUSED))
@@ -97,6 +113,7 @@ func TestRefusedConnectionIsDecisive(t *testing.T) {
 	})
 }
 
+// A silent server is unhealthy within 8 s, and healthy 2 s after it answers again.
 func TestSilentServerFallsAndRises(t *testing.T) {
 	check(t, nil, func(c *Checker, s *server) {
 		s.set(errHang)
@@ -112,47 +129,33 @@ func TestSilentServerFallsAndRises(t *testing.T) {
 	})
 }
 
-// A target may have a schedule of its own, which may change while it is checked.
+// A target may have its own schedule, which may change while it is checked.
 func TestScheduleOfTarget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		s.set(nil)
-		var reported []bool
-		target := Target{
-			ID: "a", Probe: s.probe, Schedule: Schedule{Interval: 100 * time.Millisecond, Suspect: 10 * time.Millisecond, Fall: 5, Rise: 4},
-			OnChange: func(v Verdict) { reported = append(reported, v.Healthy) },
-		}
-		c := New(Config{OnChange: func(string, Verdict) {}})
-		c.Set([]Target{target})
-		ctx, cancel := context.WithCancel(t.Context())
-		go c.Run(ctx)
-		time.Sleep(time.Second)
-		synctest.Wait()
+	s := &server{}
+	s.set(nil)
+	var reported []bool
+	target := Target{
+		ID: "a", Probe: s.probe, Schedule: Schedule{Interval: 100 * time.Millisecond, Suspect: 10 * time.Millisecond, Fall: 5, Rise: 4},
+		OnChange: func(v Verdict) { reported = append(reported, v.Healthy) },
+	}
+	run(t, func(c *Checker) {
+		after(time.Second)
 		if n := s.probes.Load(); n < 10 || n > 12 {
 			t.Errorf("%d probes in a second", n)
 		}
 		s.set(errBad)
-		time.Sleep(138 * time.Millisecond) // at most 100, and 4 more
-		synctest.Wait()
-		if c.Verdict("a").Healthy != (s.probes.Load() < 15) {
-			t.Errorf("%+v after %d probes", c.Verdict("a"), s.probes.Load())
-		}
-		time.Sleep(20 * time.Millisecond)
-		synctest.Wait()
+		after(158 * time.Millisecond) // at most 100, and 4 more probes
 		if c.Verdict("a").Healthy {
-			t.Error("five failures are not enough")
+			t.Error("healthy after five failures")
 		}
 		s.set(nil)
 		target.Schedule.Rise = 1
 		c.Set([]Target{target})
-		time.Sleep(11 * time.Millisecond)
-		synctest.Wait()
-		if !c.Verdict("a").Healthy || len(reported) != 3 || !reported[0] || reported[1] || !reported[2] {
-			t.Errorf("a changed schedule does not hold: %+v, reported %v", c.Verdict("a"), reported)
+		after(11 * time.Millisecond)
+		if !c.Verdict("a").Healthy || !slices.Equal(reported, []bool{true, false, true}) {
+			t.Errorf("after a change of the schedule: %+v, reported %v", c.Verdict("a"), reported)
 		}
-		cancel()
-		synctest.Wait()
-	})
+	}, target)
 }
 
 // A target that is suspected all the time is probed at once, then at the interval of suspect
@@ -186,46 +189,38 @@ func TestSuspectStormIsBounded(t *testing.T) {
 	})
 }
 
-// Suspect does not change the schedule of a target after a failed probe; Hurry probes it at
-// once.
+// Suspect does not change the schedule of a target after a failed probe; Hurry probes it at once.
 func TestFailingIsNotSuspect(t *testing.T) {
 	for name, failure := range map[string]error{"refused": syscall.ECONNREFUSED, "broken": io.ErrUnexpectedEOF} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := New(Config{OnChange: func(string, Verdict) {}})
-				var probes atomic.Int64
-				var fails atomic.Bool
-				fails.Store(true)
-				c.Set([]Target{{ID: "a", Probe: func(context.Context) error {
-					if probes.Add(1); !fails.Load() {
-						return nil
-					}
-					c.Suspect("a")
-					return failure
-				}}})
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan struct{})
-				go func() { defer close(ended); _ = c.Run(ctx) }()
-				for range 500 { // others
+			var probes atomic.Int64
+			var good atomic.Bool
+			suspect := func() {}
+			run(t, func(c *Checker) {
+				suspect = func() { c.Suspect("a") }
+				for range 500 {
 					time.Sleep(10 * time.Millisecond)
-					c.Suspect("a")
+					suspect()
 				}
-				if n := probes.Load(); n < 9 || n > 11 {
+				if n := probes.Load(); n < 9 || n > 12 {
 					t.Errorf("%d probes in 5 s", n)
 				}
 				time.Sleep(100 * time.Millisecond) // between two probes
-				fails.Store(false)
+				good.Store(true)
 				before := probes.Load()
 				c.Hurry("a")
 				synctest.Wait()
-				time.Sleep(2 * suspectGap)
-				synctest.Wait()
+				after(2 * suspectGap)
 				if n := probes.Load() - before; n != 2 || !c.Verdict("a").Healthy {
-					t.Errorf("%d probes when it may be well again: %+v", n, c.Verdict("a"))
+					t.Errorf("%d probes after Hurry: %+v", n, c.Verdict("a"))
 				}
-				cancel()
-				<-ended
-			})
+			}, Target{ID: "a", Probe: func(context.Context) error {
+				if probes.Add(1); good.Load() {
+					return nil
+				}
+				suspect()
+				return failure
+			}})
 		})
 	}
 }
@@ -251,6 +246,7 @@ func TestHurryDuringAFailingProbe(t *testing.T) {
 	})
 }
 
+// Set replaces targets of another Version and ends the probes of those that are missing.
 func TestSetReplacesAndForgets(t *testing.T) {
 	check(t, nil, func(c *Checker, s *server) {
 		other := &server{}
@@ -268,42 +264,33 @@ func TestSetReplacesAndForgets(t *testing.T) {
 		n := other.probes.Load()
 		time.Sleep(time.Minute)
 		if other.probes.Load() != n {
-			t.Error("a forgotten target is still probed")
+			t.Error("a removed target is still probed")
 		}
 	})
 }
 
 // The Verdict of a new target holds until probes change it by its schedule.
 func TestVerdictBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		since := time.Now().Add(-time.Hour)
-		s := &server{}
-		s.set(errBad)
-		c := New(Config{OnChange: func(string, Verdict) {}})
-		set := func(version string) {
-			c.Set([]Target{{ID: "a", Version: version, Probe: s.probe, Verdict: Verdict{Known: true, Healthy: true, Since: since}}})
-		}
-		set("1")
-		if v := c.Verdict("a"); !v.Healthy || !v.Since.Equal(since) {
-			t.Errorf("before the first probe: %+v", v)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer cancel()
-		go c.Run(ctx)
-		synctest.Wait()
+	since := time.Now().Add(-time.Hour)
+	s := &server{}
+	s.set(errBad)
+	target := Target{ID: "a", Version: "1", Probe: s.probe, Verdict: Verdict{Known: true, Healthy: true, Since: since}}
+	c := New(Config{})
+	if c.Set([]Target{target}); !c.Verdict("a").Healthy || !c.Verdict("a").Since.Equal(since) {
+		t.Errorf("before the first probe: %+v", c.Verdict("a"))
+	}
+	run(t, func(c *Checker) {
 		if v := c.Verdict("a"); !v.Healthy || s.probes.Load() != 1 {
-			t.Errorf("one failure is none: %+v after %d probes", v, s.probes.Load())
+			t.Errorf("after one failure: %+v, %d probes", v, s.probes.Load())
 		}
-		time.Sleep(2 * time.Second)
-		if v := c.Verdict("a"); v.Healthy {
-			t.Errorf("it fell: %+v", v)
+		after(2 * time.Second)
+		for range 2 {
+			if v := c.Verdict("a"); v.Healthy {
+				t.Errorf("after Fall failures: %+v", v)
+			}
+			c.Set([]Target{target})
 		}
-		set("1")
-		if v := c.Verdict("a"); v.Healthy {
-			t.Errorf("it was set again, and what was found is forgotten: %+v", v)
-		}
-	})
+	}, target)
 }
 
 // The verdict on an earlier Version is Earlier until a probe confirms or changes it, and

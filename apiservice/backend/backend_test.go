@@ -3,7 +3,6 @@ package backend
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,95 +10,48 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
 )
 
 // filled returns a Backend without zero values, different for each seed.
-func filled(seed int) *Backend {
+func filled(seed int64) *Backend {
 	b := &Backend{}
-	fill(reflect.ValueOf(b).Elem(), &seed)
+	fields := func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawString("{}") } // it must be JSON
+	randfill.NewWithSeed(seed).NilChance(0).NumElements(2, 2).Funcs(fields).Fill(b)
 	return b
 }
 
-// fill sets every value in v to a number that n counts.
-func fill(v reflect.Value, n *int) {
-	*n++
-	switch v.Kind() {
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem(), n)
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
-		for i := range v.Len() {
-			fill(v.Index(i), n)
-		}
-	case reflect.Map:
-		key := reflect.ValueOf(fmt.Sprint("k", *n))
-		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(key, reflect.ValueOf(fmt.Sprint("v", *n)))
-	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[time.Time]() {
-			v.Set(reflect.ValueOf(time.Unix(int64(*n), 0)))
-			return
-		}
-		for i := range v.NumField() {
-			fill(v.Field(i), n)
-		}
-	case reflect.String:
-		v.SetString(fmt.Sprint("s", *n))
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Uint8:
-		v.SetUint(uint64(*n % 256))
-	default:
-		v.SetInt(int64(*n))
+func encoded(t *testing.T, object any) string {
+	t.Helper()
+	data, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return string(data)
 }
 
 // A copy is equal and shares no memory.
 func TestDeepCopySharesNothing(t *testing.T) {
-	for seed := range 3 {
+	for seed := range int64(3) {
 		b := filled(seed)
-		c := b.DeepCopy()
-		if !reflect.DeepEqual(b, c) {
-			t.Fatalf("the copy differs:\n%+v\n%+v", b, c)
+		list, before := &BackendList{Items: []Backend{*b}}, encoded(t, b)
+		one, all := b.DeepCopy(), list.DeepCopyObject().(*BackendList)
+		if !reflect.DeepEqual(b, one) || !reflect.DeepEqual(list, all) {
+			t.Fatalf("the copy differs:\n%+v\n%+v", b, one)
 		}
-		apart(t, "Backend", reflect.ValueOf(b), reflect.ValueOf(c))
-	}
-	list := &BackendList{Items: []Backend{*filled(1), *filled(2)}}
-	apart(t, "BackendList", reflect.ValueOf(list), reflect.ValueOf(list.DeepCopyObject()))
-	if (*Backend)(nil).DeepCopy() != nil || (*BackendList)(nil).DeepCopyObject() != nil {
-		t.Error("a copy of nothing is something")
-	}
-}
-
-// apart fails if two values share memory.
-func apart(t *testing.T, path string, a, b reflect.Value) {
-	t.Helper()
-	switch a.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Slice:
-		if a.IsNil() || b.IsNil() {
-			return
-		}
-		if a.Type() == reflect.TypeFor[*time.Location]() { // never changed
-			return
-		}
-		if a.Kind() != reflect.Slice || a.Len() > 0 {
-			if a.Pointer() == b.Pointer() {
-				t.Errorf("%s is shared", path)
+		for _, c := range []*Backend{one, &all.Items[0]} {
+			c.Spec.TLS.CABundle[0]++
+			// Decoding writes into the pointers, maps and slices of the copy.
+			if err := json.Unmarshal([]byte(encoded(t, filled(seed+100))), c); err != nil {
+				t.Fatal(err)
 			}
 		}
+		if after := encoded(t, b); after != before {
+			t.Errorf("a change of the copy changed\n%s\nto\n%s", before, after)
+		}
 	}
-	switch a.Kind() {
-	case reflect.Pointer:
-		apart(t, path, a.Elem(), b.Elem())
-	case reflect.Slice:
-		for i := range a.Len() {
-			apart(t, fmt.Sprintf("%s[%d]", path, i), a.Index(i), b.Index(i))
-		}
-	case reflect.Struct:
-		for i := range a.NumField() {
-			apart(t, path+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i))
-		}
+	if (*Backend)(nil).DeepCopy() != nil || (*BackendList)(nil).DeepCopyObject() != nil {
+		t.Error("the copy of nil is not nil")
 	}
 }
 
@@ -127,7 +79,7 @@ func TestDefaults(t *testing.T) {
 	if got.Retries != (RetryPolicy{0, 0, 3}) || got.PanicThresholdPercent != 0 || got.Limits != (LimitPolicy{1024, 0}) ||
 		got.Outlier.ConsecutiveErrors != 0 || got.Outlier.MaxEjectionTime != time.Hour ||
 		got.SlowStart.Window != 0 || got.Timeouts.MaxConnectionAge != 0 {
-		t.Errorf("what is off is on: %+v", got)
+		t.Errorf("with 0 for all that 0 turns off: %+v", got)
 	}
 	if (&Endpoint{}).WeightOf() != 1 || (&Endpoint{Weight: &zero}).WeightOf() != 0 || (&Service{}).PortOf() != 443 {
 		t.Error("weights and ports")
@@ -166,6 +118,7 @@ func TestStrategy(t *testing.T) {
 	}
 }
 
+// What may be a mistake is a warning.
 func TestWarnings(t *testing.T) {
 	none := int32(0)
 	for want, s := range map[string]*Spec{
@@ -181,10 +134,11 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 	if got := warnings(&Spec{Endpoints: []Endpoint{{URL: "http://a"}}, REST: &REST{}}); len(got) != 0 {
-		t.Errorf("a plain REST server warns: %q", got)
+		t.Errorf("a REST server over HTTP warns: %q", got)
 	}
 }
 
+// A row of the table has the health of endpoints, the first groups and the last error.
 func TestCells(t *testing.T) {
 	for name, c := range map[string]struct {
 		b    *Backend

@@ -27,22 +27,22 @@ type bench struct {
 	t         *testing.T
 	access    *Access
 	resources map[schema.GroupResource]*rest.Resource
+	storage   *memstore.Storage
 	api       http.Handler
 }
 
 func newBench(t *testing.T, cfg Config) *bench {
 	t.Helper()
-	b := &bench{t: t, access: New(cfg), resources: map[schema.GroupResource]*rest.Resource{}}
+	b := &bench{t: t, access: New(cfg), resources: map[schema.GroupResource]*rest.Resource{}, storage: memstore.New()}
 	kinds, err := b.access.Kinds()
 	if err != nil {
 		t.Fatal(err)
 	}
-	storage := memstore.New()
 	var list []*rest.Resource
 	for _, k := range kinds {
 		r := &rest.Resource{Kind: k}
 		if k.Review == nil {
-			r.Store = storage.Store(&k.Info)
+			r.Store = b.storage.Store(&k.Info)
 		}
 		b.resources[k.GroupResource()] = r
 		list = append(list, r)

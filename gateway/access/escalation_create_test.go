@@ -24,16 +24,13 @@ func TestCreationsAreCheckedWhereTheyAre(t *testing.T) {
 		locally   = `"roleRef":{"kind":"Role","name":"local"},"subjects":[{"kind":"User","name":"friend"}]`
 		collects  = `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"a":"b"}}]}`
 	)
-	escalate := func(res string, names ...string) rbacv1.PolicyRule {
-		r := on("escalate", rbacv1.GroupName, res)
+	verbOn := func(verb, res string, names ...string) rbacv1.PolicyRule {
+		r := on(verb, rbacv1.GroupName, res)
 		r.ResourceNames = names
 		return r
 	}
-	bind := func(res string, names ...string) rbacv1.PolicyRule {
-		r := on("bind", rbacv1.GroupName, res)
-		r.ResourceNames = names
-		return r
-	}
+	escalate := func(res string, names ...string) rbacv1.PolicyRule { return verbOn("escalate", res, names...) }
+	bind := func(res string, names ...string) rbacv1.PolicyRule { return verbOn("bind", res, names...) }
 	for name, c := range map[string]struct {
 		everywhere, inN []rbacv1.PolicyRule // what u holds
 		method, path    string

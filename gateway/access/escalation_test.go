@@ -25,42 +25,40 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return (&policy{}).clusterRole(name, rules...)
 }
 
+func masters() *resource.User {
+	return &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}
+}
+
 // A role is created only with rules that the user holds, or with escalate.
 func TestRolesDoNotEscalate(t *testing.T) {
-	secrets := on("get list", "-", "secrets")
+	t.Parallel()
+	secrets, readSecrets := on("get list", "-", "secrets"), on("get", "-", "secrets")
 	for name, c := range map[string]struct {
-		held    []rbacv1.PolicyRule
-		user    *resource.User
-		written rbacv1.PolicyRule
-		allowed bool
+		held, written rbacv1.PolicyRule
+		groups        string
+		allowed       bool
 	}{
-		"nothing held":              {nil, nil, secrets, false},
-		"held":                      {[]rbacv1.PolicyRule{secrets}, nil, secrets, true},
-		"held in two rules":         {[]rbacv1.PolicyRule{on("get", "-", "secrets"), on("list", "-", "*")}, nil, secrets, true},
-		"one verb short":            {[]rbacv1.PolicyRule{on("get", "-", "secrets")}, nil, secrets, false},
-		"held for one name":         {[]rbacv1.PolicyRule{named("get list", "-", "secrets", "a")}, nil, secrets, false},
-		"one name of all held":      {[]rbacv1.PolicyRule{secrets}, nil, named("get", "-", "secrets", "a"), true},
-		"other name":                {[]rbacv1.PolicyRule{named("get", "-", "secrets", "a")}, nil, named("get", "-", "secrets", "a b"), false},
-		"star is more than secrets": {[]rbacv1.PolicyRule{secrets}, nil, on("get", "-", "*"), false},
-		"star verb":                 {[]rbacv1.PolicyRule{on(full, "-", "secrets")}, nil, on("*", "-", "secrets"), false},
-		"subresource":               {[]rbacv1.PolicyRule{on("get", "-", "pods")}, nil, on("get", "-", "pods/log"), false},
-		"subresource of any":        {[]rbacv1.PolicyRule{on("get", "-", "*/log")}, nil, on("get", "-", "pods/log"), true},
-		"path below held":           {[]rbacv1.PolicyRule{urls("get", "/a/*")}, nil, urls("get", "/a/b /a/c/*"), true},
-		"path above held":           {[]rbacv1.PolicyRule{urls("get", "/a/*")}, nil, urls("get", "/*"), false},
-		"escalate":                  {[]rbacv1.PolicyRule{on("escalate", rbacv1.GroupName, "clusterroles")}, nil, secrets, true},
-		"escalate another":          {[]rbacv1.PolicyRule{named("escalate", rbacv1.GroupName, "clusterroles", "y")}, nil, secrets, false},
-		"masters":                   {nil, &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}, secrets, true},
+		"nothing held":              {written: secrets},
+		"held":                      {secrets, secrets, "", true},
+		"one verb short":            {readSecrets, secrets, "", false},
+		"held for one name":         {named("get list", "-", "secrets", "a"), secrets, "", false},
+		"one name of all held":      {secrets, named("get", "-", "secrets", "a"), "", true},
+		"other name":                {named("get", "-", "secrets", "a"), named("get", "-", "secrets", "a b"), "", false},
+		"star is more than secrets": {readSecrets, on("get", "-", "*"), "", false},
+		"star verb":                 {on(full, "-", "secrets"), on("*", "-", "secrets"), "", false},
+		"subresource":               {on("get", "-", "pods"), on("get", "-", "pods/log"), "", false},
+		"subresource of any":        {on("get", "-", "*/log"), on("get", "-", "pods/log"), "", true},
+		"path below held":           {urls("get", "/a/*"), urls("get", "/a/b /a/c/*"), "", true},
+		"path above held":           {urls("get", "/a/*"), urls("get", "/*"), "", false},
+		"escalate":                  {on("escalate", rbacv1.GroupName, "clusterroles"), secrets, "", true},
+		"escalate another":          {named("escalate", rbacv1.GroupName, "clusterroles", "y"), secrets, "", false},
+		"masters":                   {written: secrets, groups: resource.GroupMasters, allowed: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := policyBench(t, granting(c.held...))
-			if c.user == nil {
-				c.user = &resource.User{Name: "u"}
-			}
-			err := b.as(c.user, http.MethodPost, rbacPath+"clusterroles", clusterRole("x", c.written), nil)
-			if (err == nil) != c.allowed || err != nil && !apierrors.IsForbidden(err) {
-				t.Errorf("got %v, want allowed %v", err, c.allowed)
-			}
-		})
+		b := policyBench(t, granting(c.held))
+		err := b.as(&resource.User{Name: "u", Groups: []string{c.groups}}, http.MethodPost, rbacPath+"clusterroles", clusterRole("x", c.written), nil)
+		if (err == nil) != c.allowed || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got %v, want allowed %v", name, err, c.allowed)
+		}
 	}
 }
 
@@ -82,13 +80,12 @@ func TestEscalationMessage(t *testing.T) {
 // The roleRef of a binding cannot be changed, also by system:masters.
 func TestRoleRefIsImmutable(t *testing.T) {
 	b := policyBench(t, &policy{})
-	masters := &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}
 	in := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "a"}}
-	if err := b.as(masters, http.MethodPut, rbacPath+"clusterrolebindings/x", in, in); err != nil {
+	if err := b.as(masters(), http.MethodPut, rbacPath+"clusterrolebindings/x", in, in); err != nil {
 		t.Fatalf("create by PUT: %v", err)
 	}
 	in.RoleRef.Name = "b"
-	err := b.as(masters, http.MethodPut, rbacPath+"clusterrolebindings/x", in, nil)
+	err := b.as(masters(), http.MethodPut, rbacPath+"clusterrolebindings/x", in, nil)
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "roleRef: Invalid value: ") || !strings.HasSuffix(err.Error(), ": cannot change roleRef") {
 		t.Errorf("got %v", err)
 	}

@@ -3,6 +3,7 @@ package access
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -128,8 +129,7 @@ func TestEveryUpdateIsCheckedForEscalation(t *testing.T) {
 				if row.want == nil && err != nil || row.want != nil && !row.want(err) {
 					t.Errorf("got %v", err)
 				}
-				masters := &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}
-				if err := b.as(masters, http.MethodPatch, rbacPath+row.path, json.RawMessage(row.patch), nil); err != nil {
+				if err := b.as(masters(), http.MethodPatch, rbacPath+row.path, json.RawMessage(row.patch), nil); err != nil {
 					t.Errorf("system:masters: %v", err)
 				}
 			})
@@ -147,7 +147,6 @@ func (row *updateRow) policy() *policy {
 // storePolicy stores the objects that rows update.
 func (b *bench) storePolicy() {
 	b.t.Helper()
-	masters := &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	ref := func(name string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
@@ -169,7 +168,7 @@ func (b *bench) storePolicy() {
 		},
 	} {
 		for _, obj := range list {
-			if err := b.as(masters, http.MethodPost, rbacPath+path, obj, nil); err != nil {
+			if err := b.as(masters(), http.MethodPost, rbacPath+path, obj, nil); err != nil {
 				b.t.Fatal(err)
 			}
 		}
@@ -207,7 +206,14 @@ func TestEveryWayToUpdateIsChecked(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	for _, path := range []string{"clusterroles/secrets", "clusterrolebindings/secrets"} {
+	for path, kind := range map[string]string{
+		"clusterroles/secrets": "ClusterRole", "clusterrolebindings/secrets": "ClusterRoleBinding", "namespaces/n/roles/secrets": "Role", "namespaces/n/rolebindings/secrets": "RoleBinding",
+	} {
+		// The ownership of fields is tracked for every kind.
+		applied := json.RawMessage(strings.Replace(string(applied), "ClusterRole", kind, 1))
+		if err := b.send(masters(), http.MethodPatch, rbacPath+path+"?fieldManager=m", "application/apply-patch+yaml", applied, nil); err != nil {
+			t.Errorf("apply %s: %v", path, err)
+		}
 		if err := b.as(u, http.MethodDelete, rbacPath+path, nil, nil); err != nil {
 			t.Errorf("delete %s: %v", path, err)
 		}

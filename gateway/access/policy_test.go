@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/diff"
 
 	"portico/resource"
 	"portico/resource/authz"
@@ -29,22 +30,9 @@ func TestBootstrapPolicyGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got == string(want) {
-		return
+	if got != string(want) {
+		t.Errorf("-rewrite accepts the changes (-want +got):\n%s", diff.Diff(string(want), got))
 	}
-	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	for i := range max(len(g), len(w)) {
-		if i >= len(g) || i >= len(w) || g[i] != w[i] {
-			t.Fatalf("line %d differs (-rewrite accepts it):\n got %q\nwant %q", i+1, at(g, i), at(w, i))
-		}
-	}
-}
-
-func at(lines []string, i int) string {
-	if i < len(lines) {
-		return lines[i]
-	}
-	return "<end>"
 }
 
 func policyText(p *policy) string {

@@ -27,6 +27,7 @@ func reviewBench(t *testing.T) *bench {
 	return policyBench(t, p)
 }
 
+// A SubjectAccessReview has the decision and its reason.
 func TestSubjectAccessReview(t *testing.T) {
 	b := reviewBench(t)
 	pods := &authorizationv1.ResourceAttributes{Namespace: "x", Verb: "get", Version: "v1", Resource: "pods", Name: "p"}
@@ -66,7 +67,8 @@ func codeOf(err error) int32 {
 	return 0
 }
 
-func TestSelfSubjectAccessReview(t *testing.T) {
+// SelfSubjectAccessReview is about the sender, LocalSubjectAccessReview about its own namespace only.
+func TestSelfAndLocalSubjectAccessReview(t *testing.T) {
 	b := reviewBench(t)
 	for name, want := range map[string]bool{"u": true, "v": false} {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -76,21 +78,18 @@ func TestSelfSubjectAccessReview(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, review.Status, err)
 		}
 	}
-}
-
-func TestLocalSubjectAccessReview(t *testing.T) {
-	b := reviewBench(t)
 	for namespace, code := range map[string]int32{"ns": 0, "other": 422, "": 422} {
 		review := &authorizationv1.LocalSubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: "u", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Resource: "pods"},
 		}}
-		err := b.as(&resource.User{Name: "asker"}, http.MethodPost, authorizationPath+"namespaces/ns/localsubjectaccessreviews", review, review)
+		err := b.as(&resource.User{Name: "v"}, http.MethodPost, authorizationPath+"namespaces/ns/localsubjectaccessreviews", review, review)
 		if codeOf(err) != code || err == nil && !review.Status.Allowed {
 			t.Errorf("namespace %q: %+v, %v", namespace, review.Status, err)
 		}
 	}
 }
 
+// SelfSubjectRulesReview has the rules of the sender in a namespace, and what could not be found.
 func TestSelfSubjectRulesReview(t *testing.T) {
 	b, u := reviewBench(t), &resource.User{Name: "u"}
 	review := &authorizationv1.SelfSubjectRulesReview{}
@@ -105,12 +104,12 @@ func TestSelfSubjectRulesReview(t *testing.T) {
 	if len(s.ResourceRules) != 1 || !slices.Equal(s.ResourceRules[0].Resources, []string{"pods"}) || len(s.NonResourceRules) != 1 || s.EvaluationError == "" {
 		t.Errorf("got %+v", s)
 	}
-	masters := &resource.User{Name: "m", Groups: []string{resource.GroupMasters}}
-	if err := b.as(masters, http.MethodPost, authorizationPath+"selfsubjectrulesreviews", review, review); err != nil || review.Status.ResourceRules[0].Resources[0] != "*" || review.Status.NonResourceRules[0].NonResourceURLs[0] != "*" {
+	if err := b.as(masters(), http.MethodPost, authorizationPath+"selfsubjectrulesreviews", review, review); err != nil || review.Status.ResourceRules[0].Resources[0] != "*" || review.Status.NonResourceRules[0].NonResourceURLs[0] != "*" {
 		t.Errorf("masters: %+v, %v", review.Status, err)
 	}
 }
 
+// SelfSubjectReview has the sender.
 func TestSelfSubjectReview(t *testing.T) {
 	b := reviewBench(t)
 	review := &authenticationv1.SelfSubjectReview{}
@@ -123,7 +122,7 @@ func TestSelfSubjectReview(t *testing.T) {
 	}
 }
 
-// keyring is an authenticator with two tokens and one that is an error.
+// keyring is an authenticator that knows two tokens, and fails for one.
 type keyring struct{}
 
 func (keyring) Authenticate(r *http.Request) (*resource.User, bool, error) {
@@ -138,6 +137,7 @@ func (keyring) Authenticate(r *http.Request) (*resource.User, bool, error) {
 	return nil, false, nil
 }
 
+// A TokenReview has the user of a valid token, or the error of the authenticator.
 func TestTokenReview(t *testing.T) {
 	b := newBench(t, Config{Authenticator: keyring{}, Audiences: []string{"api"}})
 	ask := func(token string) (authenticationv1.TokenReviewStatus, error) {

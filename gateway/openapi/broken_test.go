@@ -1,17 +1,11 @@
 package openapi
 
 import (
-	"context"
-	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"portico/discovery"
-	"portico/resource"
 )
 
 // answers makes the server answer a path with a status and a body.
@@ -28,7 +22,8 @@ func (d *describing) answers(path string, code int, body string) {
 }
 
 // A broken document is a 502 with the reason and in a metric; others are served.
-func TestBrokenOpenAPIIsNamed(t *testing.T) {
+func TestBrokenDocumentsAreReported(t *testing.T) {
+	t.Parallel()
 	crd := startDescribing(t, "crd", "a.example.com", "c.example.com")
 	crd.answers("/openapi/v3/apis/a.example.com/v1", 200, "<html>")
 	lost := startDescribing(t, "lost", "b.example.com")
@@ -57,17 +52,18 @@ func TestBrokenOpenAPIIsNamed(t *testing.T) {
 	if err != nil || len(families) != 1 {
 		t.Fatalf("metrics %v, %v", families, err)
 	}
-	told := map[string]bool{}
+	series := map[string]bool{}
 	for _, m := range families[0].Metric {
-		told[m.Label[0].GetValue()+" "+m.Label[1].GetValue()] = m.Gauge.GetValue() == 1
+		series[m.Label[0].GetValue()+" "+m.Label[1].GetValue()] = m.Gauge.GetValue() == 1
 	}
-	if len(told) != 2 || !told["crd a.example.com/v1"] || !told["lost "] {
+	if len(series) != 2 || !series["crd a.example.com/v1"] || !series["lost "] {
 		t.Errorf("metrics %v", families)
 	}
 }
 
 // The document of a server with OpenAPI v2 is converted and in the v3 index.
 func TestOpenAPIV3OfV2(t *testing.T) {
+	t.Parallel()
 	old := startDescribing(t, "old", "a.example.com")
 	old.answers("/openapi/v3", 404, "404 page not found")
 	old.answers("/openapi/v3/apis/a.example.com/v1", 404, "404 page not found")
@@ -76,10 +72,10 @@ func TestOpenAPIV3OfV2(t *testing.T) {
 	g.check(t)
 	url := g.urls(t)[keyA]
 	w := g.get(url)
-	if w.Code != 200 || w.Header().Get("Cache-Control") != "public, immutable" || !strings.Contains(w.Body.String(), "#/components/schemas/Widget") {
+	if w.Code != 200 || w.Header().Get("Cache-Control") != immutable || !strings.Contains(w.Body.String(), "#/components/schemas/Widget") {
 		t.Fatalf("%s: %d %v %s", url, w.Code, w.Header(), w.Body)
 	}
-	if w := g.get(url, "Accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"); w.Code != 200 {
+	if w := g.get(url, "Accept", mediaProtobuf); w.Code != 200 {
 		t.Errorf("protobuf: %d %s", w.Code, w.Body)
 	}
 	if w := g.get(strings.Replace(url, "hash=", "hash=0", 1)); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != url {
@@ -87,52 +83,6 @@ func TestOpenAPIV3OfV2(t *testing.T) {
 	}
 	before := old.asked.Load()
 	if w := g.get(url); w.Code != 200 || old.asked.Load() != before {
-		t.Errorf("the server was asked again: %d", w.Code)
-	}
-}
-
-// The discovery stream of the gateway reports changes of the OpenAPI index.
-func TestStreamReportsOpenAPI(t *testing.T) {
-	crd := startDescribing(t, "crd", "a.example.com")
-	g := startIndexing(t, crd)
-	g.check(t)
-	documents := discovery.NewHandler(g.sync.Discovery())
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
-	}))
-	defer front.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", front.URL+"/apis?watch=true", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	events := json.NewDecoder(res.Body)
-	next := func() string {
-		for {
-			var e discovery.StreamEvent
-			if err := events.Decode(&e); err != nil {
-				t.Fatal(err)
-			}
-			if e.Type == "BOOKMARK" {
-				return e.OpenAPI
-			}
-		}
-	}
-	first := next()
-	g.check(t) // nothing new
-	crd.serves(t, "2", "a.example.com")
-	g.check(t)
-	if second := next(); first == "" || second == first {
-		t.Errorf("told %q, then %q", first, second)
-	}
-	if url := g.urls(t)[keyA]; url != crd.openapi.URL(keyA) {
-		t.Errorf("the index has %s", url)
+		t.Errorf("%d, %d more requests to the server", w.Code, old.asked.Load()-before)
 	}
 }

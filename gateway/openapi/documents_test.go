@@ -4,15 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -22,6 +25,8 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/discovery/openapi"
+	"portico/discovery/sources"
+	"portico/gateway/lastgood"
 	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/loop"
@@ -33,8 +38,8 @@ type schemaless struct{ rest.Codec }
 
 func (schemaless) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }
 
-// describing is a server behind the gateway that serves discovery and OpenAPI of
-// custom resources, on a socket, and counts what it is asked.
+// describing is a server that serves discovery and OpenAPI of custom resources on a socket, and counts
+// requests.
 type describing struct {
 	http.Server
 	name, socket string
@@ -61,7 +66,7 @@ func startDescribing(t *testing.T, name string, groups ...string) *describing {
 		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
 	})
 	d.serves(t, "1", groups...)
-	// As core and CRD server, so that each request is one that the gateway sends.
+	// The protocols of the core and the CRD server, so that no request is a probe for HTTP/2.
 	d.Protocols = new(http.Protocols)
 	d.Protocols.SetHTTP1(true)
 	d.Protocols.SetUnencryptedHTTP2(true)
@@ -123,28 +128,21 @@ func startIndexing(t *testing.T, backends ...*describing) *indexing {
 	t.Cleanup(func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = s.Run(over) // lets go of the servers
+		_ = s.Run(over) // closes the servers
 	})
 	docs := Config{Own: []*rest.Kind{registration}, Index: s.OpenAPI, Table: s.Table, Verdict: s.Verdict, Logger: log}
 	return &indexing{Documents: New(docs), sync: s}
 }
 
-// servers are those of all Backends.
-func (g *indexing) backends() (out []*routing.Server) {
-	for _, st := range g.sync.BackendStates().List {
-		out = append(out, st.Server)
-	}
-	return out
-}
-
-// check is one availability check of every backend and what follows from it.
+// check makes one availability check of every server and registers all that it serves.
 func (g *indexing) check(t *testing.T) {
 	t.Helper()
 	g.services = []*apireg.APIService{}
 	g.sync.SetAPIServices(g.services)
 	g.sync.SetBackends(g.stored)
 	g.sync.Reconcile()
-	for _, b := range g.backends() {
+	for _, st := range g.sync.BackendStates().List {
+		b := st.Server
 		if err := g.sync.Probe(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +165,7 @@ func (g *indexing) get(path string, header ...string) *httptest.ResponseRecorder
 		r.Header.Set(header[i], header[i+1])
 	}
 	act := resource.ParseAction(r)
-	act.User = alice()
+	act.User = &resource.User{Name: "alice"}
 	w := httptest.NewRecorder()
 	w.Header().Set("Cache-Control", "no-cache, private") // as the filters do
 	g.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
@@ -197,13 +195,27 @@ const (
 	keyA   = "apis/a.example.com/v1"
 	keyB   = "apis/b.example.com/v1"
 	keyOwn = "apis/apiregistration.k8s.io/v1"
+
+	mediaProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	immutable     = "public, immutable"
 )
 
-func TestOpenAPIOfBackends(t *testing.T) {
+// is fails unless an answer has a status and, as the only cacheable ones, those with a hash.
+func is(t *testing.T, what string, w *httptest.ResponseRecorder, code int, cacheControl string) {
+	t.Helper()
+	if w.Code != code || w.Header().Get("Cache-Control") != cacheControl {
+		t.Errorf("%s: %d %v, want %d and Cache-Control %q: %s", what, w.Code, w.Header(), code, cacheControl, w.Body)
+	}
+}
+
+// The index has the documents of the gateway and of all servers, each of which can be fetched. It
+// follows schemas, also without a change of discovery, and groups.
+func TestOpenAPIOfServers(t *testing.T) {
+	t.Parallel()
 	crd, other := startDescribing(t, "crd", "a.example.com"), startDescribing(t, "other", "b.example.com")
 	g := startIndexing(t, crd, other)
 	if w := g.get("/openapi/v3"); w.Code != 404 {
-		t.Errorf("before anything is known: %d", w.Code)
+		t.Errorf("before the first check: %d", w.Code)
 	}
 	g.check(t)
 	urls := g.urls(t)
@@ -213,136 +225,166 @@ func TestOpenAPIOfBackends(t *testing.T) {
 	}
 	for key, url := range urls {
 		w := g.get(url)
-		if w.Code != 200 || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("ETag") == "" {
-			t.Errorf("%s: %d %v", key, w.Code, w.Header())
+		if is(t, key, w, 200, immutable); w.Header().Get("ETag") == "" {
+			t.Errorf("%s has no ETag", key)
 		}
 	}
-	for path, want := range map[string]int{"/openapi/v3/apis/c.example.com/v1": 404, "/openapi/v3/nonsense": 404, "/openapi": 404} {
-		if w := g.get(path); w.Code != want {
+	for _, path := range []string{"/openapi/v3/apis/c.example.com/v1", "/openapi/v3/nonsense", "/openapi"} {
+		if w := g.get(path); w.Code != 404 {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-}
-
-// A change of a schema without a change of discovery is in the index after the next check.
-func TestOpenAPIFollowsSchema(t *testing.T) {
-	crd := startDescribing(t, "crd", "a.example.com")
-	g := startIndexing(t, crd)
+	old := urls[keyA]
+	crd.serves(t, "2", "a.example.com", "c.example.com")
 	g.check(t)
-	old := g.urls(t)[keyA]
-	crd.serves(t, "2", "a.example.com")
-	g.check(t)
-	url := g.urls(t)[keyA]
-	if url == old || url != crd.openapi.URL(keyA) {
-		t.Errorf("index has %s, before %s", url, old)
+	urls = g.urls(t)
+	if urls[keyA] == old || urls[keyA] != crd.openapi.URL(keyA) || urls["apis/c.example.com/v1"] == "" {
+		t.Errorf("after a change of the schema, and another group: %v", urls)
 	}
-	if w := g.get(old); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != url {
-		t.Errorf("the URL of before: %d %v", w.Code, w.Header())
+	if w := g.get(old); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != urls[keyA] {
+		t.Errorf("the former URL: %d %v", w.Code, w.Header())
 	}
-	if w := g.get(url); !strings.Contains(w.Body.String(), "schema 2") {
+	if w := g.get(urls[keyA]); !strings.Contains(w.Body.String(), "schema 2") {
 		t.Errorf("document: %d %s", w.Code, w.Body)
 	}
-	// Kinds that come and go, too.
-	crd.serves(t, "2", "a.example.com", "b.example.com")
+	crd.serves(t, "2", "c.example.com")
 	g.check(t)
-	if urls := g.urls(t); urls[keyB] != crd.openapi.URL(keyB) || urls[keyA] != url {
-		t.Errorf("after another group came: %v", urls)
-	}
-	crd.serves(t, "2", "b.example.com")
-	g.check(t)
-	if urls := g.urls(t); urls[keyA] != "" || urls[keyB] == "" {
-		t.Errorf("after a group went: %v", urls)
+	if urls := g.urls(t); urls[keyA] != "" {
+		t.Errorf("after a group was removed: %v", urls)
 	}
 }
 
-// A change of a schema is in the index at once, by the stream.
-func TestOpenAPISchemaShowsAtOnce(t *testing.T) {
+// A change of a schema is in the index at once, by the stream of the server, and is reported by the
+// stream of the gateway.
+func TestStreamsReportSchemas(t *testing.T) {
+	t.Parallel()
 	crd := startDescribing(t, "crd", "a.example.com")
 	g := startIndexing(t, crd)
 	g.check(t)
+	documents := discovery.NewHandler(g.sync.Discovery())
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
+	}))
+	defer front.Close()
+	var reports atomic.Int32
+	follower := sources.NewSource(sources.Config{
+		Name: "gateway", BaseURL: front.URL, Transport: http.DefaultTransport, Identify: func(http.Header) {}, OpenAPIChanged: func() { reports.Add(1) },
+	})
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = loop.Together(ctx, g.sync.Run)
-	}()
-	defer func() { cancel(); <-ended }()
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = loop.Together(ctx, g.sync.Run) })
+	ended.Go(func() { _ = follower.Follow(ctx, func() {}) })
+	defer func() { cancel(); ended.Wait() }()
 	for _, text := range []string{"2", "3"} {
+		before := reports.Load()
 		crd.serves(t, text, "a.example.com")
-		within(t, promptly, "schema "+text, func() bool { return g.urls(t)[keyA] == crd.openapi.URL(keyA) })
+		within(t, promptly, "schema "+text, func() bool { return g.urls(t)[keyA] == crd.openapi.URL(keyA) && reports.Load() > before })
 	}
 }
 
-// The index is served from memory, also while a backend is unavailable or answers nonsense.
-func TestOpenAPIIndexNeedsNoBackend(t *testing.T) {
-	crd, other := startDescribing(t, "crd", "a.example.com"), startDescribing(t, "other", "b.example.com")
+// The index needs no server. A document is fetched once and cached by its hash: it is served in every
+// form while its server is away; that of another server is fetched.
+func TestDocumentsAreServedWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	crd, other := startDescribing(t, "crd", "a.example.com", "c.example.com"), startDescribing(t, "other", "b.example.com")
 	g := startIndexing(t, crd, other)
 	g.check(t)
 	urls := g.urls(t)
-	before := crd.asked.Load() + other.asked.Load()
-	w := g.get("/openapi/v3")
-	if w := g.get("/openapi/v3", "If-None-Match", w.Header().Get("ETag")); w.Code != http.StatusNotModified {
-		t.Errorf("the same index again: %d", w.Code)
+	before := crd.asked.Load()
+	if w := g.get("/openapi/v3", "If-None-Match", g.get("/openapi/v3").Header().Get("ETag")); w.Code != http.StatusNotModified {
+		t.Errorf("the index with its ETag: %d", w.Code)
 	}
-	if crd.asked.Load()+other.asked.Load() != before {
-		t.Error("the index asked a backend")
+	for range 3 {
+		w := g.get(urls[keyA])
+		if is(t, "with a hash", w, 200, immutable); !strings.Contains(w.Body.String(), "schema 1") {
+			t.Fatalf("document %s", w.Body)
+		}
+	}
+	if n := crd.asked.Load() - before; n != 1 {
+		t.Errorf("%d requests for the index and a document", n)
+	}
+	wrong := strings.Replace(urls[keyA], "hash=", "hash=0", 1)
+	if w := g.get(wrong); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != urls[keyA] {
+		t.Errorf("another hash: %d %v", w.Code, w.Header())
 	}
 	if err := crd.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if now := g.urls(t); now[keyA] != urls[keyA] || now[keyB] != urls[keyB] {
-		t.Errorf("after one backend went: %v", now)
+	if now := g.urls(t); !maps.Equal(now, urls) {
+		t.Errorf("the index became %v", now)
 	}
-	if w := g.get(urls[keyB]); w.Code != 200 {
-		t.Errorf("the other's document: %d", w.Code)
+	w := g.get(urls[keyA])
+	is(t, "with a hash", w, 200, immutable)
+	etag := w.Header().Get("ETag")
+	if w := g.get(urls[keyA], "If-None-Match", etag); w.Code != http.StatusNotModified || etag == "" {
+		t.Errorf("with its ETag %q: %d", etag, w.Code)
 	}
-	if w := g.get(urls[keyA]); w.Code < 500 || w.Header().Get("Cache-Control") == "public, immutable" {
-		t.Errorf("its own document: %d %v", w.Code, w.Header())
+	path, _, _ := strings.Cut(urls[keyA], "?")
+	is(t, "without a hash", g.get(path), 200, "no-cache, private")
+	if w := g.get(urls[keyA], "Accept", mediaProtobuf); w.Code != 200 || w.Header().Get("Content-Type") != mediaProtobuf {
+		t.Errorf("protobuf: %d %v", w.Code, w.Header())
+	}
+	is(t, "of the other server", g.get(urls[keyB]), 200, immutable)
+	for _, lost := range []string{wrong, urls["apis/c.example.com/v1"]} {
+		if w := g.get(lost); w.Code < 500 || w.Header().Get("Cache-Control") == immutable {
+			t.Errorf("%s, which only the server has: %d %v", lost, w.Code, w.Header())
+		}
 	}
 }
 
-// A document is fetched once and cached by its hash: it is served in every form while its server is
-// unavailable.
-func TestOpenAPIDocumentsAreKept(t *testing.T) {
+// A gateway that starts while a server is unavailable has the stored index, and answers requests for
+// its documents with 503. The stored index is deleted with its Backend.
+func TestIndexOfAnEarlierGateway(t *testing.T) {
+	t.Parallel()
 	crd := startDescribing(t, "crd", "a.example.com", "b.example.com")
-	g := startIndexing(t, crd)
-	g.check(t)
-	url := g.urls(t)[keyA]
-	before := crd.asked.Load()
-	for range 3 {
-		if w := g.get(url); w.Code != 200 || w.Header().Get("Cache-Control") != "public, immutable" || !strings.Contains(w.Body.String(), "schema 1") {
-			t.Fatalf("%d %v", w.Code, w.Header())
+	keeper := func(g *indexing) *lastgood.Keeper {
+		k, err := lastgood.New(lastgood.Config{
+			Current: func(context.Context) []lastgood.Document { return g.sync.Saved() }, Gone: g.sync.Gone, Logger: slog.New(slog.DiscardHandler),
+			Restore: func(name string, data []byte) error { _, err := g.sync.Restore(name, data); return err },
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
+		return k
 	}
-	if asked := crd.asked.Load() - before; asked != 1 {
-		t.Errorf("the server was asked %d times", asked)
+	stored := startIndexing(t)
+	stored.stored = []*backend.Backend{{ObjectMeta: metav1.ObjectMeta{Name: "crd"}, Spec: backend.Spec{Endpoints: []backend.Endpoint{{URL: "unix://" + crd.socket}}}}}
+	stored.check(t)
+	kept := keeper(stored)
+	if kept.Documents(t.Context())["backend/crd"] == nil {
+		t.Fatal("the index of a stored Backend is not kept")
 	}
-	wrong := strings.Replace(url, "hash=", "hash=0", 1)
-	if w := g.get(wrong); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != url {
-		t.Errorf("a wrong hash: %d %v", w.Code, w.Header())
+	stored.sync.SetAPIServices([]*apireg.APIService{})
+	stored.sync.SetBackends(nil)
+	stored.sync.Reconcile()
+	if kept.Documents(t.Context())["backend/crd"] != nil {
+		t.Error("the index of a deleted Backend is kept")
 	}
+
+	first := startIndexing(t, crd)
+	first.check(t)
+	urls := first.urls(t)
+	docs := keeper(first).Documents(t.Context())
 	if err := crd.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w := g.get(url)
-	etag := w.Header().Get("ETag")
-	if w.Code != 200 || etag == "" || w.Header().Get("Vary") != "Accept" {
-		t.Errorf("while the server is away: %d %v", w.Code, w.Header())
+	next := startIndexing(t, crd)
+	restored := keeper(next)
+	restored.Restore(docs)
+	for _, a := range first.services {
+		apiservice.Set(a, apiservice.FailedDiscoveryCheck("/apis", http.ErrServerClosed), time.Now())
 	}
-	if w := g.get(url, "If-None-Match", etag); w.Code != http.StatusNotModified {
-		t.Errorf("the same again: %d", w.Code)
+	next.sync.SetAPIServices(first.services)
+	next.sync.SetBackends(nil)
+	next.sync.Reconcile()
+	if now := next.urls(t); !maps.Equal(now, urls) {
+		t.Fatalf("the index is %v, want %v", now, urls)
 	}
-	path, _, _ := strings.Cut(url, "?")
-	if w := g.get(path); w.Code != 200 || w.Header().Get("Cache-Control") != "no-cache, private" || w.Header().Get("ETag") != etag {
-		t.Errorf("without a hash: %d %v", w.Code, w.Header())
+	w := next.get(urls[keyB])
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "" || !strings.Contains(w.Body.String(), keyB+" is unavailable") {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
-	const protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-	if w := g.get(url, "Accept", protobuf); w.Code != 200 || w.Header().Get("Content-Type") != protobuf {
-		t.Errorf("protobuf: %d %v", w.Code, w.Header())
-	}
-	for _, lost := range []string{wrong, g.urls(t)[keyB]} {
-		if w := g.get(lost); w.Code < 500 {
-			t.Errorf("what only the server has, %s: %d", lost, w.Code)
-		}
+	if again := restored.Documents(t.Context()); len(again["backend/crd"]) == 0 || string(again["backend/crd"]) != string(docs["backend/crd"]) || restored.Restored() == 0 {
+		t.Error("the restored index is not kept")
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"portico/discovery"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
-	"portico/resource"
 )
 
 // onSocket is a Backend that a gateway starts with.
@@ -38,18 +37,10 @@ func custom(gv discovery.GroupVersion, backend string) *apireg.APIService {
 	}
 }
 
-func alice() *resource.User {
-	return &resource.User{
-		Name: "alice", UID: "42", Groups: []string{"dev", "system:authenticated"},
-		Extra: map[string][]string{"example.com/scope": {"a", "b"}},
-	}
-}
-
-// promptly is shorter than anything that asks a backend from time to time, and
-// long enough for a busy machine.
+// promptly is shorter than the intervals of checks and long enough for a busy machine.
 const promptly = 20 * time.Second
 
-func within(t *testing.T, limit time.Duration, what string, ok func() bool) time.Duration {
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	began := time.Now()
 	for !ok() {
@@ -58,5 +49,4 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) time
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-	return time.Since(began)
 }

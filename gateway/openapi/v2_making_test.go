@@ -22,7 +22,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// fleet has the OpenAPI v3 documents of v2: one per group, v1.
+// fleet are the OpenAPI v3 documents of v2: one per group, v1.
 type fleet struct {
 	mu     sync.Mutex
 	list   []v2Source
@@ -39,7 +39,7 @@ func newFleet() *fleet {
 	return &fleet{says: map[string][]byte{}, fails: map[string]error{}, asked: map[string]int{}, hangs: map[string]bool{}, hashes: map[string]int{}}
 }
 
-// say sets the document of a group, under a new hash.
+// say sets the document of a group, with a new hash.
 func (f *fleet) say(group string, document []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -153,7 +153,7 @@ func TestV2OfDocuments(t *testing.T) {
 		v, logs := f.serving(t)
 		synctest.Wait()
 		if len(f.asked) != 0 {
-			t.Errorf("fetched before it is asked for: %v", f.asked)
+			t.Errorf("fetched before the first request: %v", f.asked)
 		}
 		w := askV2(v)
 		want := []string{"Meta", "Meta_v2", "Unused", "a.example.com.v1.Apple", "b.example.com.v1.Bean", "c.example.com.v1.Cod"}

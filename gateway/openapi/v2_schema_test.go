@@ -7,6 +7,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
+// Schemas are converted to what readers of v2 support; the source is not changed.
 func TestSchemasOfV2(t *testing.T) {
 	p := v2Schemas{has: func(name string) bool { return name == "Known" }}
 	for name, tc := range map[string]struct{ in, want string }{
@@ -26,7 +27,7 @@ func TestSchemasOfV2(t *testing.T) {
 		"array without items":   {`{"type":"array"}`, `{}`},
 		"items of no array":     {`{"type":"string","items":{"type":"string"}}`, `{"type":"string"}`},
 		"several types":         {`{"type":["string","null"]}`, `{}`},
-		"type nobody knows":     {`{"type":"file"}`, `{}`},
+		"unknown type":          {`{"type":"file"}`, `{}`},
 		"map":                   {`{"type":"object","additionalProperties":{"allOf":[{"$ref":"#/components/schemas/Known"}]}}`, `{"type":"object","additionalProperties":{"$ref":"#/definitions/Known"}}`},
 		"default inside":        {`{"type":"object","properties":{"a":{"type":"integer","default":3}}}`, `{"type":"object","properties":{"a":{"type":"integer"}}}`},
 		"extensions stay":       {`{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"}`, `{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"}`},
@@ -53,7 +54,7 @@ func TestSchemasOfV2(t *testing.T) {
 			}
 			again := p.schema(&made)
 			if twice, _ := json.Marshal(&again); string(twice) != string(got) {
-				t.Errorf("made plain twice: %s", twice)
+				t.Errorf("converted twice: %s", twice)
 			}
 		})
 	}

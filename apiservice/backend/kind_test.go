@@ -45,7 +45,8 @@ func withHeaders(t testing.TB, certificate []byte) []byte {
 	return pem.EncodeToMemory(block)
 }
 
-func TestValidateWhere(t *testing.T) {
+// A Backend has endpoints or a Service, at addresses that can exist, with usable certificates.
+func TestValidateAddresses(t *testing.T) {
 	ca := authority(t)
 	at := func(urls ...string) func(*Spec) {
 		return func(s *Spec) {
@@ -104,6 +105,7 @@ func TestValidateWhere(t *testing.T) {
 	}
 }
 
+// A Backend registers groups or one REST API.
 func TestValidateRegistration(t *testing.T) {
 	auto := func(v AutoRegister) func(*Spec) { return func(s *Spec) { s.AutoRegister = &v } }
 	rest := func(v REST) func(*Spec) { return func(s *Spec) { s.REST = &v } }
@@ -143,6 +145,7 @@ func TestValidateRegistration(t *testing.T) {
 	})
 }
 
+// The policy is within its bounds.
 func TestValidatePolicy(t *testing.T) {
 	n := func(v int32) *int32 { return &v }
 	d := func(v time.Duration) *metav1.Duration { return &metav1.Duration{Duration: v} }
@@ -195,6 +198,7 @@ func TestValidatePolicy(t *testing.T) {
 	})
 }
 
+// A written status has known states.
 func TestValidateStatus(t *testing.T) {
 	good := metav1.Condition{Type: Available, Status: "True", Reason: "Passed", LastTransitionTime: metav1.Now()}
 	for name, c := range map[string]struct {
@@ -247,6 +251,7 @@ func compare(t *testing.T, name, all string, n int, get func(int) string, want [
 	}
 }
 
+// The URL of an endpoint is parsed to its address, or the error says what it must be.
 func TestParseURL(t *testing.T) {
 	long := "unix:///" + strings.Repeat("x", maxSocketPath)
 	for text, want := range map[string]any{
@@ -315,4 +320,32 @@ func FuzzParseURL(f *testing.F) {
 			t.Fatalf("%q is %+v, which is %+v (%v)", text, a, again, err)
 		}
 	})
+}
+
+// Two URLs have one address however the scheme and the host are written.
+func TestSameAddress(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		same bool
+	}{
+		{"https://a", "http://A.:443", true},
+		{"https://a", "http://a", false},
+		{"https://a:0443", "https://a", true},
+		{"https://localhost:1", "http://127.0.0.1:1", true},
+		{"https://[::1]:1", "https://[0:0:0:0:0:0:0:1]:1", true},
+		{"https://[::1]:1", "https://me.localhost:1", true},
+		{"https://0.0.0.0:1", "https://[::]:1", true},
+		{"https://[::ffff:10.0.0.1]:1", "https://10.0.0.1:1", true},
+		{"https://127.0.0.2:1", "https://127.0.0.1:1", false},
+		{"https://localhost:1", "https://localhost:2", false},
+		{"https://localhost.example.com:1", "https://localhost:1", false},
+		{"unix:///a", "unix:///a", true},
+		{"unix:///a", "unix:///A", false},
+		{"unix:///a", "https://a", false},
+		{"nonsense", "nonsense", false},
+	} {
+		if got := SameAddress(tc.a, tc.b); got != tc.same || SameAddress(tc.b, tc.a) != tc.same {
+			t.Errorf("%s and %s: %v", tc.a, tc.b, got)
+		}
+	}
 }
