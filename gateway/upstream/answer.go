@@ -20,7 +20,7 @@ type answer struct {
 	client context.Context
 	cancel context.CancelCauseFunc // nil: there is nothing to cancel
 	kind   kind
-	in     *answers // the set that it is in; nil: none
+	in     *sync.Map // the set that it is in; nil: none
 	// judges: its end says that the endpoint's connections are good.
 	judges bool
 	// stream is the body of the request; nil: there was none, or it was kept. A server
@@ -79,7 +79,7 @@ func (a *answer) finish(err error) {
 		return
 	}
 	if a.in != nil {
-		a.in.remove(a)
+		a.in.Delete(a)
 	}
 	if err == io.EOF && a.judges {
 		a.e.health.Connections.Good()
@@ -91,39 +91,6 @@ func (a *answer) finish(err error) {
 		a.cancel(nil)
 	}
 	a.slots.release()
-}
-
-// answers is a set of answers in progress. The zero value is empty. Safe for concurrent
-// use.
-type answers struct {
-	mu  sync.Mutex
-	set map[*answer]struct{}
-}
-
-func (s *answers) add(a *answer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.set == nil {
-		s.set = map[*answer]struct{}{}
-	}
-	s.set[a] = struct{}{}
-}
-
-func (s *answers) remove(a *answer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.set, a)
-}
-
-// all returns the answers that are in the set now.
-func (s *answers) all() []*answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]*answer, 0, len(s.set))
-	for a := range s.set {
-		out = append(out, a)
-	}
-	return out
 }
 
 // HalfOpen is how long one direction of a connection that has left HTTP may continue

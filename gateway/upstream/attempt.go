@@ -109,15 +109,12 @@ func (a *attempt) prepare() *http.Request {
 	if limit > 0 {
 		ended = func() { a.limitHeader(limit) }
 	}
-	if hasBody(a.req) {
+	if transport.HasBody(a.req) {
 		out = own(out, a.req)
 	}
 	a.stream = a.body.Open(out, ended)
 	return out
 }
-
-// hasBody reports whether a request has a body.
-func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
 // own returns a request that may be changed: a copy, if it is the client's.
 func own(out, client *http.Request) *http.Request {

@@ -40,8 +40,8 @@ func (u *Upstream) setDraining(e *endpoint, draining bool) {
 	if e.draining.Swap(draining) == draining || !draining {
 		return
 	}
-	for _, a := range e.watches.all() {
-		u.drainLater(e, a)
+	for a := range e.watches.Range {
+		u.drainLater(e, a.(*answer))
 	}
 }
 
@@ -56,8 +56,8 @@ func (u *Upstream) drainLater(e *endpoint, a *answer) {
 
 // endFollowed ends the answers of Streams, without waiting.
 func (e *endpoint) endFollowed() {
-	for _, a := range e.followed.all() {
-		go a.drain() // closing an answer may take a while
+	for a := range e.followed.Range {
+		go a.(*answer).drain() // closing an answer may take a while
 	}
 }
 
@@ -67,13 +67,13 @@ func (a *attempt) listStream(body *answer) {
 	switch {
 	case a.follows:
 		body.in = &a.e.followed
-		body.in.add(body)
+		body.in.Store(body, nil)
 		if a.e.draining.Load() || a.u.balancer.Load().elsewhere(a.e) {
 			a.e.endFollowed()
 		}
 	case a.kind == long && a.act != nil && a.act.Verb == "watch":
 		body.in = &a.e.watches
-		body.in.add(body)
+		body.in.Store(body, nil)
 		if a.e.draining.Load() {
 			a.u.drainLater(a.e, body)
 		}

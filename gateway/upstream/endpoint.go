@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,8 +60,8 @@ type endpoint struct {
 	// safe requests that have no answer yet are then sent to another endpoint.
 	waiting atomic.Pointer[cancelable]
 	// watches end one by one when the endpoint drains, followed answers at once when
-	// requests go to other endpoints only.
-	watches, followed answers
+	// requests go to other endpoints only. Both are sets of *answer.
+	watches, followed sync.Map
 	draining          atomic.Bool // is set with Upstream.mu held
 
 	// The rest is guarded by Upstream.mu, except for health.Answers and Connections.

@@ -18,7 +18,6 @@ type limiter struct {
 	active fairshare.Limit
 
 	mu      sync.Mutex
-	length  int // of the queue
 	waiting fairshare.Limit
 	queue   list.List // of *queued
 }
@@ -35,7 +34,6 @@ func (l *limiter) set(limit, length int) {
 	defer l.mu.Unlock()
 	l.active.Set(limit)
 	l.waiting.Set(length)
-	l.length = length
 	l.admit()
 }
 
@@ -47,7 +45,7 @@ func (l *limiter) enter(ctx context.Context, user string) (waited bool, err erro
 		l.mu.Unlock()
 		return false, nil
 	}
-	if l.length == 0 || !l.waiting.Take(user) {
+	if l.waiting.Max() == 0 || !l.waiting.Take(user) {
 		defer l.mu.Unlock()
 		return false, &OverloadError{}
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+
+	"portico/gateway/upstream/transport"
 )
 
 // MaxKeptBody is how large the body of a request may be, in bytes, to be kept so that
@@ -26,29 +28,26 @@ func (e *BodyError) Unwrap() error { return e.Err }
 // larger one can be sent again until an attempt has read from it.
 type Body struct {
 	req    *http.Request
-	kept   []byte
-	isKept bool
+	kept   []byte  // nil: it is not
 	stream *Stream // as the last attempt sends it, if it is not kept
 }
 
 // NewBody returns the body of a request.
 func NewBody(req *http.Request) Body { return Body{req: req} }
 
-func (b *Body) exists() bool { return b.req.Body != nil && b.req.Body != http.NoBody }
-
 // Keep reads a small body, so that a slow client holds no connection. The body of a
 // request with Expect is not kept: its client waits to be asked for it (RFC 9110,
 // 10.1.1). The error is a BodyError.
 func (b *Body) Keep() error {
 	n := b.req.ContentLength
-	if !b.exists() || n <= 0 || n > MaxKeptBody || b.req.Header["Expect"] != nil {
+	if !transport.HasBody(b.req) || n <= 0 || n > MaxKeptBody || b.req.Header["Expect"] != nil {
 		return nil
 	}
-	b.kept = make([]byte, n)
-	if _, err := io.ReadFull(b.req.Body, b.kept); err != nil {
+	kept := make([]byte, n)
+	if _, err := io.ReadFull(b.req.Body, kept); err != nil {
 		return &BodyError{err}
 	}
-	b.isKept = true
+	b.kept = kept
 	_ = b.req.Body.Close()
 	return nil
 }
@@ -57,12 +56,12 @@ func (b *Body) Keep() error {
 // called when the client has sent all of it. The Stream is nil if there is no body or it
 // is kept.
 func (b *Body) Open(out *http.Request, ended func()) *Stream {
-	if b.exists() && !b.isKept {
+	if transport.HasBody(b.req) && b.kept == nil {
 		b.stream = &Stream{src: b.req.Body, ended: ended}
 		out.Body = b.stream
 		return b.stream
 	}
-	if b.isKept {
+	if b.kept != nil {
 		out.Body, out.GetBody = io.NopCloser(bytes.NewReader(b.kept)), nil
 	}
 	if ended != nil {
@@ -74,7 +73,7 @@ func (b *Body) Open(out *http.Request, ended func()) *Stream {
 // Repeatable reports whether the body can be sent again from its beginning. If so, the
 // attempt before reads no more of it.
 func (b *Body) Repeatable() bool {
-	return !b.exists() || b.isKept || b.stream != nil && b.stream.state.CompareAndSwap(unread, moved)
+	return !transport.HasBody(b.req) || b.kept != nil || b.stream != nil && b.stream.state.CompareAndSwap(unread, moved)
 }
 
 // Close closes the client's body.

@@ -43,12 +43,13 @@ type frames struct {
 	http1        bool // it was HTTP/1.1
 	err          error
 	// ready is closed when the SETTINGS are in effect, or cannot be: err is why.
-	ready   chan struct{}
-	isReady bool
+	ready    chan struct{}
+	setReady func() // closes ready, once
 }
 
 func newFrames() *frames {
-	return &frames{ready: make(chan struct{}), out: frameScanner{skip: len(preface)}}
+	ready := make(chan struct{})
+	return &frames{ready: ready, setReady: sync.OnceFunc(func() { close(ready) }), out: frameScanner{skip: len(preface)}}
 }
 
 // beforeRead is called before every read of net/http, which has then processed all
@@ -58,14 +59,6 @@ func (f *frames) beforeRead() {
 	defer f.mu.Unlock()
 	if f.settings && f.acknowledged {
 		f.setReady()
-	}
-}
-
-// setReady closes ready, once; mu is held.
-func (f *frames) setReady() {
-	if !f.isReady {
-		f.isReady = true
-		close(f.ready)
 	}
 }
 

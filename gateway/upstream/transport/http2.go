@@ -120,7 +120,7 @@ func (p *http2Pool) roundTrip(req *http.Request) (res *http.Response, sent bool,
 		case req.Context().Err() != nil:
 			// The header may be written after this.
 			return nil, true, err
-		case !encoded && !hasBody(req) && i < maxUnusable && c.client.Err() != nil:
+		case !encoded && !HasBody(req) && i < maxUnusable && c.client.Err() != nil:
 			continue
 		default:
 			return nil, encoded && !isRefused(err) && !c.frames.excluded(before), err

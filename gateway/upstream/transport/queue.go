@@ -3,7 +3,6 @@ package transport
 import (
 	"container/list"
 	"context"
-	"errors"
 	"time"
 )
 
@@ -85,9 +84,8 @@ func (p *pool) dial() {
 	c, err := p.connect(ctx)
 	p.mu.Lock()
 	p.queue.dialing--
-	reported := true
 	if err != nil {
-		reported = p.failWaiters(began, err)
+		p.failWaiters(began, err)
 	} else {
 		p.queue.progress = time.Now()
 		p.offer(c, false)
@@ -97,16 +95,12 @@ func (p *pool) dial() {
 	}
 	p.dialMore()
 	p.mu.Unlock()
-	if !reported && !errors.Is(err, errNoHTTP2) {
-		p.broken()
-	}
 }
 
 // failWaiters fails the requests that have waited since before a dial that failed; over
 // HTTP/2, which dials one connection at a time, all that wait. If a connection was made
-// or became idle meanwhile, only the first fails. It reports whether any has the error;
-// p.mu is held.
-func (p *pool) failWaiters(began time.Time, err error) (reported bool) {
+// or became idle meanwhile, only the first fails. p.mu is held.
+func (p *pool) failWaiters(began time.Time, err error) {
 	progressed := p.queue.progress.After(began)
 	for e := p.queue.waiters.Front(); e != nil; {
 		w := e.Value.(*waiter)
@@ -115,10 +109,8 @@ func (p *pool) failWaiters(began time.Time, err error) (reported bool) {
 			break
 		}
 		p.deliver(w, nil, false, err)
-		reported = true
 		if progressed {
 			break
 		}
 	}
-	return reported
 }

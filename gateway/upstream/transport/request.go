@@ -31,8 +31,8 @@ func isQuery(text string) bool {
 	return true
 }
 
-// hasBody reports whether a request has a body.
-func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
+// HasBody reports whether a request has a body.
+func HasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
