@@ -7,15 +7,17 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -92,100 +94,70 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func fixed(pool *x509.CertPool) func() *x509.CertPool { return func() *x509.CertPool { return pool } }
-
 func trustOf(s *httptest.Server) Trust {
 	pool := x509.NewCertPool()
 	pool.AddCert(s.Certificate())
-	return Trust{Roots: fixed(pool), ServerName: "example.com"}
+	return Trust{Roots: func() *x509.CertPool { return pool }, ServerName: "example.com"}
 }
 
 // selfSigned makes a certificate.
 func selfSigned(t *testing.T, name string) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"example.com"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
+	der, err2 := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	leaf, err3 := x509.ParseCertificate(der)
+	if err := errors.Join(err, err2, err3); err != nil {
 		t.Fatal(err)
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
-
-// careful is a TLS server whose certificate can be changed, with the trust of the
-// gateway.
-type careful struct {
-	shows   atomic.Pointer[tls.Certificate]
-	sees    atomic.Pointer[string] // common name of the client of the last request
-	trusts  atomic.Pointer[x509.CertPool]
-	carries atomic.Pointer[tls.Certificate]
-}
-
-func startCareful(t *testing.T) (*careful, *counted) {
-	t.Helper()
-	c := &careful{}
-	c.show(selfSigned(t, "server"))
-	c.carries.Store(selfSigned(t, "gateway 1"))
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var name string
-		if len(r.TLS.PeerCertificates) > 0 {
-			name = r.TLS.PeerCertificates[0].Subject.CommonName
-		}
-		c.sees.Store(&name)
-	}))
-	server.EnableHTTP2 = true
-	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		return &tls.Config{
-			Certificates: []tls.Certificate{*c.shows.Load()}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert,
-		}, nil
-	}}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return c, newCounted(t, "tcp", server.Listener.Addr().String(), Trust{
-		Roots: c.trusts.Load, ServerName: "example.com",
-		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.carries.Load(), nil },
-	})
-}
-
-// show changes the server's certificate, and the roots of the gateway to it.
-func (c *careful) show(certificate *tls.Certificate) {
-	pool := x509.NewCertPool()
-	pool.AddCert(certificate.Leaf)
-	c.shows.Store(certificate)
-	c.trusts.Store(pool)
-}
-
-func (c *careful) want(t *testing.T, f *counted, reached bool, client string) {
-	t.Helper()
-	for _, path := range []string{shortPath, watchPath} { // HTTP/1.1 and HTTP/2
-		if _, err := f.get(t, path); (err == nil) != reached || reached && *c.sees.Load() != client {
-			t.Errorf("%s: %v as %q, want %v as %q", path, err, *c.sees.Load(), reached, client)
-		}
-	}
 }
 
 // Renewed certificates and authorities hold for the next request: connections made with
 // the old ones are not used for it.
 func TestRenewedCredentials(t *testing.T) {
 	t.Parallel()
-	c, f := startCareful(t)
-	c.want(t, f, true, "gateway 1")
-	c.carries.Store(selfSigned(t, "gateway 2"))
-	c.want(t, f, true, "gateway 2")
-	c.show(selfSigned(t, "server 2"))
-	c.want(t, f, true, "gateway 2")
-	c.trusts.Store(x509.NewCertPool()) // without authorities
-	c.want(t, f, false, "")
+	var shown, carried atomic.Pointer[tls.Certificate]
+	var roots atomic.Pointer[x509.CertPool]
+	show := func(name string) {
+		shown.Store(selfSigned(t, name))
+		pool := x509.NewCertPool()
+		pool.AddCert(shown.Load().Leaf)
+		roots.Store(pool)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Client", r.TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{*shown.Load()}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}, nil
+	}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	e := newCounted(t, "tcp", server.Listener.Addr().String(), Trust{
+		Roots: roots.Load, ServerName: "example.com",
+		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return carried.Load(), nil },
+	})
+	for _, step := range []struct {
+		change func()
+		want   string // "": no answer
+	}{
+		{func() { show("server 1"); carried.Store(selfSigned(t, "gateway 1")) }, "gateway 1"},
+		{func() { carried.Store(selfSigned(t, "gateway 2")) }, "gateway 2"},
+		{func() { show("server 2") }, "gateway 2"},
+		{func() { roots.Store(x509.NewCertPool()) }, ""},
+	} {
+		step.change()
+		for _, path := range []string{shortPath, watchPath} { // over HTTP/1.1 and HTTP/2
+			res, err := e.get(t, path)
+			if (err == nil) != (step.want != "") || err == nil && res.Header.Get("X-Client") != step.want {
+				t.Errorf("%s: got %v, %v; want the client %q", path, res, err, step.want)
+			}
+		}
+	}
 }
 
 // That a server does not speak HTTP/2 is still known after the credentials change.
@@ -207,83 +179,46 @@ func TestReplacedConnectionsDoNotMultiplex(t *testing.T) {
 	}
 }
 
-// silent forwards connections until it holds back everything.
-type silent struct {
-	net.Listener
-	held atomic.Pointer[chan struct{}]
-}
-
-func startSilent(t *testing.T, to string) *silent {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &silent{Listener: l}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			here, err := l.Accept()
-			if err != nil {
-				return
-			}
-			there, err := net.Dial("tcp", to)
-			if err != nil {
-				here.Close()
-				continue
-			}
-			hold := make(chan struct{})
-			s.held.Store(&hold)
-			copying := func(to, from net.Conn) {
-				defer to.Close()
-				b := make([]byte, 4096)
-				for {
-					n, err := from.Read(b)
-					select {
-					case <-hold:
-						<-t.Context().Done() // as packets do that are dropped
-						return
-					default:
-					}
-					if _, werr := to.Write(b[:n]); err != nil || werr != nil {
-						return
-					}
+// A PING finds an HTTP/2 connection whose server is silent; its watches end, and the next
+// one uses another connection.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(nil)
+	server.EnableHTTP2 = true
+	server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+		"h2": func(_ *http.Server, conn *tls.Conn, _ http.Handler) {
+			_, _ = io.ReadFull(conn, make([]byte, len(http2.ClientPreface)))
+			fr := http2.NewFramer(conn, conn)
+			_, _ = fr.WriteSettings(), fr.WriteSettingsAck()
+			for {
+				frame, err := fr.ReadFrame()
+				if err != nil {
+					return
+				}
+				if _, ok := frame.(*http2.HeadersFrame); ok {
+					const status200 = 0x88 // RFC 7541, appendix A
+					_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: frame.Header().StreamID, BlockFragment: []byte{status200}, EndHeaders: true})
+					<-t.Context().Done()
 				}
 			}
-			go copying(here, there)
-			go copying(there, here)
-		}
-	}()
-	return s
-}
-
-// A PING finds an HTTP/2 connection whose server is silent; its watches end, and the
-// next uses another connection.
-func TestSilentConnection(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	}))
-	server.EnableHTTP2 = true
+		},
+	}
 	server.StartTLS()
 	t.Cleanup(server.CloseClientConnections)
-	between := startSilent(t, server.Listener.Addr().String())
-	f := newCounted(t, "tcp", between.Addr().String(), trustOf(server))
-	f.adjust = func(h2 *http.Transport) {
+	e := newCounted(t, "tcp", server.Listener.Addr().String(), trustOf(server))
+	e.adjust = func(h2 *http.Transport) {
 		if h2.HTTP2.SendPingTimeout == 0 || h2.HTTP2.PingTimeout == 0 {
 			t.Error("PINGs are disabled")
 		}
 		h2.HTTP2.SendPingTimeout, h2.HTTP2.PingTimeout = 50*time.Millisecond, 200*time.Millisecond
 	}
-	res, err := f.get(t, watchPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	close(*between.held.Load())
-	if _, err := io.ReadAll(res.Body); err == nil {
-		t.Error("the watch ended as if all had been said")
-	}
-	if _, err := f.get(t, watchPath); err != nil {
-		t.Errorf("the next one: %v", err)
+	for range 2 {
+		res, err := e.get(t, watchPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(res.Body); err == nil {
+			t.Error("the watch ends as if it were complete")
+		}
 	}
 }

@@ -44,6 +44,38 @@ func (s *socket) serve(t testing.TB, h http.HandlerFunc) (stop func()) {
 	return func() { server.Close() }
 }
 
+// raw calls talk with each connection, numbered from 0, and closes it then.
+func (s *socket) raw(t testing.TB, talk func(i int, conn net.Conn)) {
+	t.Helper()
+	l, err := net.Listen("unix", s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for i := 0; ; i++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				talk(i, conn)
+			}()
+		}
+	}()
+}
+
+// answers writes an answer for each request of at most 4 KB that it reads.
+func answers(conn net.Conn, list ...string) {
+	for _, answer := range list {
+		if _, err := conn.Read(make([]byte, 4096)); err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, answer)
+	}
+}
+
 func (s *socket) try(t testing.TB, method, path, body string) (res *http.Response, sent bool, err error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://server"+path, strings.NewReader(body))
@@ -129,26 +161,12 @@ func TestHTTP1AfterRestart(t *testing.T) {
 func TestHTTP1DroppedRequest(t *testing.T) {
 	t.Parallel()
 	s := newSocket(t)
-	l, err := net.Listen("unix", s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for first := true; ; first = false {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			b := make([]byte, 4096)
-			if first {
-				_, _ = conn.Read(b)
-				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			}
-			_, _ = conn.Read(b)
-			conn.Close()
+	s.raw(t, func(i int, conn net.Conn) {
+		if i == 0 {
+			answers(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
-	}()
+		answers(conn, "")
+	})
 	s.want(t, "GET", "/", "", 200, "ok")
 	for _, stale := range []bool{true, false} {
 		_, sent, err := s.try(t, "POST", "/", "x")
@@ -202,21 +220,10 @@ func TestHTTP1BadAnswers(t *testing.T) {
 		"an end in the header": "HTTP/1.1 200 OK\r\nX: ",
 	} {
 		s := newSocket(t)
-		l, err := net.Listen("unix", s.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			if conn, err := l.Accept(); err == nil {
-				conn.Read(make([]byte, 4096))
-				io.WriteString(conn, answer)
-				conn.Close()
-			}
-		}()
+		s.raw(t, func(_ int, conn net.Conn) { answers(conn, answer) })
 		if res, sent, err := s.try(t, "GET", "/", ""); err == nil || !sent {
-			t.Errorf("%s: %v, sent %v", name, res, sent)
+			t.Errorf("%s: got %v, sent %v; want an error of a sent request", name, res, sent)
 		}
-		l.Close()
 	}
 }
 
@@ -262,11 +269,13 @@ func TestHTTP1Surplus(t *testing.T) {
 		"empty":             {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" + evil},
 	} {
 		s := newSocket(t)
-		l, err := net.Listen("unix", s.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go answerOddly(l, c.answer, evil)
+		s.raw(t, func(i int, conn net.Conn) {
+			if i == 0 {
+				answers(conn, c.answer, evil)
+			} else {
+				answers(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
+			}
+		})
 		res, _, err := s.try(t, c.method, "/", "")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -276,35 +285,6 @@ func TestHTTP1Surplus(t *testing.T) {
 		}
 		res.Body.Close()
 		s.want(t, "GET", "/", "", 200, "good")
-		l.Close()
-	}
-}
-
-// answerOddly gives the first request of the first connection an answer and its others
-// another; those of other connections get a good one.
-func answerOddly(l net.Listener, answer, evil string) {
-	for i := 0; ; i++ {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			b := make([]byte, 4096)
-			for first := i == 0; ; first = false {
-				if _, err := conn.Read(b); err != nil {
-					return
-				}
-				switch {
-				case first:
-					io.WriteString(conn, answer)
-				case i == 0:
-					io.WriteString(conn, evil)
-				default:
-					io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
-				}
-			}
-		}()
 	}
 }
 

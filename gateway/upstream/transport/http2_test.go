@@ -88,12 +88,3 @@ func FuzzFrames(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkFrames measures what following the frames of an answer of 64 KB costs.
-func BenchmarkFrames(b *testing.B) {
-	answer := append(frame(frameHeaders, 1, make([]byte, 100)), bytes.Repeat(frame(0, 1, make([]byte, 16<<10)), 4)...)
-	fr := newFrames()
-	for b.Loop() {
-		fr.received(answer, nil)
-	}
-}
