@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -52,59 +51,45 @@ func TestChurn(t *testing.T) {
 			for i := range 80 {
 				id := fmt.Sprint(c, "/", i)
 				method, k := []string{"GET", "POST", "DELETE"}[i%3], kind(i%2)
-				got := send(t, u, k, method, []string{"", "body"}[i%2], "X-Id", id)
-				var overload *OverloadError
-				if errors.As(got.err, &overload) {
+				if got := send(t, u, k, method, []string{"", "body"}[i%2], "X-Id", id); is[*OverloadError](got.err) {
 					t.Error("there was room in the queue")
 				}
 			}
 		})
 	}
 	changes.Go(func() {
-		for i := 0; ; i++ {
+		for {
 			select {
 			case <-stop:
 				return
-			case <-time.After(time.Millisecond):
+			case <-time.After(3 * time.Millisecond):
 			}
-			switch i % 5 {
-			case 0:
-				u.SetEndpoints(list[:1+rand.IntN(4)])
-			case 1:
-				p.Balance = []backend.Balance{backend.LeastRequest, backend.RoundRobin, backend.ConsistentHash}[rand.IntN(3)]
-				p.Timeouts.Idle = time.Duration(1+rand.IntN(2)) * time.Minute
-				u.SetPolicy(p)
-			case 2:
-				u.SetVerdict(list[rand.IntN(4)].URL, availability.Verdict{Known: true, Err: errBroken})
-			case 3:
-				u.SetVerdict(list[rand.IntN(4)].URL, availability.Verdict{Known: true, Healthy: true})
-			case 4:
-				nodes[rand.IntN(4)].CloseClientConnections()
-			}
+			n := rand.IntN(4)
+			u.SetEndpoints(list[:1+n])
+			p.Balance = []backend.Balance{backend.LeastRequest, backend.RoundRobin, backend.ConsistentHash}[rand.IntN(3)]
+			p.Timeouts.Idle = time.Duration(1+rand.IntN(2)) * time.Minute
+			u.SetPolicy(p)
+			u.SetVerdict(list[n].URL, []availability.Verdict{healthy, unhealthy}[rand.IntN(2)])
+			nodes[n].CloseClientConnections()
 			_ = u.Status()
 		}
 	})
 	clients.Wait()
 	close(stop)
 	changes.Wait()
-	mu.Lock() // A handler of a request that was given up may still run.
+	mu.Lock() // a handler of a canceled request may still run
 	for id, n := range done {
 		if n > 1 {
 			t.Errorf("request %s was carried out %d times", id, n)
 		}
 	}
 	mu.Unlock()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	eventually(t, "slots or requests are left", func() bool {
 		s := u.Status()
 		left := s.Active + s.Waiting
 		for _, e := range s.Endpoints {
 			left += e.Active
 		}
-		if left == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("something is left: %+v", s)
-		}
-	}
+		return left == 0
+	})
 }

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"portico/gateway/upstream/transport"
 )
@@ -81,9 +79,8 @@ func (f *frameServer) talk(conn net.Conn) {
 
 // answerFrames answers a request with 200.
 func answerFrames(stream uint32, fr *http2.Framer) {
-	var b bytes.Buffer
-	_ = hpack.NewEncoder(&b).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
-	_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
+	const status200 = 0x88 // RFC 7541, appendix A
+	_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: []byte{status200}, EndHeaders: true, EndStream: true})
 }
 
 // A request that the server excludes by REFUSED_STREAM or GOAWAY is sent to another
@@ -162,13 +159,15 @@ func TestHTTP2DoesNotBegin(t *testing.T) {
 		if got.err == nil || text != "" && !(errors.As(got.err, &connect) && strings.Contains(got.err.Error(), text)) {
 			t.Errorf("alone: %v, not %q", got.err, text)
 		}
+		u = over(t, turns(), good.endpoint())
+		send(t, u, long, "GET", "") // its connection is made without a short time to connect
+		u.SetPolicy(p)
 		u.SetEndpoints([]Endpoint{bad, good.endpoint()})
 		for _, method := range []string{"GET", "POST", "DELETE", "PATCH"} {
 			if got := send(t, u, long, method, ""); got.code != 200 {
 				t.Errorf("%s beside a good one: %+v", method, got)
 			}
 		}
-		u.Close()
 	}
 	for _, f := range []*frameServer{none, goingAway} {
 		// A connection for each request that had none, and not one after the other.

@@ -22,8 +22,8 @@ func asks(t *testing.T, pinned http.RoundTripper) string {
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("got %d, %v", res.StatusCode, err)
 	}
 	return string(body)
 }
@@ -41,56 +41,46 @@ func stay(t *testing.T, pinned http.RoundTripper) string {
 	return first
 }
 
-// Pinned sends requests to one endpoint, the same first one in every gateway, until
-// that fails its checks, answers 503 or refuses connections.
+// Pinned sends requests to one endpoint, the same first one in every gateway, until that
+// fails its checks, answers 503 or refuses connections, and does not go back.
 func TestPinned(t *testing.T) {
 	t.Parallel()
-	nodes := map[string]*node{}
 	var list []Endpoint
-	var unwell [3]atomic.Bool
-	for i := range unwell {
+	nodes, unwell := map[string]*node{}, map[string]*atomic.Bool{}
+	for range 3 {
 		var n *node
 		n = startNode(t, "tls", func(w http.ResponseWriter, _ *http.Request) {
-			if unwell[i].Load() {
+			if unwell[n.endpoint().URL].Load() {
 				w.WriteHeader(http.StatusServiceUnavailable)
-				return
 			}
 			_, _ = io.WriteString(w, n.endpoint().URL)
 		})
-		nodes[n.endpoint().URL] = n
-		list = append(list, n.endpoint())
+		e := n.endpoint()
+		nodes[e.URL], unwell[e.URL], list = n, new(atomic.Bool), append(list, e)
 	}
 	policy := turns()
 	policy.Outlier.ConsecutiveErrors, policy.Outlier.ConsecutiveLocalErrors = 0, 0
 	u := over(t, policy, list...)
 	pinned := u.Pinned()
-	first := stay(t, pinned)
-	if other := stay(t, over(t, policy, list[2], list[1], list[0]).Pinned()); other != first {
-		t.Errorf("one gateway asks %s, another %s", first, other)
+	at := stay(t, pinned)
+	if other := stay(t, over(t, policy, list[2], list[1], list[0]).Pinned()); other != at {
+		t.Errorf("one gateway asks %s, another %s", at, other)
 	}
-	// The check fails, and passes again.
-	u.SetVerdict(first, availability.Verdict{Known: true, Err: errors.New("gone")})
-	second := stay(t, pinned)
-	u.SetVerdict(first, availability.Verdict{Known: true, Healthy: true})
-	if back := stay(t, pinned); second == first || back != second {
-		t.Errorf("after %s: %s, then %s", first, second, back)
-	}
-	// It answers that it is not well; later it is.
-	for i := range list {
-		unwell[i].Store(list[i].URL == second)
-	}
-	third := stay(t, pinned)
-	for i := range list {
-		unwell[i].Store(false)
-	}
-	if back := stay(t, pinned); third == second || back != third {
-		t.Errorf("after %s: %s, then %s", second, third, back)
-	}
-	// Nobody listens there.
-	nodes[third].Listener.Close()
-	nodes[third].CloseClientConnections()
-	if fourth := stay(t, pinned); fourth == third {
-		t.Errorf("%s is gone, and answers", third)
+	for _, c := range []struct {
+		what        string
+		fails, well func(url string)
+	}{
+		{"fails its checks", func(url string) { u.SetVerdict(url, unhealthy) }, func(url string) { u.SetVerdict(url, healthy) }},
+		{"answers 503", func(url string) { unwell[url].Store(true) }, func(url string) { unwell[url].Store(false) }},
+		{"refuses connections", func(url string) { nodes[url].Listener.Close(); nodes[url].CloseClientConnections() }, func(string) {}},
+	} {
+		c.fails(at)
+		next := stay(t, pinned)
+		c.well(at)
+		if back := stay(t, pinned); next == at || back != next {
+			t.Errorf("%s: after %s got %s, then %s", c.what, at, next, back)
+		}
+		at = next
 	}
 }
 
@@ -155,52 +145,41 @@ func TestPinnedDoesNotCount(t *testing.T) {
 			w.WriteHeader(500)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			handle := func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodGet {
-					fails(w, r)
-				}
-			}
-			u := over(t, turns(), startNode(t, "tls", handle).endpoint(), startNode(t, "tls", handle).endpoint())
-			pinned := u.Pinned()
-			for range 20 {
-				if res, err := (&http.Client{Transport: pinned}).Get("https://example.com/apis"); err == nil {
-					_, _ = io.Copy(io.Discard, res.Body)
-					res.Body.Close()
-				}
-			}
-			counted := uint64(0)
-			for _, s := range u.Status().Endpoints {
-				counted += s.Errors
-				if s.Ejections != 0 {
-					t.Errorf("%+v", s)
-				}
-			}
-			if counted < 20 {
-				t.Errorf("%d errors are shown", counted)
-			}
-			for _, e := range u.endpoints {
-				for range 2 {
-					e.health.Answers.Failed(0)
-					e.health.Connections.Failed(0)
-				}
-			}
-			for range 3 { // that it answers says nothing either
-				res, err := (&http.Client{Transport: pinned}).Head("https://example.com/apis")
-				if err != nil || res.StatusCode != http.StatusOK {
-					t.Fatal(res, err)
-				}
-				res.Body.Close()
-			}
-			for _, e := range u.endpoints {
-				if !e.health.Answers.Failed(3) || !e.health.Connections.Failed(3) {
-					t.Errorf("%s: the series has ended", e.URL)
-				}
+		var well atomic.Bool
+		n := startNode(t, "tls", func(w http.ResponseWriter, r *http.Request) {
+			if !well.Load() {
+				fails(w, r)
 			}
 		})
+		u := over(t, turns(), n.endpoint(), closedEndpoint)
+		u.SetVerdict(closedEndpoint.URL, unhealthy)
+		client, e := &http.Client{Transport: u.Pinned()}, u.endpoints[0]
+		get := func() {
+			if res, err := client.Get("https://example.com/apis"); err == nil {
+				_, _ = io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+			}
+		}
+		for range 10 {
+			get()
+		}
+		if n := e.errors.Load(); n < 10 || e.ejections.Load() != 0 {
+			t.Errorf("%s: got %d errors and %d ejections, want at least 10 and none", name, n, e.ejections.Load())
+		}
+		for range 2 {
+			e.health.Answers.Failed(0)
+			e.health.Connections.Failed(0)
+		}
+		well.Store(true)
+		get()
+		if !e.health.Answers.Failed(3) || !e.health.Connections.Failed(3) {
+			t.Errorf("%s: a good answer resets the failures", name)
+		}
 	}
 }
+
+// closedEndpoint is an endpoint without a server.
+var closedEndpoint = Endpoint{URL: "https://absent", Network: "tcp", Address: "127.0.0.1:1", Weight: 1}
 
 // startNamed starts an endpoint that writes its name, and keeps the answer open for as
 // long as the request lasts.

@@ -252,27 +252,3 @@ func TestSlowStart(t *testing.T) {
 		t.Error("the share of the only endpoint grows")
 	}
 }
-
-func BenchmarkPick(b *testing.B) {
-	for _, policy := range []backend.Balance{backend.LeastRequest, backend.RoundRobin, backend.ConsistentHash} {
-		for _, n := range []int{1, 3, 100} {
-			for _, even := range []bool{true, false} {
-				weights := make([]int, n)
-				for i := range weights {
-					if weights[i] = 1; !even {
-						weights[i] = 1 + i%3
-					}
-				}
-				b.Run(fmt.Sprintf("%s/%d/even=%v", policy, n, even), func(b *testing.B) {
-					picker := balancing(policy, weighted(weights...), nil)
-					b.ReportAllocs()
-					for b.Loop() {
-						if _, ok := picker.Pick("alice", true, false, nil); !ok {
-							b.Fatal("none")
-						}
-					}
-				})
-			}
-		}
-	}
-}

@@ -101,33 +101,12 @@ func TestPassedCheckEndsEjection(t *testing.T) {
 	c.eject(t, "one of two is forgiven", 60)
 }
 
-// A refusal ends after two seconds, or with a passed check, which does not shorten the
-// next.
-func TestRefusal(t *testing.T) {
+// A refused connection and a missing socket prove that nothing listens.
+func TestIsRefused(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	for _, ends := range []func(){func() { c.CheckPassed(c.now) }, func() { c.SetVerdict(passes, c.now) }} {
-		c.Refuse(c.now, errBroken)
-		c.pass(refusedFor - time.Millisecond)
-		if !c.Refused(c.now) || c.State(c.now) != backend.EndpointUnhealthy {
-			t.Error("it ends early")
-		}
-		ends()
-		if c.Refused(c.now) {
-			t.Error("a passed check does not end it")
-		}
-		c.Refuse(c.now, errBroken)
-		c.pass(refusedFor - time.Millisecond)
-		if !c.Refused(c.now) {
-			t.Error("the next ends early")
-		}
-		if c.now = c.Next(c.now); c.Refused(c.now) {
-			t.Error("it does not end")
-		}
-	}
 	for err, want := range map[error]bool{fmt.Errorf("dial: %w", syscall.ECONNREFUSED): true, syscall.ENOENT: true, errBroken: false, nil: false} {
-		if IsRefused(err) != want {
-			t.Errorf("%v: refused is %v", err, !want)
+		if got := IsRefused(err); got != want {
+			t.Errorf("%v: got %v, want %v", err, got, want)
 		}
 	}
 }
