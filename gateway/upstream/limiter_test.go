@@ -100,34 +100,35 @@ func TestLimiterSharesSlots(t *testing.T) {
 	})
 }
 
-// A request that ends as it gets a slot passes the slot on: under concurrent requests the
-// limit holds, and at the end nothing is held.
-func TestLimiterConcurrently(t *testing.T) {
+// A request that ends as it gets a slot passes the slot on to the next that waits.
+func TestLimiterPassesSlotOn(t *testing.T) {
 	t.Parallel()
-	var l limiter
-	l.set(4, 1000)
-	var all sync.WaitGroup
-	for g := range 32 {
-		all.Go(func() {
-			for i := range 200 {
-				ctx, cancel := context.WithCancel(t.Context())
-				if (g+i)%5 == 0 {
-					cancel()
-				}
-				if _, err := l.enter(ctx, ""); err == nil {
-					if n := l.active.InUse(); n > 4 {
-						t.Errorf("%d requests are in progress, want at most 4", n)
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 { // select chooses at random
+			var l limiter
+			l.set(1, 2)
+			_, _ = l.enter(t.Context(), "")
+			ctx, cancel := context.WithCancel(t.Context())
+			entered := 0
+			for _, ctx := range []context.Context{ctx, t.Context()} {
+				go func() {
+					if _, err := l.enter(ctx, ""); err == nil {
+						entered++
+						l.leave("")
+					} else if ctx == t.Context() {
+						t.Error(err)
 					}
-					l.leave("")
-				}
-				cancel()
+				}()
+				synctest.Wait()
 			}
-		})
-	}
-	all.Wait()
-	if l.active.InUse() != 0 || l.waiting.InUse() != 0 || l.queue.Len() != 0 {
-		t.Errorf("%d are active, %d wait at the end", l.active.InUse(), l.waiting.InUse())
-	}
+			cancel()
+			l.leave("")
+			synctest.Wait()
+			if entered == 0 || l.active.InUse() != 0 || l.waiting.InUse() != 0 {
+				t.Fatalf("%d entered, %d are active, %d wait", entered, l.active.InUse(), l.waiting.InUse())
+			}
+		}
+	})
 }
 
 // limited returns an Upstream with one slot and no queue.
