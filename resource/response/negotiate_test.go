@@ -3,7 +3,6 @@ package response
 import (
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,25 +108,6 @@ func TestPretty(t *testing.T) {
 			t.Errorf("agent %q, query %q: %v", c.agent, c.query, got)
 		}
 	}
-}
-
-func FuzzParseAccept(f *testing.F) {
-	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io,application/json;q=0.5, */*;q=0.1")
-	f.Add(`a/b;x="y";q=NaN,;,*`)
-	f.Fuzz(func(t *testing.T, header string) {
-		clauses := parseAccept(header)
-		if len(clauses) > maxClauses {
-			t.Fatalf("%d clauses", len(clauses))
-		}
-		for i, c := range clauses {
-			if c.mainType == "" || c.subType == "" || !(c.quality > 0 && c.quality <= 1) || strings.Contains(c.subType, "/") {
-				t.Fatalf("clause %+v", c)
-			}
-			if i > 0 && clauses[i-1].quality < c.quality {
-				t.Fatalf("clauses out of order: %+v", clauses)
-			}
-		}
-	})
 }
 
 // The negotiated format is one that the endpoint has.

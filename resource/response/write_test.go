@@ -22,8 +22,6 @@ import (
 	"portico/resource/response/render"
 )
 
-import ()
-
 func TestWriteStatus(t *testing.T) {
 	for _, c := range []struct{ accept, contentType, prefix string }{
 		{"", runtime.ContentTypeJSON, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"away","reason":"ServiceUnavailable","details":{"retryAfterSeconds":7},"code":503}` + "\n"},

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -17,34 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
+	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
-
-// coreScheme returns a scheme with core/v1.
-func coreScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		panic(err)
-	}
-	return scheme
-}
-
-func configMap(name string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "default", UID: "u-1",
-			CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
-		},
-		Data: map[string]string{"<key>": "value of " + name},
-	}
-}
 
 func TestTypedStoresInItsEncoding(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	for _, c := range []struct {
-		codec    Codec
+		codec    rest.Codec
 		encoding resource.Encoding
-	}{{Typed(coreScheme(), gvk), resource.Protobuf}, {TypedJSON(coreScheme(), gvk), resource.JSON}} {
-		obj := configMap("a")
+	}{{rest.Typed(resttest.CoreScheme(), gvk), resource.Protobuf}, {rest.TypedJSON(resttest.CoreScheme(), gvk), resource.JSON}} {
+		obj := resttest.ConfigMap("a")
 		obj.ResourceVersion = "99"
 		o, err := c.codec.EncodeStored(obj)
 		if err != nil {
@@ -60,7 +42,7 @@ func TestTypedStoresInItsEncoding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := configMap("a")
+		want := resttest.ConfigMap("a")
 		want.ResourceVersion = "7"
 		want.SetGroupVersionKind(gvk)
 		got.(*corev1.ConfigMap).CreationTimestamp = want.CreationTimestamp // differs in its Location only
@@ -73,11 +55,11 @@ func TestTypedStoresInItsEncoding(t *testing.T) {
 // A kind may be kept in etcd in the other encoding, by an earlier version.
 func TestTypedReadsBothEncodings(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	written, err := TypedJSON(coreScheme(), gvk).EncodeStored(configMap("a"))
+	written, err := rest.TypedJSON(resttest.CoreScheme(), gvk).EncodeStored(resttest.ConfigMap("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	obj, err := Typed(coreScheme(), gvk).DecodeStored(written)
+	obj, err := rest.Typed(resttest.CoreScheme(), gvk).DecodeStored(written)
 	if err != nil || obj.(*corev1.ConfigMap).Data["<key>"] != "value of a" {
 		t.Fatalf("got %+v, %v", obj, err)
 	}
@@ -85,8 +67,8 @@ func TestTypedReadsBothEncodings(t *testing.T) {
 
 func TestTypedDecode(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	codec := Typed(coreScheme(), gvk)
-	protobuf, err := codec.Encode(configMap("a"), gvk, runtime.ContentTypeProtobuf)
+	codec := rest.Typed(resttest.CoreScheme(), gvk)
+	protobuf, err := codec.Encode(resttest.ConfigMap("a"), gvk, runtime.ContentTypeProtobuf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,10 +123,10 @@ func TestTypedDecode(t *testing.T) {
 }
 
 func TestTypedDecodeExpectsTheVersionAskedFor(t *testing.T) {
-	scheme := coreScheme()
+	scheme := resttest.CoreScheme()
 	v2 := schema.GroupVersionKind{Version: "v2", Kind: "ConfigMap"}
 	scheme.AddKnownTypeWithName(v2, &corev1.ConfigMap{})
-	codec := Typed(scheme, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	codec := rest.Typed(scheme, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	_, _, err := codec.Decode([]byte(`{"apiVersion":"v1","kind":"ConfigMap"}`), "", v2, false)
 	if err == nil || err.Error() != "the API version in the data (v1) does not match the expected API version (v2)" {
 		t.Fatalf("error %v", err)
@@ -162,12 +144,12 @@ func TestTypedDecodeExpectsTheVersionAskedFor(t *testing.T) {
 
 // Events are kept as core/v1 and also served as events.k8s.io/v1.
 func TestTypedConverted(t *testing.T) {
-	scheme := coreScheme()
+	scheme := resttest.CoreScheme()
 	if err := eventsv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	core, events := corev1.SchemeGroupVersion.WithKind("Event"), eventsv1.SchemeGroupVersion.WithKind("Event")
-	codec := TypedConverted(scheme, core, func(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
+	codec := rest.TypedConverted(scheme, core, func(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
 		switch in := in.(type) {
 		case *corev1.Event:
 			return &eventsv1.Event{ObjectMeta: in.ObjectMeta, Regarding: in.InvolvedObject, Note: in.Message}, nil
@@ -195,7 +177,7 @@ func TestTypedConverted(t *testing.T) {
 }
 
 func TestTypedConvertsWithoutBytes(t *testing.T) {
-	codec := Typed(coreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap")).(Versioned)
+	codec := rest.Typed(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap")).(rest.Versioned)
 	if codec.Hub() != corev1.SchemeGroupVersion {
 		t.Errorf("hub %s", codec.Hub())
 	}

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,8 +149,20 @@ func TestDeleteNamespace(t *testing.T) {
 	}
 }
 
+// A deletecollection deletes the selected objects with the same options, in order, until one
+// fails, and responds with the list as it was (docs/wire.md 4.5).
 func TestDeleteCollection(t *testing.T) {
 	b := newBench(t)
+	left := func(want ...string) {
+		t.Helper()
+		var names []string
+		for _, cm := range read(b.send("GET", configMaps, nil), &corev1.ConfigMapList{}).Items {
+			names = append(names, cm.Name+strings.Join(cm.Finalizers, ""))
+		}
+		if !slices.Equal(names, want) {
+			t.Fatalf("%q are left, want %q", names, want)
+		}
+	}
 	for i := range 5 {
 		cm := bare(fmt.Sprint("c", i))
 		cm.Labels = map[string]string{"even": fmt.Sprint(i%2 == 0)}
@@ -158,24 +171,24 @@ func TestDeleteCollection(t *testing.T) {
 		}
 		b.create(cm)
 	}
-	b.send("DELETE", inDefault+"configmaps?dryRun=All", nil).want(200, "")
-	a := b.send("DELETE", inDefault+"configmaps?labelSelector=even%3Dtrue", nil).want(200, "")
-	l := read(a, &corev1.ConfigMapList{})
-	if l.Kind != "ConfigMapList" || len(l.Items) != 3 || l.Items[2].DeletionTimestamp != nil {
+	a := b.send("DELETE", configMaps+"?labelSelector=even%3Dtrue", nil).want(200, "")
+	if l := read(a, &corev1.ConfigMapList{}); l.Kind != "ConfigMapList" || len(l.Items) != 3 || l.Items[2].DeletionTimestamp != nil {
 		t.Errorf("%s", a.body)
 	}
-	left := read(b.send("GET", inDefault+"configmaps", nil), &corev1.ConfigMapList{})
-	if len(left.Items) != 3 { // two odd ones and one with a finalizer
-		t.Errorf("%d left", len(left.Items))
-	}
-	b.send("DELETE", inDefault+"configmaps?limit=1", nil).want(200, "")
-	left = read(b.send("GET", inDefault+"configmaps", nil), &corev1.ConfigMapList{})
-	if len(left.Items) != 2 {
-		t.Errorf("%d left after one page", len(left.Items))
-	}
-	b.send("DELETE", "/api/v1/configmaps", nil).want(405, "")
-	b.send("DELETE", inDefault+"configmaps", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true}`).want(422, "")
-	b.send("DELETE", inDefault+"configmaps", `{"preconditions":{"uid":"x"}}`).want(409, "")
+	left("c1", "c3", "c4x/y")
+	b.merge(configMaps+"/c4", `{"metadata":{"finalizers":null}}`).want(200, "")
+	b.send("DELETE", configMaps+"?limit=1", nil).want(200, "")
+	left("c3")
+	b.create(bare("d"))
+	b.send("DELETE", configMaps+"?fieldSelector=metadata.name%21%3Dc3", `{"propagationPolicy":"Foreground"}`).want(200, "")
+	left("c3", "dforegroundDeletion")
+	// The options of the body replace those of the query.
+	b.send("DELETE", configMaps+"?propagationPolicy=Orphan", `{"propagationPolicy":"Background"}`).want(200, "")
+	left()
+	uid := b.create(bare("e0")).UID
+	b.create(bare("e1"))
+	b.send("DELETE", configMaps, `{"preconditions":{"uid":"`+string(uid)+`"}}`).want(409, "")
+	left("e1")
 }
 
 // The decoder of DeleteOptions accepts no other kind.

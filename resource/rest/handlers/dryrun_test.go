@@ -1,10 +1,8 @@
 package handlers
 
 import (
-	"fmt"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -60,36 +58,4 @@ func TestDryRuns(t *testing.T) {
 	b.send("PUT", configMapA+"?dryRun=All", `{"metadata":{"name":"a","resourceVersion":"1000"}}`).want(409, "")
 	b.send("DELETE", configMapA+"?dryRun=All", `{"dryRun":["All"],"preconditions":{"uid":"x"}}`).want(409, "")
 	b.send("PATCH", configMapA+"?dryRun=All", `{"metadata":{"finalizers":["bare"]}}`, "Content-Type", mergePatch).want(422, "")
-}
-
-// A deletecollection deletes every object with the same options, in order, until one fails
-// (docs/wire.md 4.5).
-func TestDeleteCollectionPassesOptionsOn(t *testing.T) {
-	b := newBench(t)
-	for i := range 4 {
-		b.create(bare(fmt.Sprint("c", i)))
-	}
-	a := b.send("DELETE", inDefault+"configmaps?fieldSelector=metadata.name%21%3Dc3", `{"propagationPolicy":"Foreground"}`).want(200, "")
-	if l := read(a, &corev1.ConfigMapList{}); len(l.Items) != 3 || len(l.Items[0].Finalizers) != 0 {
-		t.Errorf("%s", a.body)
-	}
-	for i := range 3 {
-		got := b.send("GET", inDefault+fmt.Sprint("configmaps/c", i), nil).want(200, "").configMap()
-		if fmt.Sprint(got.Finalizers) != "[foregroundDeletion]" || got.DeletionTimestamp == nil {
-			t.Errorf("%+v", got.ObjectMeta)
-		}
-	}
-	b.send("GET", inDefault+"configmaps/c3", nil).want(200, "")
-	// The options of the body replace those of the query.
-	b.send("DELETE", inDefault+"configmaps?propagationPolicy=Orphan", `{"propagationPolicy":"Background"}`).want(200, "")
-	for i := range 4 {
-		b.send("GET", inDefault+fmt.Sprint("configmaps/c", i), nil).want(404, "")
-	}
-	for i := range 3 {
-		b.create(bare(fmt.Sprint("d", i)))
-	}
-	uid := b.send("GET", inDefault+"configmaps/d0", nil).configMap().UID
-	b.send("DELETE", inDefault+"configmaps", `{"preconditions":{"uid":"`+string(uid)+`"}}`).want(409, "")
-	b.send("GET", inDefault+"configmaps/d0", nil).want(404, "")
-	b.send("GET", inDefault+"configmaps/d1", nil).want(200, "")
 }

@@ -44,26 +44,32 @@ func TestOwnershipOfWrites(t *testing.T) {
 	b.patch(configMapA, mergePatch, "bob", `{"data":{"k":"v"}}`).want(200, "").wantOwners("")
 }
 
+// An update resets managedFields by an empty list or entry, and otherwise keeps them, whether
+// ownership is tracked or not; tracking then continues with the next apply patch.
 func TestOwnershipIsReset(t *testing.T) {
-	for name, reset := range map[string]string{"empty": `[]`, "an empty entry": `[{}]`} {
-		t.Run(name, func(t *testing.T) {
-			b := newTrackedBench(t)
-			b.create(bare("a"))
-			b.send("PUT", configMapA, `{"metadata":{"name":"a","managedFields":`+reset+`},"data":{"k":"v"}}`).want(200, "").wantOwners("")
-			// Ownership is tracked again after an apply patch.
-			b.patch(configMapA, mergePatch, "m", `{"data":{"m":"1"}}`).want(200, "").wantOwners("")
-			b.apply(configMapA, "applier", `{"apiVersion":"v1","kind":"ConfigMap","data":{"n":"1"}}`).want(200, "").
-				wantOwners("applier Apply v1 .data.n", "before-first-apply Update v1 .data.k .data.m")
-		})
-	}
-	b := newTrackedBench(t)
-	before := b.send("POST", inDefault+"configmaps", `{"metadata":{"name":"a"},"data":{"k":"v"}}`, "User-Agent", "x").owners()
-	for name, fields := range map[string]string{"left out": "", "null": `,"managedFields":null`, "invalid": `,"managedFields":[{"operation":"Own"}]`} {
-		a := b.send("PUT", configMapA, `{"metadata":{"name":"a"`+fields+`},"data":{"k":"v"}}`).want(200, "")
-		if a.owners() != before {
-			t.Errorf("%s: %s, want %s", name, a.owners(), before)
+	const entry = `[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:k":{}}}}]`
+	tracked, untracked := newTrackedBench(t), newBench(t)
+	for fields, reset := range map[string]bool{
+		"": false, `,"managedFields":null`: false, `,"managedFields":` + entry: false, `,"managedFields":[]`: true, `,"managedFields":[{}]`: true,
+	} {
+		for _, b := range []*bench{tracked, untracked} {
+			want := "m Update v1 .data.k"
+			if reset {
+				want = ""
+			}
+			b.send("POST", configMaps+"?fieldManager=m", `{"metadata":{"name":"a","managedFields":`+entry+`},"data":{"k":"v"}}`).want(201, "")
+			b.send("PUT", configMapA, `{"metadata":{"name":"a"`+fields+`},"data":{"k":"v"}}`).want(200, "").wantOwners(want)
+			if reset && b == tracked {
+				b.patch(configMapA, mergePatch, "n", `{"data":{"m":"1"}}`).want(200, "").wantOwners("")
+				b.apply(configMapA, "applier", cmIntent(`,"data":{"n":"1"}`)).want(200, "").
+					wantOwners("applier Apply v1 .data.n", "before-first-apply Update v1 .data.k .data.m")
+			}
+			b.send("DELETE", configMapA, nil).want(200, "")
 		}
 	}
+	// Invalid entries are dropped where ownership is tracked.
+	before := tracked.send("POST", configMaps+"?fieldManager=x", bare("a")).owners()
+	tracked.send("PUT", configMapA, `{"metadata":{"name":"a","managedFields":[{"operation":"Own"}]},"data":{"k":"v"}}`).want(200, "").wantOwners(before)
 }
 
 func TestManagersOfUpdatesAreCapped(t *testing.T) {

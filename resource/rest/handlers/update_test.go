@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -18,10 +19,6 @@ func TestUpdate(t *testing.T) {
 	b := newBench(t)
 	first := b.create(bare("a"))
 
-	same := b.send("PUT", inDefault+"configmaps/a", first).want(200, "").configMap()
-	if same.ResourceVersion != first.ResourceVersion {
-		t.Errorf("a write that changes nothing went from %s to %s", first.ResourceVersion, same.ResourceVersion)
-	}
 	changed := first.DeepCopy()
 	changed.Data["k"] = "w"
 	changed.UID, changed.CreationTimestamp, changed.Generation = "", metav1.Time{}, 9
@@ -93,29 +90,6 @@ func TestGenerationAndStatus(t *testing.T) {
 	}
 }
 
-func TestManagedFieldsOfUpdates(t *testing.T) {
-	entry := `[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:data":{}}}]`
-	for name, test := range map[string]struct {
-		fields string
-		want   int
-	}{
-		"left out":       {"", 1},
-		"empty":          {`,"managedFields":[]`, 0},
-		"an empty entry": {`,"managedFields":[{}]`, 0},
-		"null":           {`,"managedFields":null`, 1},
-		"its own":        {`,"managedFields":` + entry, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.send("POST", inDefault+"configmaps", `{"metadata":{"name":"a","managedFields":`+entry+`}}`).want(201, "")
-			got := b.send("PUT", inDefault+"configmaps/a", `{"metadata":{"name":"a"`+test.fields+`}}`).want(200, "").configMap()
-			if len(got.ManagedFields) != test.want {
-				t.Errorf("%+v", got.ManagedFields)
-			}
-		})
-	}
-}
-
 // A write that loses a race is repeated with the new state, unless it names the state that it
 // was made for.
 func TestUpdateRetriesAfterARace(t *testing.T) {
@@ -134,4 +108,61 @@ func TestUpdateRetriesAfterARace(t *testing.T) {
 	}
 	b.race(b.configMaps, raced)
 	b.merge(configMapA, `{"metadata":{"resourceVersion":"`+first.ResourceVersion+`"}}`).want(409, "")
+}
+
+// Writes that change nothing keep the revision.
+func TestWritesWithoutChangeKeepTheRevision(t *testing.T) {
+	b := newTrackedBench(t)
+	b.send("POST", inDefault+"services?fieldManager=m", `{"metadata":{"name":"s","labels":{"a":"b"},"finalizers":["a/b"]},"spec":{"externalName":"x"}}`).want(201, "")
+	b.send("PATCH", serviceS+"/status?fieldManager=m", `{"status":{"conditions":[]}}`, "Content-Type", mergePatch).want(200, "")
+	applied := b.apply(serviceS, "m2", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"externalName":"x"}}`).want(200, "")
+	was := applied.revision()
+	text := string(applied.body)
+	for name, test := range map[string]struct{ method, path, contentType, body string }{
+		"PUT":             {"PUT", serviceS + "?fieldManager=m", runtime.ContentTypeJSON, text},
+		"PUT by another":  {"PUT", serviceS + "?fieldManager=other", runtime.ContentTypeJSON, text},
+		"PUT the status":  {"PUT", serviceS + "/status?fieldManager=m", runtime.ContentTypeJSON, text},
+		"merge patch":     {"PATCH", serviceS + "?fieldManager=m", mergePatch, `{"metadata":{"labels":{"a":"b"}}}`},
+		"JSON patch":      {"PATCH", serviceS + "?fieldManager=other", jsonPatch, `[{"op":"replace","path":"/spec/externalName","value":"x"}]`},
+		"strategic patch": {"PATCH", serviceS + "?fieldManager=m", strategicPatch, `{"metadata":{"finalizers":["a/b"]}}`},
+		"apply":           {"PATCH", serviceS + "?fieldManager=m2", applyPatch, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"externalName":"x"}}`},
+		"server's fields": {"PATCH", serviceS + "?fieldManager=m", mergePatch, `{"metadata":{"generation":7,"uid":null,"creationTimestamp":null}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			a := b.send(test.method, test.path, test.body, "Content-Type", test.contentType)
+			if now := a.want(200, "").revision(); now != was {
+				t.Errorf("revision %s, then %s: %s", was, now, a.body)
+			}
+		})
+	}
+}
+
+// Every kind of write that removes the last finalizer completes the deletion.
+func TestLastFinalizer(t *testing.T) {
+	for name, last := range map[string]struct{ method, path, contentType, body string }{
+		"PUT":             {"PUT", serviceS, runtime.ContentTypeJSON, ""},
+		"merge patch":     {"PATCH", serviceS, mergePatch, `{"metadata":{"finalizers":null}}`},
+		"JSON patch":      {"PATCH", serviceS, jsonPatch, `[{"op":"remove","path":"/metadata/finalizers/0"}]`},
+		"strategic patch": {"PATCH", serviceS, strategicPatch, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/b"]}}`},
+		"apply":           {"PATCH", serviceS + "?fieldManager=m", applyPatch, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTrackedBench(t)
+			b.t = t
+			b.apply(serviceS, "m", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s","finalizers":["a/b"]}}`).want(201, "")
+			going := b.send("DELETE", serviceS, nil).want(200, "").service()
+			body := last.body
+			if body == "" {
+				body = `{"metadata":{"name":"s","resourceVersion":"` + going.ResourceVersion + `"}}`
+			}
+			b.send(last.method, withQuery(last.path, "dryRun=All"), body, "Content-Type", last.contentType).want(200, "")
+			b.send("GET", serviceS, nil).want(200, "")
+			got := b.send(last.method, last.path, body, "Content-Type", last.contentType).want(200, "").service()
+			if got.UID != going.UID || len(got.Finalizers) != 0 || got.DeletionTimestamp == nil {
+				t.Errorf("%+v", got.ObjectMeta)
+			}
+			b.send("GET", serviceS, nil).want(404, "")
+		})
+	}
 }

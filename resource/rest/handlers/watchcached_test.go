@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"portico/internal/testing/memstore"
@@ -107,29 +108,19 @@ func TestFirstEventsOfAWatch(t *testing.T) {
 	}
 }
 
+// The initial events of a watch that replaces a list are compressed for clients that accept
+// gzip, event by event, and their time is measured.
 func TestWatchListIsCompressed(t *testing.T) {
-	b, _ := newCachedBench(t)
+	registry := prometheus.NewRegistry()
+	b := newBench(t, func(c *Config, _ *bench) { c.Metrics = registry })
 	b.put(b.configMaps, resttest.ConfigMap("a"))
-	const list = "configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-	open := func(path, encoding string) *http.Response {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", b.URL+inDefault+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Accept-Encoding", encoding)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { resp.Body.Close() })
-		return resp
-	}
-	for path, encoding := range map[string]string{list: "deflate", "configmaps?watch=1&allowWatchBookmarks=true": "gzip"} {
-		if resp := open(path, encoding); resp.Header.Get("Content-Encoding") != "" || resp.Header.Get("Vary") != "" {
-			t.Errorf("%s with %s: %v", path, encoding, resp.Header)
+	const list = configMaps + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	for path, encoding := range map[string]string{list: "deflate", configMaps + "?watch=1&allowWatchBookmarks=true": "gzip"} {
+		if h := b.watch(path, "", "Accept-Encoding", encoding).resp.Header; h.Get("Content-Encoding") != "" || h.Get("Vary") != "" {
+			t.Errorf("%s with %s: %v", path, encoding, h)
 		}
 	}
-	resp := open(list, "gzip")
+	resp := b.watch(list, "", "Accept-Encoding", "gzip").resp
 	if resp.Header.Get("Content-Encoding") != "gzip" || resp.Header.Get("Vary") != "Accept-Encoding" {
 		t.Fatalf("%v", resp.Header)
 	}
@@ -152,6 +143,16 @@ func TestWatchListIsCompressed(t *testing.T) {
 		b.put(b.configMaps, resttest.ConfigMap(fmt.Sprint("b", i)))
 		expect(fmt.Sprintf(`"name":"b%d"`, i))
 	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "apiserver_watch_list_duration_seconds" && f.GetMetric()[0].GetHistogram().GetSampleCount() >= 1 {
+			return
+		}
+	}
+	t.Errorf("no time of initial events in %v", families)
 }
 
 // stuckWatch opens a watch over a connection with small buffers and does not read it.

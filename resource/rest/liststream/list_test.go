@@ -289,7 +289,7 @@ func TestListsThatChangeAfterMeasuringAreAborted(t *testing.T) {
 					t.Errorf("%s: ended with %v, fetched %d times", name, got, fetched)
 				}
 			}()
-			w := &discard{header: http.Header{}}
+			w := &resttest.Discard{}
 			if err := write(w, r, kind, c, response.Format{Media: response.Protobuf}); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -3,7 +3,6 @@ package managedfields
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
@@ -53,59 +52,68 @@ func ownedConverter(t testing.TB) upstream.TypeConverter {
 
 // recordNew records a new object with recordCreate and with upstream's manager, and compares
 // the results. It returns the result of recordCreate.
-func recordNew(t *testing.T, converter upstream.TypeConverter, data []byte, resets []string) bool {
+func recordNew(t *testing.T, k testKind, obj Object, resets []string) bool {
 	t.Helper()
-	k := widgets(converter)
-	u := &unstructured.Unstructured{}
-	if kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object) != nil || u.Object == nil {
-		return false
-	}
-	if meta, found := u.Object["metadata"]; found {
-		if _, ok := meta.(map[string]any); !ok {
-			return false // codecs reject it
-		}
-	}
-	u.SetGroupVersionKind(k.gvk)
-	slow, untouched := u.DeepCopy(), u.DeepCopy()
+	slow := obj.DeepCopyObject().(Object)
+	untouched := shown(obj)
 	w := k.tracker("m")
 	w.Resets = resets
-	done, err := w.recordCreate(u)
+	done, err := w.recordCreate(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !done {
-		if !reflect.DeepEqual(u, untouched) {
-			t.Fatalf("nothing was recorded, but %s became %v", data, u.Object)
+		if now := shown(obj); now != untouched {
+			t.Fatalf("nothing was recorded, but %s became %s", untouched, now)
 		}
 		return false
 	}
-	m, _, err := w.manager(nil)
-	if err != nil {
-		t.Fatal(err)
+	if err := upstreamUpdate(w, slow); err != nil {
+		t.Fatalf("recorded, but upstream fails: %v: %s", err, untouched)
 	}
-	live, err := w.live(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Update(live, slow, w.Manager); err != nil {
-		t.Fatalf("recorded, but upstream fails: %v: %s", err, data)
-	}
-	times := func(u *unstructured.Unstructured) {
-		for _, entry := range rawRecord(u) {
-			entry.(map[string]any)["time"] = ""
+	for _, o := range []Object{obj, slow} {
+		entries := o.GetManagedFields()
+		for i := range entries {
+			if d := time.Since(entries[i].Time.Time); d < 0 || d > time.Hour {
+				t.Fatalf("time %v", entries[i].Time)
+			}
+			entries[i].Time = nil
 		}
+		o.SetManagedFields(entries)
 	}
-	for _, entry := range slow.GetManagedFields() {
-		if d := time.Since(entry.Time.Time); d < 0 || d > time.Hour {
-			t.Fatalf("time %v", entry.Time)
-		}
-	}
-	times(u)
-	times(slow)
-	if !reflect.DeepEqual(u, slow) {
-		t.Fatalf("of %s\nrecorded %v\nwant %v", data, u.Object["metadata"], slow.Object["metadata"])
+	if shown(obj) != shown(slow) {
+		t.Fatalf("of %s\nrecorded %s\nwant     %s", untouched, shown(obj), shown(slow))
 	}
 	return true
+}
+
+// upstreamUpdate records a new object with upstream's manager.
+func upstreamUpdate(w *Tracker, obj Object) error {
+	m, _, err := w.manager(nil)
+	if err != nil {
+		return err
+	}
+	live, err := w.live(nil)
+	if err == nil {
+		_, err = m.Update(live, obj, w.Manager)
+	}
+	return err
+}
+
+// newWidget returns the Widget of a JSON text; nil: codecs reject it.
+func newWidget(data string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	if kjson.UnmarshalCaseSensitivePreserveInts([]byte(data), &u.Object) != nil || u.Object == nil {
+		return nil
+	}
+	if meta, found := u.Object["metadata"]; found {
+		if _, ok := meta.(map[string]any); !ok {
+			return nil
+		}
+	}
+	u.SetAPIVersion("example.com/v1")
+	u.SetKind("Widget")
+	return u
 }
 
 // newObjects are new objects, and whether recordCreate must record them.
@@ -139,13 +147,13 @@ func TestRecordCreateAgreesWithUpstream(t *testing.T) {
 	converter := ownedConverter(t)
 	for data, want := range newObjects {
 		for _, resets := range [][]string{nil, {"status"}, {"spec", "metadata"}} {
-			if done := recordNew(t, converter, []byte(data), resets); done != want {
+			if done := recordNew(t, widgets(converter), newWidget(data), resets); done != want {
 				t.Errorf("%s: recorded %t", data, done)
 			}
 		}
 	}
 	// Without a schema, types are deduced from the values.
-	if !recordNew(t, upstream.NewDeducedTypeConverter(), []byte(`{"metadata":{"name":{"x":1},"uid":"u"},"spec":{"a":[1],"b":{"c":null,"d":{}}}}`), nil) {
+	if !recordNew(t, widgets(upstream.NewDeducedTypeConverter()), newWidget(`{"metadata":{"name":{"x":1},"uid":"u"},"spec":{"a":[1],"b":{"c":null,"d":{}}}}`), nil) {
 		t.Error("an object of deduced types was not recorded")
 	}
 }
@@ -162,7 +170,9 @@ func FuzzRecordCreate(f *testing.F) {
 		if known {
 			converter = declared
 		}
-		recordNew(t, converter, data, []string{"status"})
+		if u := newWidget(string(data)); u != nil {
+			recordNew(t, widgets(converter), u, []string{"status"})
+		}
 	})
 }
 
@@ -188,30 +198,12 @@ func TestRecordCreateOfGoTypes(t *testing.T) {
 		}
 		obj.Status.Phase = corev1.PodPending
 		obj.SetGroupVersionKind(pod.gvk)
-		slow := obj.DeepCopy()
-		w := pod.tracker("m")
+		var resets []string
 		if i%2 == 0 {
-			w.Resets = []string{"status"}
+			resets = []string{"status"}
 		}
-		done, err := w.recordCreate(obj)
-		if err != nil || !done {
-			t.Errorf("%s: recorded %t, %v", spec, done, err)
-			continue
-		}
-		m, _, err := w.manager(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		live, err := w.live(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := m.Update(live, slow, w.Manager); err != nil {
-			t.Fatal(err)
-		}
-		obj.ManagedFields[0].Time, slow.ManagedFields[0].Time = nil, nil
-		if shown(obj) != shown(slow) {
-			t.Errorf("of %s\nrecorded %s\nwant     %s", spec, shown(obj), shown(slow))
+		if !recordNew(t, pod, obj, resets) {
+			t.Errorf("%s was not recorded", spec)
 		}
 	}
 }
@@ -232,15 +224,7 @@ func BenchmarkCreate(b *testing.B) {
 					}
 					continue
 				}
-				m, _, err := w.manager(nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				live, err := w.live(nil)
-				if err == nil {
-					_, err = m.Update(live, u, "m")
-				}
-				if err != nil {
+				if err := upstreamUpdate(w, u); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstream "k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
+
+	"portico/resource/rest"
+	"portico/resource/rest/resttest"
 )
 
 // testKind is a kind with its codec and types.
@@ -49,44 +52,15 @@ func (c untyped) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.
 	return out, nil
 }
 
-// coreTypes is the scheme of core/v1 and the types of its kinds.
-var coreTypes = sync.OnceValues(func() (*runtime.Scheme, upstream.TypeConverter) {
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		panic(err)
-	}
-	return scheme, applyconfigurations.NewTypeConverter(scheme)
+// coreTypes returns the types of core/v1.
+var coreTypes = sync.OnceValues(func() (upstream.TypeConverter, error) {
+	return applyconfigurations.NewTypeConverter(resttest.CoreScheme()), nil
 })
 
 // core is a kind of core/v1.
 func core(kind string) testKind {
-	scheme, types := coreTypes()
 	gvk := corev1.SchemeGroupVersion.WithKind(kind)
-	return testKind{gvk, &typed{scheme, gvk}, func() (upstream.TypeConverter, error) { return types, nil }}
-}
-
-// typed is the Codec of a Go type with one version.
-type typed struct {
-	scheme *runtime.Scheme
-	gvk    schema.GroupVersionKind
-}
-
-func (c *typed) Hub() schema.GroupVersion { return c.gvk.GroupVersion() }
-
-func (c *typed) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.Object, error) {
-	if gv != c.gvk.GroupVersion() {
-		return nil, runtime.NewNotRegisteredErrForKind(c.scheme.Name(), gv.WithKind(c.gvk.Kind))
-	}
-	if u, ok := obj.(runtime.Unstructured); ok {
-		out, err := c.scheme.New(c.gvk)
-		if err != nil {
-			return nil, err
-		}
-		return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), out)
-	}
-	out := obj.DeepCopyObject()
-	out.GetObjectKind().SetGroupVersionKind(c.gvk)
-	return out, nil
+	return testKind{gvk, rest.Typed(resttest.CoreScheme(), gvk).(rest.Versioned), coreTypes}
 }
 
 func TestManagerName(t *testing.T) {

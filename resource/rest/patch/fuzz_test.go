@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -104,4 +105,26 @@ func reference(document, patch []byte) (out []byte, err error) {
 		return nil, err
 	}
 	return p.Apply(document)
+}
+
+// No strategic merge patch panics, and a patch that is applied again has the same result.
+func FuzzStrategicPatch(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"data":null}`, `{"spec":{"$patch":"replace"}}`, `{"spec":{"ports":[{"$patch":"delete","port":1}]}}`, `{"spec":{"$retainKeys":["type"],"type":"X"}}`,
+		`{"spec":{"$setElementOrder/ports":[{"port":1}]}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["x"]}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	const document = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s","finalizers":["x"]},"spec":{"type":"Y","ports":[{"port":1,"name":"a"}]}}`
+	f.Fuzz(func(t *testing.T, data []byte) {
+		doc, err := Parse(types.StrategicMergePatchType, data, &corev1.Service{}, true)
+		if err != nil {
+			return
+		}
+		first, err1 := doc.Apply([]byte(document))
+		second, err2 := doc.Apply([]byte(document))
+		if (err1 == nil) != (err2 == nil) || string(first) != string(second) {
+			t.Fatalf("%s (%v), then %s (%v)", first, err1, second, err2)
+		}
+	})
 }

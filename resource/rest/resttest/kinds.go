@@ -4,12 +4,14 @@
 package resttest
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -77,3 +79,35 @@ func Stored(t testing.TB, k *rest.Kind, obj runtime.Object, rev int64) *resource
 	}
 	return o.WithRevision(rev)
 }
+
+// Discard is a ResponseWriter that counts bytes and writes. The zero value is ready for use.
+type Discard struct {
+	header       http.Header
+	Code         int
+	Bytes, Calls int64
+}
+
+// Header implements http.ResponseWriter.
+func (d *Discard) Header() http.Header {
+	if d.header == nil {
+		d.header = http.Header{}
+	}
+	return d.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (d *Discard) WriteHeader(code int) { d.Code = code }
+
+// Write implements http.ResponseWriter.
+func (d *Discard) Write(p []byte) (int, error) {
+	d.Bytes += int64(len(p))
+	d.Calls++
+	return len(p), nil
+}
+
+// Untyped is a Codec of Go types whose kind is served as if it had none: lists keep apiVersion
+// and kind, as those of custom resources.
+type Untyped struct{ rest.Codec }
+
+// StrategicMerge implements rest.Codec.
+func (Untyped) StrategicMerge(schema.GroupVersionKind) runtime.Object { return nil }

@@ -54,32 +54,6 @@ func TestNoBookmarkDuringInitialEvents(t *testing.T) {
 	}
 }
 
-// Pending events are sent in one write, or several if they are large.
-func TestPendingEventsAreSentTogether(t *testing.T) {
-	for _, c := range []struct{ events, size, minSends, maxSends int }{{50, 0, 1, 1}, {40, frameBytes / 4, 8, 20}} {
-		for _, initial := range []bool{false, true} {
-			s := newServer().newStream(Options{Kind: resttest.ConfigMaps(), Version: "v1", Initial: initial})
-			var sends, ends int
-			s.send = func(frames []byte, e []int) error {
-				sends, ends = sends+1, ends+len(e)
-				if len(frames) > 2*frameBytes || e[len(e)-1] != len(frames) {
-					t.Errorf("%d bytes at once, ends %v", len(frames), e)
-				}
-				return nil
-			}
-			obj := resttest.ConfigMap("a")
-			obj.Data["big"] = strings.Repeat("x", c.size)
-			var events []resource.Event
-			for i := range c.events {
-				events = append(events, resource.Event{Type: resource.Added, Object: resttest.Stored(t, s.Kind, obj, int64(i+1))})
-			}
-			if err := s.write(events); err != nil || sends < c.minSends || sends > c.maxSends || ends != c.events {
-				t.Errorf("%+v: %d sends of %d frames, %v", c, sends, ends, err)
-			}
-		}
-	}
-}
-
 // counting counts the objects that a codec encodes.
 type counting struct {
 	rest.Codec
@@ -179,8 +153,9 @@ func TestTableFramesAreShared(t *testing.T) {
 	})
 }
 
-// Shared frames are counted for every watch, with their size before compression.
-func TestMetricsOfSharedFrames(t *testing.T) {
+// Events are counted for every watch, with their size before compression, whether their frames
+// are shared or initial events.
+func TestMetricsOfEvents(t *testing.T) {
 	server, k := newServer(), resttest.Secrets()
 	large := resttest.Secret("b")
 	large.Data = map[string][]byte{"k": make([]byte, 200<<10)}
@@ -189,11 +164,12 @@ func TestMetricsOfSharedFrames(t *testing.T) {
 		{Type: resource.Added, Object: resttest.Stored(t, k, large, 2)},
 	}
 	var want float64
-	for _, packed := range []bool{false, true} {
-		s := server.newStream(Options{Kind: k, Version: "v1", Packed: packed})
+	for _, opts := range []Options{{}, {Packed: true}, {Initial: true}, {Initial: true, Packed: true}} {
+		opts.Kind, opts.Version = k, "v1"
+		s := server.newStream(opts)
 		s.send = func(frames []byte, _ []int) error {
 			var in io.Reader = bytes.NewReader(frames)
-			if packed {
+			if opts.Packed {
 				z, err := gzip.NewReader(in)
 				if err != nil {
 					t.Fatal(err)
@@ -219,8 +195,8 @@ func TestMetricsOfSharedFrames(t *testing.T) {
 			continue
 		}
 		h := f.Metric[0].GetHistogram()
-		if h.GetSampleSum() != want || h.GetSampleCount() != 4 || h.GetBucket()[0].GetCumulativeCount() != 2 {
-			t.Errorf("%v, want 4 events of %v bytes, 2 of them small", h, want)
+		if h.GetSampleSum() != want || h.GetSampleCount() != 8 || h.GetBucket()[0].GetCumulativeCount() != 4 {
+			t.Errorf("%v, want 8 events of %v bytes, 4 of them small", h, want)
 		}
 		return
 	}
