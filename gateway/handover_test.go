@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -131,31 +130,6 @@ func at(servers ...*changing) (out []backend.Endpoint) {
 func weightless(e []backend.Endpoint, i int) []backend.Endpoint {
 	e[i].Weight = new(int32)
 	return e
-}
-
-// Changes show by the stream alone: the interval of checks is ten minutes.
-func TestPushNeedsNoCheck(t *testing.T) {
-	c := newChanging(t)
-	c.shows(t, "a.example.com")
-	c.start(t)
-	b := startBehind(t, newChanging(t)) // it does not listen
-	b.stores(t, "b", backend.Spec{
-		Endpoints: at(c), AutoRegister: &backend.AutoRegister{Groups: []string{"*"}}, HealthCheck: every(10 * time.Minute),
-	})
-	b.settles(t, "a.example.com")
-	within(t, "the stream is open", func() bool { return c.streams.Load() > 0 })
-	var checks int32
-	for i := range 6 {
-		group := fmt.Sprintf("new-%d.example.com", i)
-		c.shows(t, "a.example.com", group)
-		b.settles(t, "a.example.com", group)
-		if i == 0 {
-			checks = c.checks.Load() // those of the start have ended
-		}
-	}
-	if now := c.checks.Load(); now != checks {
-		t.Errorf("%d checks meanwhile, want none", now-checks)
-	}
 }
 
 // The stream moves with the requests to another endpoint; events of the old one are ignored.

@@ -15,36 +15,41 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// A redirect within the API reaches the client, which sends a new request; one that
-// leads elsewhere does not.
-func TestRESTRedirects(t *testing.T) {
+// The Location of an answer leads to the API through the gateway, to another host unchanged, or
+// is removed. A redirect that leads elsewhere than to the API is a 502.
+func TestRESTLocation(t *testing.T) {
 	t.Parallel()
 	var location string
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", location)
-		w.WriteHeader(http.StatusSeeOther)
+		w.WriteHeader(map[string]int{"GET": http.StatusSeeOther, "POST": http.StatusCreated}[r.Method])
 	}
 	bare, prefixed := restFront(t, "", answer), restFront(t, "/api", answer)
+	const elsewhere = "https://elsewhere.example.com/jobs/7"
+	const inert = "-" // a client follows it in redirects only
 	for _, tc := range []struct {
-		front    *httptest.Server
-		location string
-		want     string // "" is a 502
+		front          *httptest.Server
+		location, want string // "" is removed, and only a path of the API is followed in redirects
 	}{
 		{bare, "/jobs/7", shopRoot + "/jobs/7"},
-		{bare, "http://shop/jobs/7?x=1", shopRoot + "/jobs/7?x=1"},
+		{bare, "http://shop/jobs/7?x=1#y", shopRoot + "/jobs/7?x=1#y"},
 		{bare, "7", shopRoot + "/7"},
 		{bare, "?page=2", shopRoot + "/jobs?page=2"},
 		{bare, "../jobs/7", shopRoot + "/jobs/7"}, // the server has nothing above /
 		{bare, "/jobs/x/../7", shopRoot + "/jobs/7"},
 		{bare, "/jobs/7/#a", shopRoot + "/jobs/7/#a"},
+		{bare, shopRoot + "/jobs/7", shopRoot + "/jobs/7"}, // by X-Forwarded-Prefix
 		{bare, bare.URL + shopRoot + "/jobs/7", shopRoot + "/jobs/7"},
+		{bare, strings.Replace(bare.URL, "http:", "https:", 1) + shopRoot + "/jobs/7", shopRoot + "/jobs/7"},
 		{prefixed, "/api/jobs/7", shopRoot + "/jobs/7"},
+		{prefixed, "//shop/api/jobs/7", shopRoot + "/jobs/7"},
 		{prefixed, "/api", shopRoot},
 		{prefixed, "/internal/7", ""},
-		{bare, "https://elsewhere.example.com/jobs/7", ""},
-		{bare, "//elsewhere.example.com/jobs/7", ""},
-		{bare, `\\elsewhere.example.com/jobs/7`, ""},
-		{bare, `/\elsewhere.example.com/jobs/7`, ""},
+		{prefixed, "/apiary/7", ""},
+		{bare, elsewhere, elsewhere},
+		{bare, "//elsewhere.example.com/jobs/7", "//elsewhere.example.com/jobs/7"},
+		{bare, `\\elsewhere.example.com/jobs/7`, inert},
+		{bare, `/\elsewhere.example.com/jobs/7`, inert},
 		// Out of the API, if dots are read before or after unescaping.
 		{bare, "../../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
 		{bare, "/svc/../../../api/v1/namespaces/prod", shopRoot + "/api/v1/namespaces/prod"},
@@ -58,23 +63,29 @@ func TestRESTRedirects(t *testing.T) {
 		{bare, "/..;/..;x=1/..;/api/v1/namespaces/prod", ""},
 		{bare, `/..\..\..\api\v1\namespaces\prod`, ""},
 		{bare, "/..%5c..%5c..%5capi/v1/namespaces/prod", ""},
-		{bare, "http:/api/v1/namespaces/prod", ""},
-		{bare, "http:api/v1/namespaces/prod", ""},
-		{bare, "///api/v1/namespaces/prod", ""},
-		{bare, "javascript:alert(1)", ""},
+		{bare, "http:/api/v1/namespaces/prod", inert},
+		{bare, "http:api/v1/namespaces/prod", inert},
+		{bare, "///api/v1/namespaces/prod", inert},
+		{bare, "javascript:alert(1)", inert},
 		{bare, "http://%zz", ""},
 	} {
 		location = tc.location
 		res, body := askREST(t, tc.front, "GET", shopRoot+"/jobs")
-		if tc.want == "" {
-			if res.StatusCode != http.StatusBadGateway || !strings.Contains(body, errRedirect.Error()) || res.Header.Get("Location") != "" {
-				t.Errorf("%s: %d %q %s", tc.location, res.StatusCode, res.Header.Get("Location"), body)
+		if got := res.Header.Get("Location"); !strings.HasPrefix(tc.want, shopRoot) {
+			if res.StatusCode != http.StatusBadGateway || !strings.Contains(body, errRedirect.Error()) || got != "" {
+				t.Errorf("redirect to %s: %d %q %s", tc.location, res.StatusCode, got, body)
 			}
-			continue
+		} else if res.StatusCode != http.StatusSeeOther || got != tc.want {
+			t.Errorf("redirect to %s: %d %q, want %q", tc.location, res.StatusCode, got, tc.want)
 		}
-		if got := res.Header.Get("Location"); res.StatusCode != http.StatusSeeOther || got != tc.want {
+		res, _ = askREST(t, tc.front, "POST", shopRoot+"/jobs")
+		if got := res.Header.Get("Location"); tc.want != inert && (res.StatusCode != http.StatusCreated || got != tc.want) {
 			t.Errorf("%s: %d %q, want %q", tc.location, res.StatusCode, got, tc.want)
 		}
+	}
+	location = "/jobs/a%2Fb" // one name of the server's, but no path that the gateway forwards
+	if res, _ := askREST(t, bare, "POST", shopRoot+"/jobs"); res.Header.Get("Location") != shopRoot+location {
+		t.Errorf("an escaped slash: %q", res.Header.Get("Location"))
 	}
 }
 

@@ -188,45 +188,6 @@ func TestRESTDelete(t *testing.T) {
 	}
 }
 
-// A Location leads to the API through the gateway, to another host unchanged, or is
-// removed.
-func TestRESTLocation(t *testing.T) {
-	t.Parallel()
-	var location string
-	answer := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Location", location)
-		w.WriteHeader(http.StatusCreated)
-	}
-	bare, prefixed := restFront(t, "", answer), restFront(t, "/api", answer)
-	for _, tc := range []struct {
-		front    *httptest.Server
-		location string
-		want     string
-	}{
-		{bare, "/pets/7", shopRoot + "/pets/7"},
-		{bare, "http://shop/pets/7?x=1#y", shopRoot + "/pets/7?x=1#y"},
-		{bare, "/pets/a%2Fb", shopRoot + "/pets/a%2Fb"},
-		{bare, shopRoot + "/pets/7", shopRoot + "/pets/7"}, // it went by X-Forwarded-Prefix
-		{bare, strings.Replace(bare.URL, "http:", "https:", 1) + shopRoot + "/pets/7", shopRoot + "/pets/7"},
-		{bare, "https://elsewhere.example.com/pets/7", "https://elsewhere.example.com/pets/7"},
-		{bare, "pets/7", shopRoot + "/pets/7"},
-		{bare, "/../../../api/v1/pods/a", shopRoot + "/api/v1/pods/a"},
-		{bare, "/%2e%2e/%2e%2e/%2e%2e/api/v1/pods/a", ""},
-		{bare, `/pets/..%5c..%5C..\api`, ""},
-		{bare, "http://%zz", ""},
-		{prefixed, "/api/pets/7", shopRoot + "/pets/7"},
-		{prefixed, "//shop/api/pets/7", shopRoot + "/pets/7"},
-		{prefixed, "/apiary/7", ""},
-		{prefixed, "/internal/7", ""},
-	} {
-		location = tc.location
-		res, _ := askREST(t, tc.front, "POST", shopRoot+"/pets")
-		if got := res.Header.Get("Location"); res.StatusCode != http.StatusCreated || got != tc.want {
-			t.Errorf("%s: %d %q, want %q", tc.location, res.StatusCode, got, tc.want)
-		}
-	}
-}
-
 // A REST server gets no header in which proxies name users, clients or certificates, in
 // any spelling, but the gateway's own.
 func TestRESTHeaders(t *testing.T) {

@@ -328,35 +328,6 @@ func TestLongAnswerDuringRequest(t *testing.T) {
 	}
 }
 
-// A stream of events that answers a request with a body is written by one goroutine,
-// and complete.
-func TestEventsForRequestWithBody(t *testing.T) {
-	t.Parallel()
-	const events = 5
-	for _, p := range passages(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "text/event-stream")
-		for range events {
-			_, _ = io.WriteString(w, "data: x\n\n")
-			flush(w)
-		}
-	}) {
-		t.Run(p.name, func(t *testing.T) {
-			for range 5 {
-				res, err := p.send(t, t.Context(), "POST", longPath, strings.NewReader("body"), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, err := io.ReadAll(res.Body)
-				res.Body.Close()
-				if want := strings.Repeat("data: x\n\n", events); string(got) != want || err != nil {
-					t.Fatalf("%q %v", got, err)
-				}
-			}
-		})
-	}
-}
-
 // A refusal in pieces ends although the request's body was never sent.
 func TestLongRefusalOfUnsentBody(t *testing.T) {
 	t.Parallel()
