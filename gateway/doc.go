@@ -11,7 +11,7 @@
 //     gateway/upstream.
 //   - gateway/openapi serves OpenAPI.
 //   - gateway/registration writes the state of servers to APIServices and Backends, if this
-//     gateway is the elected one (writer.go).
+//     gateway is the elected one.
 //   - gateway/lastgood keeps what lastgood.go collects for a restart while etcd is away.
 //   - gateway/accesslog writes a line for every request.
 //

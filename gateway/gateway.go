@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -131,5 +132,54 @@ func (g *Gateway) Run(ctx context.Context) error {
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			g.etcd.Compact,
 		)
+	})
+}
+
+// complete reports whether all paths are installed.
+func (g *Gateway) complete() bool {
+	return g.cache.Ready() && g.sync.Ready() && g.access.Ready() == nil
+}
+
+func (g *Gateway) addHealthChecks() {
+	notReady := func(ok func() bool, text string) func(*http.Request) error {
+		return func(*http.Request) error {
+			if ok() {
+				return nil
+			}
+			return errors.New(text)
+		}
+	}
+	g.health.AddStorage(g.etcd.Healthy)
+	g.health.AddReady("informer-sync", notReady(g.cache.Ready, "not all resources are followed yet"))
+	g.health.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return g.access.Ready() })
+	g.health.AddReady("poststarthook/apiservice-registration-controller", notReady(g.sync.Ready, "no route table yet"))
+	g.health.AddReady("poststarthook/apiservice-discovery-controller", notReady(g.sync.Ready, "no discovery documents yet"))
+	g.health.AddAside(serve.WritesCheck, func(*http.Request) error { return g.admission.Ready() })
+	g.health.AddReady("autoregister-completion", notReady(g.registered, "not all APIServices of the gateway are registered yet"))
+}
+
+// registered reports whether every own group of the gateway has its APIService. The
+// gateway does not wait for those of other servers.
+func (g *Gateway) registered() bool {
+	t := g.sync.Table()
+	for _, gv := range g.own {
+		if t.Lookup(gv.Group, gv.Version) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// writerElection is the name of the election of the gateway that writes.
+const writerElection = "gateway"
+
+// campaign takes part in the election until ctx ends. The elected gateway writes the
+// conditions of APIServices, the status of Backends and the last-good documents; every
+// gateway routes by its own observations. Its writes are bound to its term: a gateway that
+// was suspended does not write after another was elected.
+func (g *Gateway) campaign(ctx context.Context) error {
+	return g.etcd.Campaign(ctx, writerElection, g.cfg.InstanceID, func(term context.Context) {
+		g.registration.Elect(term)
+		g.lastGood.KeepEtcd(term)
 	})
 }

@@ -118,6 +118,12 @@ func New(cfg Config) *Controller {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
+	}
+	if cfg.EndpointChanged == nil {
+		cfg.EndpointChanged = func() {}
+	}
 	s := &Controller{
 		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
 		static: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, onEndpoint: cfg.EndpointChanged,

@@ -320,7 +320,5 @@ func (s *Controller) publish(r *reconcile) {
 	conditions := r.conditions // &r.conditions would keep r
 	s.conditions.Store(&conditions)
 	s.backendStates.Store(r.backendStates)
-	if s.changed != nil {
-		s.changed()
-	}
+	s.changed()
 }

@@ -160,7 +160,7 @@ func (s *Controller) newServer(m *serverSpec, old *Server) *Server {
 	}
 	srv.Up = proxy.NewUpstream(upstream.Config{
 		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, REST: m.rest != nil,
-		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.endpointChanged,
+		Broken: func(url string) { s.suspect(srv, url) }, Changed: s.onEndpoint,
 	}, s.proxies)
 	pinned := srv.Up.Pinned()
 	cfg := sources.Config{
@@ -199,14 +199,6 @@ func (s *Controller) newServer(m *serverSpec, old *Server) *Server {
 // identifyAggregator adds the identity of requests for discovery (docs/wire.md 8.2).
 func identifyAggregator(h http.Header) {
 	authn.SetFrontProxyHeaders(h, &resource.User{Name: resource.KubeAggregator, Groups: []string{resource.GroupMasters}})
-}
-
-// endpointChanged is called when the state of an endpoint changes. Routes change by the
-// verdict of the checker.
-func (s *Controller) endpointChanged() {
-	if s.onEndpoint != nil {
-		s.onEndpoint()
-	}
 }
 
 // replacedBy reports whether uid is that of another object of the same name, which describes

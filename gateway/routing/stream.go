@@ -85,9 +85,7 @@ func (srv *Server) waitToFollow(ctx context.Context, pause time.Duration) bool {
 
 // sourceChanged is called when the discovery of a server changes.
 func (s *Controller) sourceChanged(srv *Server) {
-	if s.changed != nil {
-		s.changed()
-	}
+	s.changed()
 	s.wake.Set()
 	srv.openAPIChanged.Set()
 }
