@@ -9,27 +9,22 @@ import (
 	"syscall"
 )
 
-// listenError is an address that cannot be bound.
-type listenError struct{ err error }
-
-func (e *listenError) Error() string { return e.err.Error() }
-func (e *listenError) Unwrap() error { return e.err }
-
 // freeAddress checks that address can be bound, and chooses a port for port 0. The
 // gateway binds it later; if another process was faster, the gateway fails.
 func freeAddress(address string) (host, port string, err error) {
+	const remedy = "choose another address with --listen, for example --listen=127.0.0.1:0 for any free port"
 	if host, _, err = net.SplitHostPort(address); err != nil {
-		return "", "", &listenError{fmt.Errorf("listen on %q: must have the form host:port", address)}
+		return "", "", fmt.Errorf("listen on %q: must have the form host:port; %s", address, remedy)
 	}
 	ln, err := net.Listen("tcp", address)
 	var op *net.OpError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "", "", &listenError{fmt.Errorf("listen on %s: the address is in use by another process", address)}
+		return "", "", fmt.Errorf("listen on %s: the address is in use by another process; %s", address, remedy)
 	case errors.As(err, &op):
-		return "", "", &listenError{fmt.Errorf("listen on %s: %w", address, op.Err)}
+		return "", "", fmt.Errorf("listen on %s: %w; %s", address, op.Err, remedy)
 	case err != nil:
-		return "", "", &listenError{fmt.Errorf("listen on %s: %w", address, err)}
+		return "", "", fmt.Errorf("listen on %s: %w; %s", address, err, remedy)
 	}
 	_, port, err = net.SplitHostPort(ln.Addr().String())
 	return host, port, errors.Join(err, ln.Close())

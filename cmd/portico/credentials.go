@@ -24,19 +24,11 @@ func (s *stack) ensureCredentials() (err error) {
 	own := s.dir.File("kubeconfig")
 	switch err := pki.WriteKubeconfig(own, s.endpoint, s.files.ServingCAFile, s.files.Admin); {
 	case errors.Is(err, pki.ErrForeignKubeconfig):
-		return &damagedKubeconfigError{own}
+		return fmt.Errorf("the kubeconfig %s is damaged or was not written by portico; move it away to have it written again", own)
 	case err != nil || own == s.kubeconfig:
 		return err
 	}
 	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
-}
-
-// damagedKubeconfigError is a kubeconfig in the data folder that portico did not
-// write.
-type damagedKubeconfigError struct{ path string }
-
-func (e *damagedKubeconfigError) Error() string {
-	return fmt.Sprintf("the kubeconfig %s is damaged or was not written by portico", e.path)
 }
 
 // keepCredentials renews what nears its end, until ctx ends. The processes read

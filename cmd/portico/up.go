@@ -91,18 +91,12 @@ func newUp() *cobra.Command {
 // advise adds the remedy to an error.
 func advise(err error) error {
 	var inUse *datadir.InUseError
-	var busy *listenError
-	var damaged *damagedKubeconfigError
 	var file *fs.PathError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &inUse):
 		return fmt.Errorf("%w; stop that process, or choose another --data-dir", err)
-	case errors.As(err, &busy):
-		return fmt.Errorf("%w; choose another address with --listen, for example --listen=127.0.0.1:0 for any free port", err)
-	case errors.As(err, &damaged):
-		return fmt.Errorf("%w; move it away to have it written again", err)
 	case errors.Is(err, pki.ErrForeignKubeconfig):
 		return fmt.Errorf("%w and is not replaced; choose another file with --kubeconfig", err)
 	case errors.Is(err, syscall.ENOSPC):

@@ -61,7 +61,7 @@ type Config struct {
 	// enough for the address of a socket.
 	SocketDir string
 	// Logger logs the messages of this package and, with by=etcd, etcd's warnings and
-	// errors, at debug level all of them; nil means slog.Default().
+	// errors, at debug level all of them. Required.
 	Logger *slog.Logger
 	// Quota is the size of the database, in bytes, at which writes are rejected; 0 means
 	// 8 GiB, the maximum that etcd's documentation recommends.
@@ -92,9 +92,6 @@ type Server struct {
 // Start starts the member and returns when it serves, or when ctx ends. No other process may
 // use Dir.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
 	if cfg.Quota == 0 {
 		cfg.Quota = defaultQuota
 	}

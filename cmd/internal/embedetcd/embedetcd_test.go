@@ -81,7 +81,7 @@ func TestStartFails(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Start(t.Context(), Config{Dir: file + "/etcd", SocketDir: shortDir(t)})
+	_, err := Start(t.Context(), Config{Dir: file + "/etcd", SocketDir: shortDir(t), Logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "create etcd folder") {
 		t.Errorf("got %v", err)
 	}

@@ -46,14 +46,9 @@ const (
 	ForStorage             // etcd: 16 MB
 )
 
-func (w Work) room() (least, most uint64) {
-	switch w {
-	case ForTraffic:
-		return 16 << 20, 192 << 20
-	case ForStorage:
-		return 16 << 20, 16 << 20
-	}
-	return 8 << 20, 8 << 20
+// rooms are the bounds of the room, in bytes.
+var rooms = [...]struct{ least, most uint64 }{
+	ForTraffic: {16 << 20, 192 << 20}, ForObjects: {8 << 20, 8 << 20}, ForStorage: {16 << 20, 16 << 20},
 }
 
 // Keep sets the pace once a second until ctx ends. A GOGC in the environment stays as it
@@ -139,11 +134,11 @@ func (p *pacer) next(now sample) (release bool) {
 func (p *pacer) fit(now sample) int {
 	room := max(idleRoom, now.marked/2)
 	if p.busy {
-		least, most := p.work.room()
+		bounds := rooms[p.work]
 		if p.memory > 0 {
-			most = min(most, p.memory/partOfMemory)
+			bounds.most = min(bounds.most, p.memory/partOfMemory)
 		}
-		room = max(min(max(collectEvery*p.rate, least), most), now.marked)
+		room = max(min(max(collectEvery*p.rate, bounds.least), bounds.most), now.marked)
 	}
 	return int(min(max(room*100/max(now.live, 1), minPercent), maxPercent))
 }

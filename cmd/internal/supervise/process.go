@@ -24,8 +24,6 @@ const (
 	startAttempts = 3
 	// probeInterval is the pause between two readiness checks.
 	probeInterval = 10 * time.Millisecond
-	// defaultStopTimeout is the default of Config.StopTimeout.
-	defaultStopTimeout = 30 * time.Second
 )
 
 // Config describes a child.
@@ -41,9 +39,9 @@ type Config struct {
 	Log *Log
 	// Ready returns nil if the child is ready. Required.
 	Ready func(ctx context.Context) error
-	// StopTimeout is the time between SIGTERM and SIGKILL (default: 30 s).
+	// StopTimeout is the time between SIGTERM and SIGKILL. Required.
 	StopTimeout time.Duration
-	// Report receives a line for each event of the child; it may be nil.
+	// Report receives a line for each event of the child. Required.
 	Report func(line string)
 }
 
@@ -58,15 +56,7 @@ type Process struct {
 }
 
 // New returns a process that Run will start.
-func New(cfg Config) *Process {
-	if cfg.StopTimeout == 0 {
-		cfg.StopTimeout = defaultStopTimeout
-	}
-	if cfg.Report == nil {
-		cfg.Report = func(string) {}
-	}
-	return &Process{cfg: cfg, ready: make(chan struct{})}
-}
+func New(cfg Config) *Process { return &Process{cfg: cfg, ready: make(chan struct{})} }
 
 // Ready returns a channel that is closed when the child is ready for the first time.
 func (p *Process) Ready() <-chan struct{} { return p.ready }

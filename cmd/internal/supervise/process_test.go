@@ -98,7 +98,7 @@ func superviseSelf(lifelineOnly bool) {
 func child(log *Log, role, socket string) Config {
 	return Config{
 		Name: "child", Path: os.Args[0], Args: []string{socket}, Env: []string{roleEnv + "=" + role},
-		Log: log, Ready: HTTPReady("http://child/readyz", socket, nil, nil),
+		Log: log, Ready: HTTPReady("http://child/readyz", socket, nil, nil), StopTimeout: time.Minute, Report: func(string) {},
 	}
 }
 
