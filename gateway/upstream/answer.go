@@ -1,31 +1,19 @@
 package upstream
 
 import (
-	"context"
 	"errors"
 	"io"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"portico/gateway/upstream/retry"
 )
 
 // answer is the body of a response. It is used by one goroutine, except that Close may
 // be called concurrently with Read.
 type answer struct {
 	io.ReadCloser
-	u      *Upstream
-	e      *endpoint
-	client context.Context
-	cancel context.CancelCauseFunc // nil: there is nothing to cancel
-	kind   kind
-	in     *sync.Map // the set that it is in; nil: none
-	// judges: its end says that the endpoint's connections are good.
-	judges bool
-	// stream is the body of the request; nil: there was none, or it was kept. A server
-	// may end its answer because the stream broke.
-	stream *retry.Stream
+	attempt *attempt
+	in      *sync.Map // the set that it is in; nil: none
 
 	drained atomic.Bool // it was ended because its endpoint drains
 
@@ -81,14 +69,15 @@ func (a *answer) finish(err error) {
 	if a.in != nil {
 		a.in.Delete(a)
 	}
-	if err == io.EOF && a.judges {
-		a.e.health.Connections.Good()
-	} else if err != nil && a.kind == short && a.client.Err() == nil && a.stream.Err() == nil {
-		a.u.connectionFailed(a.e, err)
+	t := a.attempt
+	if err == io.EOF && t.pinned == nil {
+		t.e.health.Connections.Good()
+	} else if err != nil && t.kind == short && t.client().Err() == nil && t.stream.Err() == nil {
+		t.u.connectionFailed(t.e, err) // unless the server ended its answer because the request's body broke off
 	}
-	a.e.end(a.kind)
-	if a.cancel != nil {
-		a.cancel(nil)
+	t.e.end(t.kind)
+	if t.cancel != nil {
+		t.cancel(nil)
 	}
 	a.slots.release()
 }

@@ -211,7 +211,7 @@ func (a *attempt) recordAnswer(res *http.Response) {
 
 // wrap has the end of the answer recorded.
 func (a *attempt) wrap(res *http.Response) {
-	body := &answer{ReadCloser: res.Body, u: a.u, e: a.e, client: a.client(), cancel: a.cancel, kind: a.kind, judges: a.pinned == nil, stream: a.stream}
+	body := &answer{ReadCloser: res.Body, attempt: a}
 	switch rw, ok := res.Body.(io.ReadWriter); {
 	case res.StatusCode == http.StatusSwitchingProtocols && ok:
 		res.Body = &tunnel{answer: body, w: rw}

@@ -14,8 +14,8 @@
 //	              must not be carried out twice
 //	answer.go     the body of the answer, whose end releases everything
 //
-// The state of an endpoint follows from active checks (SetVerdict), from refused connections, and from consecutive failures, which eject it (package
-// health). The share of an endpoint that begins to get requests grows (package balance).
+// The state of an endpoint follows from active checks (SetVerdict), from refused
+// connections, and from consecutive failures, which eject it (package health). The share of an endpoint that begins to get requests grows (package balance).
 // One that is removed or has the weight 0 drains (drain.go). state.go publishes the
 // endpoints that get requests as an immutable snapshot, so that a choice takes no lock.
 // status.go and trace.go have what metrics, status and audit show.

@@ -16,7 +16,7 @@ const drainWithin = 30 * time.Second
 
 // remove drains an endpoint that is no longer one of the server's; mu is held.
 func (u *Upstream) remove(e *endpoint) {
-	e.transport.Close()
+	e.transport.Renew()
 	u.setDraining(e, true)
 	e.endFollowed()
 }

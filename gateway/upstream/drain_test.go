@@ -77,7 +77,7 @@ func TestRemovedEndpointDrains(t *testing.T) {
 	} {
 		removed, other := startNamed(t, network, "removed"), startNamed(t, network, "other")
 		u := over(t, turns(), removed.endpoint())
-		u.drainWithin = 300 * time.Millisecond
+		u.drainWithin = 500 * time.Millisecond
 		ended := watchers(t, u, 5, "/watch")
 		ctx, cancel := context.WithCancel(t.Context())
 		log, err := u.Long().RoundTrip(newRequest(ctx, "GET", "/watch", nil))

@@ -347,35 +347,19 @@ func TestRetryBounds(t *testing.T) {
 		"a budget of one":          {2, 4, 0, 1, 2},
 	} {
 		for _, method := range []string{"GET", "OPTIONS", "POST"} {
-			p := turns()
+			p, want := turns(), c.want
 			p.Retries.Attempts, p.Retries.BudgetPercent, p.Retries.MinPerSecond = c.attempts, c.percent, c.perSecond
-			var drops atomic.Bool
-			var list []Endpoint
-			var dropped atomic.Int32
-			for range c.endpoints {
-				list = append(list, startNode(t, "unix", func(http.ResponseWriter, *http.Request) {
-					if drops.Load() {
-						dropped.Add(1)
-						panic(http.ErrAbortHandler)
-					}
-				}).endpoint())
-			}
-			u := over(t, p, list...)
-			for range list { // each has a connection that was used before
-				if got := send(t, u, short, method, ""); got.code != 200 {
-					t.Fatalf("%s: %+v", name, got)
-				}
-			}
-			drops.Store(true)
-			got, want := send(t, u, short, method, ""), c.want
 			if method == "POST" {
 				want = 1
 			}
-			if n, attempts := int(dropped.Load()), len(got.trace.Attempts()); got.err == nil || IsUnprocessed(got.err) || n != want || attempts != want {
-				t.Errorf("%s: %s: it arrived %d times in %d attempts, want %d: %v", name, method, n, attempts, want, got.err)
+			n := 0
+			for range 20 { // a connection may not be idle again yet: there are fewer attempts then
+				if n = sendDropped(t, p, c.endpoints, method); n >= want {
+					break
+				}
 			}
-			if out := u.Status().OutOfBudget; out > 1 {
-				t.Errorf("%s: %s: one request was out of budget %d times", name, method, out)
+			if n != want {
+				t.Errorf("%s: %s: it arrived %d times, want %d", name, method, n, want)
 			}
 		}
 	}
@@ -384,6 +368,35 @@ func TestRetryBounds(t *testing.T) {
 	if got := send(t, over(t, p, At(closedPort(t))[0], startNode(t, "tls", nil).endpoint()), short, "GET", ""); got.err == nil {
 		t.Error("without a budget, a request that no server saw is sent again")
 	}
+}
+
+// sendDropped sends a request to endpoints that read and drop it, on connections that were
+// used before, and returns how often it arrived.
+func sendDropped(t *testing.T, p Policy, endpoints int, method string) int {
+	var drops atomic.Bool
+	var dropped atomic.Int32
+	var list []Endpoint
+	for range endpoints {
+		list = append(list, startNode(t, "unix", func(http.ResponseWriter, *http.Request) {
+			if drops.Load() {
+				dropped.Add(1)
+				panic(http.ErrAbortHandler)
+			}
+		}).endpoint())
+	}
+	u := over(t, p, list...)
+	for range list {
+		if got := send(t, u, short, method, ""); got.code != 200 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	drops.Store(true)
+	got := send(t, u, short, method, "")
+	n := int(dropped.Load())
+	if attempts, out := len(got.trace.Attempts()), u.Status().OutOfBudget; got.err == nil || IsUnprocessed(got.err) || attempts != n || out > 1 {
+		t.Errorf("%s: arrived %d times, in %d attempts, %d out of budget: %v", method, n, attempts, out, got.err)
+	}
+	return n
 }
 
 // Retries are a share of the requests, and those beyond it are counted.

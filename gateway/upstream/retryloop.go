@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"portico/gateway/upstream/health"
@@ -94,6 +95,7 @@ func (l *retryLoop) run() (*http.Response, error) {
 		return nil, err
 	}
 	res.Request = l.req
+	l.b, l.body = nil, retry.Body{} // the answer, which keeps the rest, may last
 	l.keepSlots(res)
 	return res, nil
 }
@@ -168,7 +170,7 @@ func (l *retryLoop) next(e *endpoint, r retry.Result) *endpoint {
 	if len(l.tried) >= maxTried {
 		return nil
 	}
-	if r.Sent && is[*transport.StaleError](r.Err) && l.timesTried(e) == 1 {
+	if r.Sent && is[*transport.StaleError](r.Err) && slices.Index(l.tried, e) == len(l.tried)-1 { // for the first time
 		return e
 	}
 	l.b = l.u.balancer.Load()
@@ -184,16 +186,6 @@ func (l *retryLoop) next(e *endpoint, r retry.Result) *endpoint {
 		return e
 	}
 	return nil
-}
-
-// timesTried is how many attempts were made at an endpoint.
-func (l *retryLoop) timesTried(e *endpoint) (n int) {
-	for _, t := range l.tried {
-		if t == e {
-			n++
-		}
-	}
-	return n
 }
 
 // withinBounds reports whether the attempts and the budget permit a retry after r. A

@@ -30,7 +30,6 @@ type conn struct {
 	// Guarded by pool.mu.
 	active    int // requests in progress or reserved
 	retired   bool
-	listed    bool // in pool.conns, of HTTP/2
 	idleSince time.Time
 
 	// Of HTTP/1.1, guarded by stateMu. reading: net/http waits in Read. complete: the

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -186,8 +185,6 @@ func (g *generation) newPool(maxDials int) *pool {
 	return &pool{timeouts: g.cfg.Timeouts, broken: g.cfg.Broken, maxDials: maxDials}
 }
 
-func maxDials() int { return dialsPerProcessor * runtime.GOMAXPROCS(0) }
-
 func (g *generation) retire() {
 	g.http1.retire()
 	if g.http2 != nil {
@@ -195,7 +192,8 @@ func (g *generation) retire() {
 	}
 }
 
-// Renew replaces the connections: later requests use new ones.
+// Renew closes idle connections, and the others after their last request. Later requests
+// use new ones.
 func (e *Endpoint) Renew() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -206,10 +204,6 @@ func (e *Endpoint) Renew() {
 
 // SetTrust replaces how the server is authenticated, for later requests.
 func (e *Endpoint) SetTrust(t Trust) { e.trust.Store(&t) }
-
-// Close closes idle connections, and the others after their last request. Requests
-// that are sent later still work, on new connections that end by the idle timeout.
-func (e *Endpoint) Close() { e.Renew() }
 
 // Multiplexes reports whether long-running requests share connections. It is assumed
 // until the first connection is made.

@@ -45,7 +45,7 @@ func newCounted(t testing.TB, network, address string, trust Trust) *counted {
 			return Timeouts{Connect: 20 * time.Second, Idle: 90 * time.Second, MaxAge: 10 * time.Minute}
 		},
 	}, trust)
-	t.Cleanup(c.Close)
+	t.Cleanup(c.Renew)
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"runtime"
 	"time"
 )
 
@@ -16,7 +17,7 @@ type http1Pool struct {
 func newHTTP1Pool(g *generation) *http1Pool {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	p := &http1Pool{pool: g.newPool(maxDials()), transport: newTransport(g.cfg.Timeouts().Idle, protocols)}
+	p := &http1Pool{pool: g.newPool(dialsPerProcessor * runtime.GOMAXPROCS(0)), transport: newTransport(g.cfg.Timeouts().Idle, protocols)}
 	p.connect = func(ctx context.Context) (*conn, error) {
 		c, err := g.dial(ctx, p.pool)
 		if err != nil {

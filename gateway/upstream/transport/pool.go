@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -93,11 +94,10 @@ func (p *pool) offer(c *conn, reused bool) {
 		p.deliver(e.Value.(*waiter), c, reused, nil)
 	}
 	switch {
-	case p.multiplexed && c.listed:
+	case p.multiplexed && slices.Contains(p.conns, c):
 	case p.retired, !p.multiplexed && c.active == 0 && len(p.conns) >= maxIdle:
 		c.retire()
 	case p.multiplexed:
-		c.listed = true
 		p.conns = append(p.conns, c)
 	case c.active == 0:
 		c.idleSince = time.Now()

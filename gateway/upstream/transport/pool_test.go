@@ -150,16 +150,19 @@ func TestWaitersShareAFailedDial(t *testing.T) {
 // those that replace them.
 func TestWaitersOfRetiredPool(t *testing.T) {
 	t.Parallel()
-	e, _, _ := newGated(t, func(n int32) bool { return n == 1 })
+	e, opened, _ := newGated(t, func(n int32) bool { return n == 1 })
 	done := make(chan error)
 	go func() { done <- e.post(t, HTTP1, strings.NewReader("x")) }()
-	eventually(t, "it does not wait", func() bool { waiting, dialing := e.waiting(t); return waiting == 1 && dialing == 1 })
+	eventually(t, "it does not wait", func() bool {
+		waiting, dialing := e.waiting(t)
+		return waiting == 1 && dialing == 1 && opened.Load() == 1
+	})
 	e.Renew()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	e.Close()
+	e.Renew()
 	if err := e.post(t, HTTP1, strings.NewReader("x")); err != nil {
-		t.Errorf("after Close: %v", err)
+		t.Errorf("the next one: %v", err)
 	}
 }
