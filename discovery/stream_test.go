@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"portico/resource"
+	"portico/resource/authn"
+	"portico/resource/serve/filter"
 )
 
 // shows replaces the snapshot of a server.
@@ -31,15 +34,27 @@ func shows(t *testing.T, current *Current, gvs ...[]GroupVersion) {
 	current.Store(s)
 }
 
-// follow requests a stream and returns a function that reads the next event.
-func follow(t *testing.T, current *Current, path string) (next func() StreamEvent) {
+// requestDeadline is the deadline of requests in these tests.
+const requestDeadline = 20 * time.Millisecond
+
+// serverOf serves discovery behind the filters of a server, which permit one request at a time.
+func serverOf(t *testing.T, current *Current) *httptest.Server {
 	t.Helper()
-	documents := NewHandler(current)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		documents.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), resource.ParseAction(r))))
-	}))
-	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
+	chain, err := filter.New(filter.Config{
+		Handler: NewHandler(current), Authenticator: authn.Anonymous(), Logger: slog.New(slog.DiscardHandler), RequestTimeout: requestDeadline, MaxInFlight: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(chain)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// follow requests a stream and returns a function that reads the next event.
+func follow(t *testing.T, server *httptest.Server, path string) (next func() StreamEvent) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,11 +63,7 @@ func follow(t *testing.T, current *Current, path string) (next func() StreamEven
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		cancel()
-		res.Body.Close()
-		server.Close() // waits for the stream's handler
-	})
+	t.Cleanup(func() { res.Body.Close() })
 	if got := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || got != acceptV2+StreamParameter {
 		t.Fatalf("%d %q", res.StatusCode, got)
 	}
@@ -84,12 +95,16 @@ func untilBookmark(next func() StreamEvent) (events []string, etag string) {
 	}
 }
 
-// A stream begins with all groups, and then has those that change.
+// A stream begins with all groups, and then has those that change. Neither the deadline nor the limit of
+// requests applies to it.
 func TestStream(t *testing.T) {
+	t.Parallel()
 	current := &Current{}
 	core, a, b, c := customGroup("", "configmaps"), customGroup("a.example.com", "things"), customGroup("b.example.com", "things"), customGroup("c.example.com", "things")
 	shows(t, current, core, c, a)
-	next := follow(t, current, "/apis?watch=true")
+	server := serverOf(t, current)
+	follow(t, server, "/apis?watch=true")
+	next := follow(t, server, "/apis?watch=true")
 	expect := func(what string, want ...string) {
 		t.Helper()
 		got, etag := untilBookmark(next)
@@ -100,13 +115,14 @@ func TestStream(t *testing.T) {
 			t.Errorf("%s: the bookmark says %q, the document %q", what, etag, plain)
 		}
 	}
-	expect("the whole state, in the order of /apis", "ADDED a.example.com v1:things", "ADDED c.example.com v1:things")
+	expect("the first state", "ADDED a.example.com v1:things", "ADDED c.example.com v1:things")
+	time.Sleep(3 * requestDeadline)
 	shows(t, current, core, a, b, c)
-	expect("a group comes", "ADDED b.example.com v1:things")
+	expect("a group is added", "ADDED b.example.com v1:things")
 	shows(t, current, core, customGroup("a.example.com", "others", "things"), b, c)
 	expect("a group changes", "MODIFIED a.example.com v1:others v1:things")
 	shows(t, current, core, customGroup("a.example.com", "others", "things"), c)
-	expect("a group goes; one that was described anew, alike, did not change", "DELETED b.example.com")
+	expect("a group is removed, another is described again", "DELETED b.example.com")
 	shows(t, current, customGroup("", "configmaps", "secrets"), customGroup("a.example.com", "others", "things"), c)
 	expect("the core group is not in the stream")
 }
@@ -118,7 +134,7 @@ func TestStreamCarriesBothForms(t *testing.T) {
 	stale := GroupVersion{Group: "b.example.com", Version: "v1", Stale: true, Legacy: a[0].Legacy, Aggregated: a[0].Aggregated}
 	unknown := GroupVersion{Group: "c.example.com", Version: "v1", Unknown: true}
 	shows(t, current, a, []GroupVersion{stale, unknown})
-	next := follow(t, current, "/apis?watch")
+	next := follow(t, serverOf(t, current), "/apis?watch")
 	for _, want := range []GroupVersion{a[0], stale, unknown} {
 		e := next()
 		v := e.Object.Versions[0]

@@ -3,16 +3,18 @@ package rest
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// deriveError is that of a document that has a resource, were it not for more.
+// deriveError derives from a document with a resource and more members, and returns the error.
 func deriveError(more string) error {
 	_, err := Derive(Config{Group: "g", Version: "v"}, []byte(`{"openapi":"3.0.0","paths":{"/pets":{"get":{}}}`+more+`}`))
 	return err
 }
 
+// The error says what is wrong with a document.
 func TestBadDocuments(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                    "decode",
@@ -37,6 +39,7 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
+// A document is bounded in size, depth and number of values.
 func TestBounds(t *testing.T) {
 	nested := func(depth int) string {
 		return `,"x":` + strings.Repeat(`[`, depth-1) + strings.Repeat(`]`, depth-1)
@@ -55,6 +58,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// Resources beyond MaxResources, and reasons beyond maxLeftOut, are counted.
 func TestTooManyResources(t *testing.T) {
 	var paths []string
 	for i := range MaxResources + maxLeftOut + 7 {
@@ -72,7 +76,7 @@ func TestTooManyResources(t *testing.T) {
 	}
 }
 
-// A document that is too large to publish is an API all the same.
+// An API whose document is too large to publish has none.
 func TestTooLargeToPublish(t *testing.T) {
 	text := `{"openapi":"3.0.0","paths":{"/pets":{"get":{"description":"` + strings.Repeat("x", MaxPublished) + `"}}}}`
 	api := derive(t, Config{}, text)
@@ -100,7 +104,7 @@ func TestCircles(t *testing.T) {
 	readable(t, api.Document)
 }
 
-// What a document may cost: the worst that fits the bounds.
+// A document within the bounds takes at most 256 MiB.
 func TestCost(t *testing.T) {
 	text := []byte(`{"openapi":"3.0.0","paths":{"/pets":{"get":{}}},"components":{"schemas":{"A":{"oneOf":[{}` + strings.Repeat(",{}", (maxValues-100)/2) + `]}}}}`)
 	var before, after runtime.MemStats
@@ -111,11 +115,10 @@ func TestCost(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
 		t.Errorf("%d MiB were allocated", used>>20)
-	} else {
-		t.Logf("%d MiB allocated for %d KiB", used>>20, len(text)>>10)
 	}
 }
 
+// Every API has valid and unique names, and a document that clients can read.
 func FuzzDerive(f *testing.F) {
 	f.Add([]byte(shop), "")
 	f.Add([]byte(`{"openapi":"3.0.0","paths":{"/pets/{id}/toys/":{"get":{"responses":{"200":null}}}}}`), "/")
@@ -141,10 +144,8 @@ func FuzzDerive(f *testing.F) {
 				t.Errorf("%s and another are %s or %s", r.Name, r.Kind, r.SingularName)
 			}
 			kinds[r.Kind], singulars[r.SingularName] = r.Name, r.Name
-			for _, verb := range r.Verbs {
-				if verb == "watch" {
-					t.Errorf("%s claims watch", r.Name)
-				}
+			if slices.Contains(r.Verbs, "watch") {
+				t.Errorf("%s has the verb watch", r.Name)
 			}
 		}
 		if api.Document != nil {

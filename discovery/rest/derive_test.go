@@ -71,7 +71,7 @@ func derive(t *testing.T, cfg Config, text string) *API {
 	return api
 }
 
-// listing is what discovery says, a line for each resource.
+// listing returns a line for each resource in discovery.
 func listing(api *API) (out []string) {
 	for _, r := range api.Resources.Legacy {
 		out = append(out, fmt.Sprintf("%s %s %q %s", r.Name, r.Kind, r.SingularName, strings.Join(r.Verbs, ",")))
@@ -79,6 +79,7 @@ func listing(api *API) (out []string) {
 	return out
 }
 
+// Paths become resources with the verbs of their methods; the others are left out with a reason.
 func TestDerive(t *testing.T) {
 	api := derive(t, Config{}, shop)
 	want := []string{
@@ -117,6 +118,8 @@ func TestDerive(t *testing.T) {
 	}
 }
 
+// The published document has the paths of clients, the kinds of discovery and what readers of OpenAPI 3.0
+// support.
 func TestPublished(t *testing.T) {
 	api := derive(t, Config{}, shop)
 	var doc document
@@ -154,12 +157,12 @@ func TestPublished(t *testing.T) {
 		t.Errorf("properties %+v", pet.Properties)
 	}
 	if doc.Components.Schemas["not a name"] != nil {
-		t.Error("a component that cannot be named is there")
+		t.Error("a component with an invalid name is published")
 	}
 	readable(t, api.Document)
 }
 
-// readable fails unless kubectl's readers take a document.
+// readable fails unless the libraries of kubectl can read a document.
 func readable(t *testing.T, data []byte) {
 	t.Helper()
 	if err := json.Unmarshal(data, &spec3.OpenAPI{}); err != nil {
@@ -170,6 +173,7 @@ func readable(t *testing.T, data []byte) {
 	}
 }
 
+// The path prefix is configured, or that of the first server in the document.
 func TestPathPrefix(t *testing.T) {
 	doc := func(server string, paths ...string) string {
 		items := map[string]any{}
@@ -213,14 +217,15 @@ func TestPathPrefix(t *testing.T) {
 	}
 	for _, bad := range []string{"api", "/a/../b", "//a", "/a b", "/%2e", "/a?b", strings.Repeat("/a", 129)} {
 		if CheckPathPrefix(bad) == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 		if _, err := Derive(Config{PathPrefix: bad}, []byte(doc("", "/pets"))); err == nil {
-			t.Errorf("%q is taken by Derive", bad)
+			t.Errorf("%q is accepted by Derive", bad)
 		}
 	}
 }
 
+// Kinds have singular names of letters and digits.
 func TestNames(t *testing.T) {
 	for in, want := range map[string]string{
 		"pets": "pet", "categories": "category", "boxes": "box", "dishes": "dish", "branches": "branch", "classes": "class", "class": "class", "status": "status", "analysis": "analysis", "s": "s", "people": "people",

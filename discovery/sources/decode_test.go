@@ -80,6 +80,23 @@ func TestAnswersBeyondTheLimits(t *testing.T) {
 	}
 }
 
+// Descriptions beyond the memory limit are replaced by the names of their group/versions.
+func TestMemoryLimit(t *testing.T) {
+	large := described("large.example.com", "v1", "gadgets", "things", "widgets")
+	b := newBackend(t, described("apps", "v1", "deployments"), large)
+	cfg := b.config()
+	cfg.Limits = DefaultLimits()
+	cfg.Limits.Memory = large.Size()
+	s := NewSource(cfg)
+	defer s.Close()
+	check(t, s, true)
+	same(t, s, "apps/v1:deployments")
+	gvs, _ := s.GroupVersions()
+	if len(gvs) != 2 || !gvs[1].Unknown || s.Dropped() != 1 || len(s.Unread()) != 1 || !errors.Is(s.Unread()[0].Err, ErrBeyondLimits) {
+		t.Errorf("known are %+v, %d left out: %v", gvs, s.Dropped(), s.Unread())
+	}
+}
+
 func resourceNames(gv discovery.GroupVersion) (names []string) {
 	for _, r := range gv.Legacy {
 		names = append(names, r.Name)

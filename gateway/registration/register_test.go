@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -73,7 +74,7 @@ func TestRegisterIgnoresUsersAPIServices(t *testing.T) {
 		delete(a.Labels, apiservice.AutomanagedLabel)
 		a.Spec.GroupPriorityMinimum = 5
 	})
-	if err := g.remove(t.Context(), seen); err != nil {
+	if err := errors.Join(g.remove(t.Context(), seen), g.repair(t.Context(), seen)); err != nil {
 		t.Fatal(err)
 	}
 	if n := g.writes(func() { g.sync(t, nil) }); n != 0 || g.stored(t)[widget].Spec.GroupPriorityMinimum != 5 {
