@@ -70,6 +70,7 @@ var floors = []struct {
 	{"resource/loop", 1, 0},
 	{"resource/client", 1, 1},
 	{"resource/etcd", 1, 0},
+	{"internal/testing/await", 0, 0},
 	{"internal/testing/etcdtest", 0, 0},
 	{"internal/testing/memstore", 1, 0},
 	{"resource/authn", 1, 0},

@@ -11,6 +11,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/gateway/proxy"
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/admission"
@@ -89,7 +90,7 @@ func newOwnAdmission(t *testing.T, read bool) *ownAdmission {
 	o := &ownAdmission{engine: engine, namespaces: admission.NewNamespaceStates(kept.Store(&resource.Info{Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace"}), log), log: log}
 	if read {
 		running(t, engine.Run)
-		within(t, "configurations are read", func() bool { return engine.Ready() == nil })
+		await.Until(t, "configurations are read", func() bool { return engine.Ready() == nil })
 	}
 	return o
 }

@@ -15,6 +15,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -65,12 +66,12 @@ func TestGroupMovesToAnotherBackend(t *testing.T) {
 		b.stores(t, name, backend.Spec{Endpoints: at(servers[name]), AutoRegister: &backend.AutoRegister{Groups: []string{group}}})
 	}
 	registers("a")
-	within(t, "the first has the group", func() bool { return b.holder(t, group) == "a" })
+	await.Until(t, "the first has the group", func() bool { return b.holder(t, group) == "a" })
 	registers("b")
 
 	holds, other := "a", "b"
 	for range 6 {
-		within(t, "both are good", func() bool {
+		await.Until(t, "both are good", func() bool {
 			all := b.sync.BackendStates()
 			for name := range servers {
 				if st := all.ByName[name]; st == nil || !st.Condition.Available() || !st.Server.Source.Fetched() {
@@ -98,9 +99,9 @@ func TestGroupMovesToAnotherBackend(t *testing.T) {
 		if _, err := b.backends.Store.Delete(t.Context(), resource.Key{Name: holds}, func(*resource.Object) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		within(t, "the other has the group", func() bool { return b.holder(t, group) == other })
+		await.Until(t, "the other has the group", func() bool { return b.holder(t, group) == other })
 		gv := schema.GroupVersion{Group: group, Version: "v1"}
-		within(t, "the other is routed", func() bool {
+		await.Until(t, "the other is routed", func() bool {
 			st := b.sync.BackendStates().ByName[other]
 			return b.sync.Table().Routes[gv].Upstream == st.Server.Up
 		})
@@ -161,7 +162,7 @@ func TestStreamMovesWithItsEndpoint(t *testing.T) {
 			}
 			b.stores(t, "b", spec)
 			b.settles(t, "old.example.com")
-			within(t, "the stream is open", func() bool { return old.streams.Load() > 0 })
+			await.Until(t, "the stream is open", func() bool { return old.streams.Load() > 0 })
 			leave(t, b, spec, old, new)
 			b.settles(t, "new.example.com")
 			old.shows(t, "old.example.com", "older.example.com")

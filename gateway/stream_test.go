@@ -24,6 +24,7 @@ import (
 	"portico/gateway/registration"
 	"portico/gateway/routing"
 	"portico/gateway/upstream"
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/loop"
@@ -199,9 +200,9 @@ func (b *behind) registered(t *testing.T) (groups []string) {
 func (b *behind) settles(t *testing.T, groups ...string) {
 	t.Helper()
 	slices.Sort(groups)
-	within(t, fmt.Sprintf("%d groups are routed", len(groups)), func() bool { return slices.Equal(b.routed(), groups) })
-	within(t, fmt.Sprintf("%d groups are listed", len(groups)), func() bool { return slices.Equal(b.listed(), groups) })
-	within(t, fmt.Sprintf("%d groups are registered", len(groups)), func() bool { return slices.Equal(b.registered(t), groups) })
+	await.Until(t, fmt.Sprintf("%d groups are routed", len(groups)), func() bool { return slices.Equal(b.routed(), groups) })
+	await.Until(t, fmt.Sprintf("%d groups are listed", len(groups)), func() bool { return slices.Equal(b.listed(), groups) })
+	await.Until(t, fmt.Sprintf("%d groups are registered", len(groups)), func() bool { return slices.Equal(b.registered(t), groups) })
 }
 
 // asks requests the group's widgets, and returns the answer.
@@ -227,7 +228,7 @@ func TestBackendChangesShowAtOnce(t *testing.T) {
 			b := startBehind(t, newChanging(t)) // which does not listen
 			b.stores(t, "b", backend.Spec{Endpoints: at(c), AutoRegister: &backend.AutoRegister{Groups: []string{"*"}}, HealthCheck: every(10 * time.Minute)})
 			b.settles(t, others...)
-			within(t, "the stream is open", func() bool { return c.streams.Load() > 0 })
+			await.Until(t, "the stream is open", func() bool { return c.streams.Load() > 0 })
 			for i := range 3 {
 				group := fmt.Sprintf("new-%d.example.com", i)
 				c.shows(t, append([]string{group}, others...)...)
@@ -251,7 +252,7 @@ func TestBackendRestarts(t *testing.T) {
 	c.start(t)
 	b.settles(t, "a.example.com", "b.example.com")
 	c.stop()
-	within(t, "it is noticed", func() bool { return len(b.routed()) == 0 })
+	await.Until(t, "it is noticed", func() bool { return len(b.routed()) == 0 })
 	for what, got := range map[string][]string{"listed": b.listed(), "registered": b.registered(t)} {
 		if !slices.Equal(got, []string{"a.example.com", "b.example.com"}) {
 			t.Errorf("%s while it is away: %q", what, got)

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/serve/filter"
 )
@@ -169,13 +170,13 @@ func TestRotation(t *testing.T) {
 	l := open(t, Config{Path: path})
 	stop := run(t, l)
 	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "first"}})
-	until(t, "the first line is written", func() bool { return strings.Contains(readFile(path), "first") })
+	await.Until(t, "the first line is written", func() bool { return strings.Contains(readFile(path), "first") })
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the file is made again", func() bool { _, err := os.Stat(path); return err == nil })
+	await.Until(t, "the file is made again", func() bool { _, err := os.Stat(path); return err == nil })
 	l.add(record{RequestEnd: filter.RequestEnd{AuditID: "second"}})
-	until(t, "the second line is written", func() bool { return strings.Contains(readFile(path), "second") })
+	await.Until(t, "the second line is written", func() bool { return strings.Contains(readFile(path), "second") })
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -197,16 +198,6 @@ func TestRotation(t *testing.T) {
 func readFile(path string) string {
 	b, _ := os.ReadFile(path)
 	return string(b)
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
 }
 
 // A named pipe without reader is a configuration error and does not block the start.
@@ -247,7 +238,7 @@ func TestFullDisk(t *testing.T) {
 	l := open(t, Config{Path: Standard, Output: disk})
 	stop := run(t, l)
 	l.add(record{})
-	until(t, "the failure is counted", func() bool { return value(t, l.failed) != 0 })
+	await.Until(t, "the failure is counted", func() bool { return value(t, l.failed) != 0 })
 	disk.mu.Lock()
 	disk.room = 1 << 20
 	disk.mu.Unlock()

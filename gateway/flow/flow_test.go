@@ -7,13 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	flowv1 "k8s.io/api/flowcontrol/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
@@ -72,15 +71,6 @@ func load[T rest.Object](t *testing.T, r *rest.Resource, name string) (out T, ok
 	return obj.(T), true
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
 // Run creates the objects that every cluster has, and the condition Dangling of a schema
 // follows its level.
 func TestRun(t *testing.T) {
@@ -109,7 +99,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	for _, s := range bootstrapSchemas() {
-		eventually(t, s.Name+" is there", is(s.Name, flowv1.ConditionFalse))
+		await.Until(t, s.Name+" is there", is(s.Name, flowv1.ConditionFalse))
 	}
 	for _, want := range bootstrapLevels() {
 		got, ok := load[*flowv1.PriorityLevelConfiguration](t, levels, want.Name)
@@ -122,17 +112,17 @@ func TestRun(t *testing.T) {
 	if _, err := rest.CreateObject(ctx, schemas, own); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "own is dangling", is("own", flowv1.ConditionTrue))
+	await.Until(t, "own is dangling", is("own", flowv1.ConditionTrue))
 	level := systemLevel()
 	level.Name = "lost"
 	if _, err := rest.CreateObject(ctx, levels, level); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "own is found", is("own", flowv1.ConditionFalse))
+	await.Until(t, "own is found", is("own", flowv1.ConditionFalse))
 	if _, err := levels.Store.Delete(ctx, resource.Key{Name: "lost"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "own is dangling again", is("own", flowv1.ConditionTrue))
+	await.Until(t, "own is dangling again", is("own", flowv1.ConditionTrue))
 }
 
 // Without suggested, ensure creates mandatory objects only; it overwrites nothing.
@@ -262,29 +252,5 @@ func TestMandatorySpecsAreFixed(t *testing.T) {
 	exempt.Spec = systemLevel().Spec
 	if errs := validateLevel(exempt); len(errs) == 0 {
 		t.Error("the exempt level may become limited")
-	}
-}
-
-// Field ownership is tracked for both kinds.
-func TestOwnershipKnowsKinds(t *testing.T) {
-	t.Parallel()
-	kinds, err := New(nil).Kinds()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range kinds {
-		converter, err := k.Ownership()
-		if err != nil {
-			t.Fatal(err)
-		}
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(k.GVK("v1"))
-		obj, err := k.Codec.(rest.Versioned).ConvertTo(u, k.GVK("v1").GroupVersion())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := converter.ObjectToTyped(obj); err != nil {
-			t.Errorf("%s: %v", k.Kind, err)
-		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
-
 	"portico/discovery"
+	"portico/internal/testing/etcdtest"
 	"portico/resource"
 	"portico/resource/etcd"
 	"portico/resource/rest"
@@ -36,30 +34,7 @@ func TestUnpackIsBounded(t *testing.T) {
 // newEtcd returns the documents of a real etcd.
 func newEtcd(t *testing.T) *etcd.Documents {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "l") // short enough for the address of a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg := embed.NewConfig()
-	cfg.Dir = filepath.Join(dir, "d")
-	client, peer := url.URL{Scheme: "unix", Path: filepath.Join(dir, "e")}, url.URL{Scheme: "unix", Path: filepath.Join(dir, "p")}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.TickMs, cfg.ElectionMs, cfg.UnsafeNoFsync = 10, 100, true
-	cfg.LogLevel, cfg.LogOutputs = "error", []string{os.DevNull}
-	server, err := embed.StartEtcd(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	select {
-	case <-server.Server.ReadyNotify():
-	case <-time.After(time.Minute):
-		t.Fatal("etcd does not become ready")
-	}
-	c, err := etcd.Open(etcd.Config{Endpoints: []string{client.String()}})
+	c, err := etcd.Open(etcd.Config{Endpoints: []string{etcdtest.Start(t).DirectEndpoint()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
+	"portico/internal/testing/await"
 	"portico/resource/audit"
 	"portico/resource/serve/filter"
 )
@@ -94,7 +95,7 @@ func TestAuditThroughTheProxy(t *testing.T) {
 create ?do=break %d "" {}
 get /x?do=wait 200 "x"  waited for the server
 get /x?do=hang 499 "x" `, broken)
-	until(t, "the client's end is recorded", func() bool { return strings.Count(events(), "\n") == strings.Count(want, "\n") })
+	await.Until(t, "the client's end is recorded", func() bool { return strings.Count(events(), "\n") == strings.Count(want, "\n") })
 	if got := strings.ReplaceAll(events(), shortPath, ""); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -185,7 +186,7 @@ func TestAuditOfRetriedRequests(t *testing.T) {
 			if body := got.Swap(nil); body == nil || *body != c.body {
 				t.Errorf("the second endpoint did not get the body as it was sent")
 			}
-			until(t, "the event is written", func() bool { return events() != "" })
+			await.Until(t, "the event is written", func() bool { return events() != "" })
 			if got := events(); strings.Count(got, "create ") != 1 || !strings.HasSuffix(got, ` `+c.body) {
 				t.Errorf("got %.300s (%d bytes)", got, len(got))
 			}

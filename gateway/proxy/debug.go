@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"portico/apiservice/backend"
@@ -55,3 +57,27 @@ func (p *Proxy) ownRequest(r *http.Request, act *resource.Action) *proxiedReques
 	}
 	return h
 }
+
+// show adds the debug headers.
+func (h *proxiedRequest) show(header http.Header) {
+	attempts := h.Attempts()
+	var server strings.Builder
+	server.WriteString(h.route.Backend)
+	if h.route.Name != "" {
+		fmt.Fprintf(&server, "; apiservice=%q", h.route.Name)
+	}
+	if n := len(attempts); n > 0 {
+		fmt.Fprintf(&server, "; endpoint=%q; attempts=%d", attempts[n-1].Endpoint, n)
+	}
+	header[headerBackend] = []string{server.String()}
+	timing := fmt.Sprintf("gateway;dur=%.3f", milliseconds(h.own()))
+	if len(attempts) > 0 {
+		timing += fmt.Sprintf(", upstream;dur=%.3f", milliseconds(h.away()-h.Queued()))
+	}
+	if queued := h.Queued(); queued > 0 {
+		timing += fmt.Sprintf(", queue;dur=%.3f", milliseconds(queued))
+	}
+	header[headerTiming] = []string{timing}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -13,9 +13,9 @@
 //   - rest.go: how requests are sent to REST servers; rest_override.go: method overrides;
 //     rest_answer.go: redirects and streams of events.
 //   - trailer.go: which headers a server may send, and where.
-//   - proxiedrequest.go: follows one request, for traffic.go (metrics by APIService,
-//     server and endpoint), the access log, traces and the debug headers (debug.go);
-//     upstreammetrics.go: metrics of the endpoints' state.
+//   - traffic.go: metrics by APIService, server and endpoint; upstreammetrics.go: metrics of
+//     the endpoints' state; debug.go: the debug headers. Like the access log and traces they
+//     show what send.go records of a request.
 //
 // Of the gateway's packages it imports gateway/upstream only.
 //

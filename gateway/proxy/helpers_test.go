@@ -230,16 +230,6 @@ func statusOf(t *testing.T, res *http.Response) metav1.Status {
 // flush sends what has been written of an answer.
 func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
 // gathered returns the values of all series, and the counts of histograms, by name and
 // labels.
 func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {

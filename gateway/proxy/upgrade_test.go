@@ -19,6 +19,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
+	"portico/internal/testing/await"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
@@ -136,7 +137,7 @@ func echoes(t *testing.T, conn *websocket.Conn) {
 // free waits until the gateway has no request in progress.
 func (w *upgradeRoute) free(t *testing.T) {
 	t.Helper()
-	until(t, "nothing is in progress", func() bool {
+	await.Until(t, "nothing is in progress", func() bool {
 		for key, n := range gathered(t, w.metrics.Registry()) {
 			open := strings.HasPrefix(key, "portico_upstream_longrunning_requests") || strings.HasPrefix(key, "apiserver_current_inflight_requests")
 			if open && n != 0 {

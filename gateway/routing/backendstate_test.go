@@ -20,6 +20,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/sources"
 	"portico/gateway/lastgood"
+	"portico/internal/testing/await"
 	"portico/resource/loop"
 )
 
@@ -88,7 +89,7 @@ func TestVerdictsSurviveChanges(t *testing.T) {
 	s := onService(t, widgetsAt(), b)
 	stop := s.startChecks(t)
 	srv := s.servers["backend/b"]
-	until(t, "healthy", func() bool { return s.Verdict(srv).Healthy })
+	await.Until(t, "healthy", func() bool { return s.Verdict(srv).Healthy })
 	since := s.Verdict(srv).Since
 	stop() // no verdict changes from now on
 	for name, change := range map[string]func(*backend.Spec){
@@ -123,7 +124,7 @@ func TestAllDrained(t *testing.T) {
 	}
 	shows := func(condition, apiServices apiservice.Condition) {
 		t.Helper()
-		until(t, condition.Reason, func() bool {
+		await.Until(t, condition.Reason, func() bool {
 			s.Reconcile()
 			return s.BackendStates().List[0].Condition == condition && s.routeOf(widgetsGroup).Condition == apiServices
 		})
@@ -153,7 +154,7 @@ func TestVerdictsAreOfTheirEndpoints(t *testing.T) {
 	b := backendAt(there.URL)
 	s := onService(t, widgetsAt(), b)
 	stop := s.startChecks(t)
-	until(t, "it is down", func() bool {
+	await.Until(t, "it is down", func() bool {
 		s.Reconcile()
 		return s.BackendStates().List[0].Condition.Reason == "FailedDiscoveryCheck"
 	})
@@ -366,7 +367,7 @@ func TestMessagesHaveNoMadeUpAddress(t *testing.T) {
 		"m3": "from " + first.URL + "/openapi.json: bad status from /openapi.json: 500", "m4": "any endpoint of m4: bad status from /openapi.json: 500",
 	} {
 		var text string
-		until(t, name+": its discovery was read", func() bool {
+		await.Until(t, name+": its discovery was read", func() bool {
 			s.Reconcile()
 			st := s.BackendStates().ByName[name]
 			v := s.DiscoveryVerdict(st.Server)

@@ -14,6 +14,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/internal/testing/await"
 )
 
 // A user's APIService for another version of a group of the gateway has the condition
@@ -159,7 +160,7 @@ func TestWhyNothingIsKnown(t *testing.T) {
 			t.Errorf("%s: before the first check: %s", name, why)
 		}
 		stop := s.startChecks(t)
-		until(t, name+": the reason is known", func() bool {
+		await.Until(t, name+": the reason is known", func() bool {
 			s.Reconcile()
 			return strings.Contains(s.WhyUnknown("widgets.example.com", "v1"), c.want)
 		})

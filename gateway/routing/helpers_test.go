@@ -140,16 +140,6 @@ func (s *Controller) startChecks(t *testing.T) (stop func()) {
 	return stop
 }
 
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
 // customGroup is a group with one custom resource.
 func customGroup(group string) []discovery.GroupVersion {
 	return discovery.FromKinds([]*rest.Kind{{

@@ -16,6 +16,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/discovery"
+	"portico/internal/testing/await"
 )
 
 // listing is a server that lists and serves v1 of widgets.example.com; unlisted is the status
@@ -79,22 +80,22 @@ func TestUnlistedGroupVersion(t *testing.T) {
 	s.startChecks(t)
 	shows := func(what, name, reason string) apiservice.Condition {
 		t.Helper()
-		until(t, what, func() bool { s.Reconcile(); return s.Conditions()[name].Reason == reason })
+		await.Until(t, what, func() bool { s.Reconcile(); return s.Conditions()[name].Reason == reason })
 		return s.Conditions()[name]
 	}
 	l.unlisted.Store(http.StatusForbidden)
 	s.SetAPIServices([]*apireg.APIService{v1, mine})
 	shows("403 is not available", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	s.checker.Suspect("backend/b")
-	until(t, "discovery was refused, too", func() bool { return len(s.servers["backend/b"].Source.Unread()) == 1 })
+	await.Until(t, "discovery was refused, too", func() bool { return len(s.servers["backend/b"].Source.Unread()) == 1 })
 	shows("and remains so", "v2.widgets.example.com", "FailedDiscoveryCheck")
 	l.unlisted.Store(http.StatusNotFound)
 	path := l.URL + "/apis/widgets.example.com/v2"
-	until(t, "it is checked again", func() bool {
+	await.Until(t, "it is checked again", func() bool {
 		err := s.checker.Verdict("backend/b " + path).Err
 		return err != nil && strings.Contains(err.Error(), "404")
 	})
-	until(t, "discovery gets the same answer", func() bool {
+	await.Until(t, "discovery gets the same answer", func() bool {
 		s.checker.Suspect("backend/b")
 		return len(s.servers["backend/b"].Source.Unread()) == 0
 	})
@@ -115,7 +116,7 @@ func TestUnlistedGroupVersion(t *testing.T) {
 
 	l.unlisted.Store(http.StatusOK)
 	shows("what is served without being listed is available", "v2.widgets.example.com", "Local")
-	until(t, "discovery reads it at once", func() bool {
+	await.Until(t, "discovery reads it at once", func() bool {
 		gvs, _ := s.servers["backend/b"].Source.GroupVersions()
 		return slices.ContainsFunc(gvs, func(gv discovery.GroupVersion) bool { return gv.Version == "v2" && len(gv.Legacy) == 1 && gv.Unlisted })
 	})
@@ -163,7 +164,7 @@ func TestReplacedServerIsChecked(t *testing.T) {
 		srv := s.servers["backend/b"]
 		return srv.Source.Fetched() && srv.Up.Status().Endpoints[0].State == backend.EndpointHealthy
 	}
-	until(t, "the first is read", read)
+	await.Until(t, "the first is read", read)
 	first := s.servers["backend/b"]
 	b = b.DeepCopy()
 	b.UID = "second"
@@ -171,5 +172,5 @@ func TestReplacedServerIsChecked(t *testing.T) {
 	if s.servers["backend/b"] == first {
 		t.Fatal("it is the same server")
 	}
-	until(t, "the second is read", read)
+	await.Until(t, "the second is read", read)
 }

@@ -23,6 +23,7 @@ import (
 	"portico/apiservice/explain"
 	"portico/gateway/accesslog"
 	"portico/gateway/upstream"
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/authz"
 	"portico/resource/serve/filter"
@@ -228,7 +229,7 @@ func TestObservedLongRunning(t *testing.T) {
 	go func() { defer close(ended); o.do("GET", watchPath) }()
 	<-begun
 	key := "portico_upstream_longrunning_requests{apiservice=v1.g.example.com,backend=apiservice/v1.g.example.com,endpoint=" + good + "}"
-	until(t, "the watch is counted", func() bool { return gathered(t, o.metrics.Registry())[key] == 1 })
+	await.Until(t, "the watch is counted", func() bool { return gathered(t, o.metrics.Registry())[key] == 1 })
 	close(done)
 	<-ended
 	values := gathered(t, o.metrics.Registry())
