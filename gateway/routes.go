@@ -73,7 +73,7 @@ func (g *Gateway) serveResource(w http.ResponseWriter, r *http.Request) {
 	rt := g.sync.Table().Lookup(act.Group, act.Version)
 	switch {
 	case rt == nil:
-		serve.NotFound(w, r)
+		http.NotFound(w, r)
 	case rt.Local:
 		g.api.ServeHTTP(w, r)
 	default:

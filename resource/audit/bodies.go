@@ -1,17 +1,17 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -29,25 +29,52 @@ const annotationUnread = "audit.portico.dev/unread"
 func Annotate(ctx context.Context, key, value string) { audit.AddAuditAnnotation(ctx, key, value) }
 
 // Refer adds the name of an object that is created or updated to the event of the request,
-// if it is audited at level Metadata. At higher levels bodies are recorded.
-func Refer(ctx context.Context, action *resource.Action, object metav1.Object) {
-	if ac := audit.AuditContextFrom(ctx); !ac.Enabled() || ac.GetEventLevel() != auditapi.LevelMetadata {
-		return
+// if it is audited at level Metadata. At higher levels bodies are recorded. Safe for
+// concurrent use.
+func Refer(ctx context.Context, object metav1.Object) {
+	if q, ok := ctx.Value(requestKey{}).(*Request); ok && q.config.Level == auditapi.LevelMetadata {
+		q.refer(auditapi.ObjectReference{
+			Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
+		})
 	}
-	refer(ctx, action, metav1.ObjectMeta{
-		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
-	})
 }
 
-// refer fills the empty fields of the event's ObjectRef.
-func refer(ctx context.Context, action *resource.Action, object metav1.ObjectMeta) {
-	gv := schema.GroupVersion{Group: action.Group, Version: action.Version}
-	audit.LogRequestObject(ctx, &metav1.PartialObjectMetadata{ObjectMeta: object}, gv, gv.WithResource(action.Resource), action.Subresource, noSerializer{})
+// refer fills the empty fields of the request's object.
+func (q *Request) refer(object auditapi.ObjectReference) {
+	if known := q.object.Load(); known != nil {
+		merged := *known
+		fill(&merged, &object)
+		object = merged
+	}
+	q.object.Store(&object)
 }
 
-// object converts a recorded body with read for the event; nil, with an annotation, if
+// fill fills the empty fields of a reference.
+func fill(ref, from *auditapi.ObjectReference) {
+	ref.Namespace, ref.Name = cmp.Or(ref.Namespace, from.Namespace), cmp.Or(ref.Name, from.Name)
+	ref.UID, ref.ResourceVersion = cmp.Or(ref.UID, from.UID), cmp.Or(ref.ResourceVersion, from.ResourceVersion)
+}
+
+// eventSink adds the object of the request to its events.
+type eventSink struct {
+	audit.Sink
+	object *atomic.Pointer[auditapi.ObjectReference]
+}
+
+// ProcessEvents implements audit.Sink.
+func (s eventSink) ProcessEvents(events ...*auditapi.Event) bool {
+	object := s.object.Load()
+	for _, e := range events {
+		if e.ObjectRef != nil && object != nil {
+			fill(e.ObjectRef, object)
+		}
+	}
+	return s.Sink.ProcessEvents(events...)
+}
+
+// convert converts a recorded body with read for the event; nil, with an annotation, if
 // that is not possible.
-func (q *Request) object(name string, data []byte, lost bool, h http.Header, read func([]byte, http.Header) ([]byte, error)) []byte {
+func (q *Request) convert(name string, data []byte, lost bool, h http.Header, read func([]byte, http.Header) ([]byte, error)) []byte {
 	if len(data) == 0 && !lost {
 		return nil
 	}
@@ -76,13 +103,14 @@ func (q *Request) addRequestObject() {
 		return
 	}
 	data, lost := q.body.end()
-	if q.sent = q.object("requestObject", data, lost, q.header, sentToJSON); q.sent == nil {
+	sent := q.convert("requestObject", data, lost, q.header, sentToJSON)
+	if sent == nil {
 		return
 	}
 	if q.action.Verb == "create" || q.action.Verb == "update" {
-		q.name(q.sent)
+		q.name(sent)
 	}
-	q.event.LogRequestPatch(q.sent)
+	q.event.LogRequestPatch(sent)
 }
 
 // name fills the event's ObjectRef from an object.
@@ -91,14 +119,11 @@ func (q *Request) name(object []byte) {
 	if err != nil || o.Name == "" {
 		return
 	}
-	meta := metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}
+	ref := auditapi.ObjectReference{Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}
 	if o.Revision != 0 {
-		meta.ResourceVersion = strconv.FormatInt(o.Revision, 10)
+		ref.ResourceVersion = strconv.FormatInt(o.Revision, 10)
 	}
-	refer(q.ctx, q.action, meta)
-	if q.sent != nil {
-		q.event.LogRequestPatch(q.sent) // refer replaced it
-	}
+	q.refer(ref)
 }
 
 // nameCreated adds the name of a created object to the event, or an annotation if the
@@ -125,7 +150,7 @@ func (q *Request) addResponse() {
 	var object []byte
 	switch q.wanted {
 	case wantObject:
-		object = q.object("responseObject", data, lost, q.responseHeader, responseToJSON)
+		object = q.convert("responseObject", data, lost, q.responseHeader, responseToJSON)
 	case wantStatus:
 		object, _ = responseToJSON(data, q.responseHeader) // plain text is not a Status
 	case wantName:
@@ -176,44 +201,4 @@ func (q *Request) addTokenID(response []byte) {
 	if json.Unmarshal(payload, &claims) == nil && claims.ID != "" {
 		q.Annotate(serviceaccount.IssuedCredentialIDAuditAnnotationKey, "JTI="+claims.ID)
 	}
-}
-
-// noSerializer is a serializer that writes nothing: upstream requires one to record an
-// object's name.
-type noSerializer struct{}
-
-var _ runtime.NegotiatedSerializer = noSerializer{}
-
-// SupportedMediaTypes implements runtime.NegotiatedSerializer.
-func (noSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
-	return []runtime.SerializerInfo{{MediaType: runtime.ContentTypeJSON}}
-}
-
-// EncoderForVersion implements runtime.NegotiatedSerializer.
-func (n noSerializer) EncoderForVersion(runtime.Encoder, runtime.GroupVersioner) runtime.Encoder {
-	return n
-}
-
-// DecoderToVersion implements runtime.NegotiatedSerializer; it is not called.
-func (noSerializer) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
-	return d
-}
-
-// Encode implements runtime.Encoder.
-func (noSerializer) Encode(runtime.Object, io.Writer) error { return nil }
-
-// Identifier implements runtime.Encoder.
-func (noSerializer) Identifier() runtime.Identifier { return "none" }
-
-// eventSink removes the empty request object that noSerializer leaves.
-type eventSink struct{ audit.Sink }
-
-// ProcessEvents implements audit.Sink.
-func (s eventSink) ProcessEvents(events ...*auditapi.Event) bool {
-	for _, e := range events {
-		if e.RequestObject != nil && len(e.RequestObject.Raw) == 0 {
-			e.RequestObject = nil
-		}
-	}
-	return s.Sink.ProcessEvents(events...)
 }

@@ -73,7 +73,8 @@ type Request struct {
 	began atomic.Bool // the response has begun
 
 	body *recordedBody // of the request; nil: not recorded
-	sent []byte        // the body in the event; nil: none
+	// object is what the events' ObjectRef has beyond the path; nil: nothing.
+	object atomic.Pointer[auditapi.ObjectReference]
 	// response records the body of the response, and responseHeader is its header; nil: not
 	// recorded.
 	response       *recording
@@ -135,7 +136,7 @@ func (a *Auditor) open(r *http.Request, in Arrival) *Request {
 		long: in.Action.LongRunning() && !in.Action.Streams,
 	}
 	audit.WithAuditID(ctx, types.UID(in.ID))
-	_ = q.event.Init(config, eventSink{a.sink}) // fails for an initialized event only
+	_ = q.event.Init(config, eventSink{a.sink, &q.object}) // fails for an initialized event only
 	audit.LogRequestMetadata(ctx, redacted(r), in.Time, attributes)
 	return q
 }
@@ -158,9 +159,16 @@ func (q *Request) records() bool {
 	return q.action.IsResource && !q.long && q.config.Level.GreaterOrEqual(auditapi.LevelRequest)
 }
 
+type requestKey struct{}
+
 // Value returns upstream's audit context for its key, for the context of the request. Safe
 // for concurrent use.
-func (q *Request) Value(key any) any { return q.ctx.Value(key) }
+func (q *Request) Value(key any) any {
+	if key == (requestKey{}) {
+		return q
+	}
+	return q.ctx.Value(key)
+}
 
 // Impersonated sets the impersonated user.
 func (q *Request) Impersonated(as *resource.Action) {

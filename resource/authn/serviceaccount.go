@@ -74,7 +74,7 @@ func (s *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	now, key := s.now(), tokenKey(token, wanted)
 	result, cached := s.cache.get(key, now)
 	if cached {
-		s.counts.hit.Inc()
+		s.counts.cached()
 	} else {
 		result = s.verify(ctx, token, wanted, now)
 		s.counts.verified(result.err)

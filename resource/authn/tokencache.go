@@ -7,6 +7,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"portico/resource"
 )
@@ -90,33 +91,32 @@ func tokenKey(token string, audiences []string) [sha256.Size]byte {
 
 // tokenMetrics counts, under upstream's names, whether the results for tokens were cached
 // or verified.
-type tokenMetrics struct{ hit, miss, ok, failed prometheus.Counter }
+type tokenMetrics struct{ requests, fetches *prometheus.CounterVec }
 
 // newTokenMetrics returns metrics and registers them; registry may be nil.
 func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "authentication_token_cache_request_total",
-		Help: "Tokens of requests, by whether their result was cached: hit or miss.",
-	}, []string{"status"})
-	fetches := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "authentication_token_cache_fetch_total",
-		Help: "Tokens that were verified, by result: ok or error.",
-	}, []string{"status"})
-	if registry != nil {
-		registry.MustRegister(requests, fetches)
-	}
+	factory := promauto.With(registry)
 	return &tokenMetrics{
-		hit: requests.WithLabelValues("hit"), miss: requests.WithLabelValues("miss"),
-		ok: fetches.WithLabelValues("ok"), failed: fetches.WithLabelValues("error"),
+		requests: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "authentication_token_cache_request_total",
+			Help: "Tokens of requests, by whether their result was cached: hit or miss.",
+		}, []string{"status"}),
+		fetches: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "authentication_token_cache_fetch_total",
+			Help: "Tokens that were verified, by result: ok or error.",
+		}, []string{"status"}),
 	}
 }
 
+// cached counts a token whose result was cached.
+func (m *tokenMetrics) cached() { m.requests.WithLabelValues("hit").Inc() }
+
 // verified counts a token that was verified.
 func (m *tokenMetrics) verified(err error) {
-	m.miss.Inc()
+	m.requests.WithLabelValues("miss").Inc()
+	status := "ok"
 	if err != nil {
-		m.failed.Inc()
-		return
+		status = "error"
 	}
-	m.ok.Inc()
+	m.fetches.WithLabelValues(status).Inc()
 }

@@ -34,17 +34,6 @@ const (
 	Deny
 )
 
-// String returns the decision's name for audit and logs.
-func (d Decision) String() string {
-	switch d {
-	case Allow:
-		return "Allow"
-	case Deny:
-		return "Deny"
-	}
-	return "NoOpinion"
-}
-
 // Authorizer decides whether a.User may do a. Implementations are safe for concurrent
 // use and do not change a.
 type Authorizer interface {

@@ -95,7 +95,7 @@ func TestCompleteness(t *testing.T) {
 			w.WriteHeader(404)
 			return
 		}
-		NotFound(w, r)
+		http.NotFound(w, r)
 	}, func(c *testConfig) { c.Complete = func() bool { return complete } })
 	w := do(s, "GET", "/x")
 	wantStatus(t, w.Body, 503, metav1.StatusReasonServiceUnavailable,

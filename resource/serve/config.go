@@ -14,7 +14,6 @@ import (
 // Defaults of Config and ListenAddress.
 const (
 	DefaultShutdownTimeout      = 60 * time.Second
-	DefaultLongShutdownTimeout  = 5 * time.Second
 	DefaultMaxConcurrentStreams = 100
 )
 
@@ -41,10 +40,6 @@ type Config struct {
 	// ShutdownTimeout is how long shutdown waits for requests that are not
 	// long-running. Default DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
-	// LongShutdownTimeout is the time within which long-running requests end after
-	// that, 200 a second or faster, so that their clients do not reconnect all at once.
-	// Default DefaultLongShutdownTimeout; below 0: all at once.
-	LongShutdownTimeout time.Duration
 }
 
 // ListenAddress is an address to listen on.
@@ -100,8 +95,5 @@ func (c *Config) complete() {
 	}
 	if c.ShutdownTimeout == 0 {
 		c.ShutdownTimeout = DefaultShutdownTimeout
-	}
-	if c.LongShutdownTimeout == 0 {
-		c.LongShutdownTimeout = DefaultLongShutdownTimeout
 	}
 }

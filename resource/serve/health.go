@@ -45,10 +45,10 @@ const startGrace = 10 * time.Second
 
 // check is a named check.
 type check struct {
-	name, group string
-	live        bool // part of /livez too
-	aside       bool // part of no endpoint, see AddAside
-	run         func(r *http.Request) error
+	name  string
+	live  bool // part of /livez too
+	aside bool // part of no endpoint, see AddAside
+	run   func(r *http.Request) error
 }
 
 // NewHealth returns a Health with the check ping, which always succeeds, and, for /readyz,
@@ -71,12 +71,6 @@ func (h *Health) AddLive(name string, run func(*http.Request) error) {
 // /healthz have it. See AddLive.
 func (h *Health) AddReady(name string, run func(*http.Request) error) {
 	h.add(check{name: name, run: run})
-}
-
-// AddReadyIn is AddReady for a check of a group, whose checks can be excluded together by
-// the name of the group.
-func (h *Health) AddReadyIn(group, name string, run func(*http.Request) error) {
-	h.add(check{name: name, group: group, run: run})
 }
 
 // AddAside adds a check that is served below /healthz and /readyz under its own name only.
@@ -201,16 +195,9 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 		if c.aside {
 			continue
 		}
-		_, byName := excluded[c.name]
-		_, byGroup := excluded[c.group]
-		switch {
-		case byName:
+		if _, found := excluded[c.name]; found {
 			excluded[c.name] = true
 			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.name)
-			continue
-		case byGroup && c.group != "":
-			excluded[c.group] = true
-			fmt.Fprintf(&report, "[+]%s excluded with %s: ok\n", c.name, c.group)
 			continue
 		}
 		err := c.run(r)

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// Health endpoints have their checks, single ones and groups of them can be excluded, and
+// Health endpoints have their checks, of which some can be excluded, and
 // reasons of failures are shown by single checks only.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	h := NewHealth()
 	bad := errors.New("no quorum")
 	h.AddReady("etcd", func(*http.Request) error { return bad })
-	h.AddReadyIn("store", "informer-sync", func(*http.Request) error { return nil })
+	h.AddReady("informer-sync", func(*http.Request) error { return nil })
 	h.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return nil })
 	h.AddAside("writes", func(*http.Request) error { return errors.New("not yet") })
 	for _, c := range []struct {
@@ -29,8 +29,8 @@ func TestHealth(t *testing.T) {
 		{"/healthz", 500, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\nhealthz check failed\n"},
 		{"/readyz", 500, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\n[+]shutdown ok\nreadyz check failed\n"},
 		{"/readyz?exclude=etcd", 200, "ok"},
-		{"/readyz?verbose=true&exclude=etcd&exclude=store&exclude=nope&exclude=no%22pe", 200,
-			"[+]ping ok\n[+]etcd excluded: ok\n[+]informer-sync excluded with store: ok\n[+]poststarthook/rbac/bootstrap-roles ok\n[+]shutdown ok\n" +
+		{"/readyz?verbose=true&exclude=etcd&exclude=nope&exclude=no%22pe", 200,
+			"[+]ping ok\n[+]etcd excluded: ok\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\n[+]shutdown ok\n" +
 				"warn: some health checks cannot be excluded: no matches for \"no\\\"pe\",\"nope\"\nreadyz check passed\n"},
 		{"/readyz/ping", 200, "ok"},
 		{"/readyz/shutdown", 200, "ok"},

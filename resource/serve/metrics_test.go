@@ -46,7 +46,7 @@ func wantMetrics(t *testing.T, s *testServer, lines ...string) {
 func answerForMetrics(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/apis/made.up"):
-		NotFound(w, r)
+		http.NotFound(w, r)
 	case strings.HasPrefix(r.URL.Path, "/apis/remote"):
 		filter.CountAs(r.Context(), "aggregator")
 		if r.URL.Query().Has("down") {

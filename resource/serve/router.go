@@ -2,7 +2,6 @@ package serve
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/pprof"
 	"slices"
@@ -23,7 +22,7 @@ func NewEngine() *gin.Engine {
 	engine.RedirectTrailingSlash = false
 	engine.RedirectFixedPath = false
 	engine.HandleMethodNotAllowed = false
-	engine.NoRoute(gin.WrapF(NotFound))
+	engine.NoRoute(gin.WrapF(http.NotFound))
 	return engine
 }
 
@@ -127,19 +126,11 @@ func API(resources, discovery http.Handler) http.Handler {
 			next = resources
 		}
 		if next == nil {
-			NotFound(w, r)
+			http.NotFound(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// NotFound answers 404 in plain text, which Kubernetes clients read as a generic NotFound.
-func NotFound(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(http.StatusNotFound)
-	_, _ = io.WriteString(w, "404 page not found\n")
 }
 
 // Index serves the list of paths, sorted and without duplicates. It calls paths for every
@@ -170,6 +161,6 @@ func Profiling() http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("/debug/pprof/cmdline", NotFound) // flags may hold secrets
+	mux.HandleFunc("/debug/pprof/cmdline", http.NotFound) // flags may hold secrets
 	return mux
 }

@@ -21,6 +21,9 @@ import (
 )
 
 const (
+	// longShutdownTimeout is the time within which long-running requests end at shutdown,
+	// spread over it so that their clients do not reconnect all at once.
+	longShutdownTimeout = 5 * time.Second
 	// closeTimeout is how long connections have to close by themselves after their
 	// requests have ended or were given up.
 	closeTimeout = 2 * time.Second
@@ -181,7 +184,7 @@ func (s *Server) shutdown() {
 		s.log.Warn("gave up on requests in flight", "requests", lifecycle.Short.Count(), "waited", s.cfg.ShutdownTimeout)
 	}
 	longDone := lifecycle.Long.Close()
-	lifecycle.Long.End(s.cfg.LongShutdownTimeout)
+	lifecycle.Long.End(longShutdownTimeout)
 
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -118,7 +118,7 @@ func TestAbandonedRequestsAreLogged(t *testing.T) {
 			panic("late")
 		}
 	}, change, func(c *testConfig) {
-		c.Server.ShutdownTimeout, c.Server.LongShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, -1, log, slog.New(slowLog{slog.DiscardHandler})
+		c.Server.ShutdownTimeout, c.AccessLog, c.Logger = time.Millisecond, log, slog.New(slowLog{slog.DiscardHandler})
 	})
 	stop := s.start(t)
 	for _, query := range []string{"", "?watch=1"} {

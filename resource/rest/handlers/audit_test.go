@@ -1,39 +1,63 @@
 package handlers
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
-	auditapi "k8s.io/apiserver/pkg/apis/audit"
-	"k8s.io/apiserver/pkg/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"portico/resource"
+	"portico/resource/audit"
 )
 
-// events is a sink that keeps the last event.
-type events struct{ last *auditapi.Event }
+// auditedContext has the values of an audited request.
+type auditedContext struct {
+	context.Context
+	audited *audit.Request
+}
 
-func (e *events) ProcessEvents(all ...*auditapi.Event) bool {
-	e.last = all[len(all)-1].DeepCopy()
-	return true
+func (c auditedContext) Value(key any) any {
+	if v := c.audited.Value(key); v != nil {
+		return v
+	}
+	return c.Context.Value(key)
 }
 
 // audited sends a request and returns its audit event.
-func (b *bench) audited(method, path, body string) *auditapi.Event {
+func (b *bench) audited(method, path, body string) *auditv1.Event {
 	b.t.Helper()
-	ctx, sink := audit.WithAuditContext(b.t.Context()), &events{}
-	if err := audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditapi.LevelMetadata}, sink); err != nil {
-		b.t.Fatal(err)
+	dir, o := b.t.TempDir(), audit.DefaultOptions()
+	o.PolicyFile, o.Log.Path, o.Log.MaxSize = filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log"), 0
+	const policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+	must := func(err error) {
+		b.t.Helper()
+		if err != nil {
+			b.t.Fatal(err)
+		}
 	}
-	r := httptest.NewRequest(method, path, strings.NewReader(body)).WithContext(ctx)
+	must(os.WriteFile(o.PolicyFile, []byte(policy), 0o600))
+	auditor, err := audit.Open(o, nil)
+	must(err)
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", runtime.ContentTypeJSON)
-	b.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
-	audit.AuditContextFrom(ctx).ProcessEventStage(ctx, auditapi.StageResponseComplete)
-	return sink.last
+	q, err := auditor.Begin(r, audit.Arrival{Action: resource.ParseAction(r), Time: time.Now()})
+	must(err)
+	b.Config.Handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(auditedContext{r.Context(), q}))
+	q.End(200, nil)
+	text, err := os.ReadFile(o.Log.Path)
+	must(err)
+	event := new(auditv1.Event)
+	must(json.Unmarshal(text, event))
+	return event
 }
 
 // Audit events have the name in the body of a create, and mark unsafe deletions, also if they
@@ -48,11 +72,11 @@ func TestAuditOfWrites(t *testing.T) {
 		{"DELETE", configMapA, `{"ignoreStoreReadErrorWithClusterBreakingPotential":true}`, "", "", "", "apiserver.k8s.io/unsafe-delete-ignore-read-error"},
 		{"DELETE", configMapA, ``, "", "", "", ""},
 	} {
-		event, ref := b.audited(tc.method, tc.path, tc.body), auditapi.ObjectReference{}
+		event, ref := b.audited(tc.method, tc.path, tc.body), auditv1.ObjectReference{}
 		if event.ObjectRef != nil {
 			ref = *event.ObjectRef
 		}
-		if tc.method == "PUT" {
+		if tc.path == configMapA {
 			ref.Name = "" // the path has it
 		}
 		if ref.Name != tc.name || string(ref.UID) != tc.uid || ref.ResourceVersion != tc.revision || event.RequestObject != nil {

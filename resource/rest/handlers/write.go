@@ -85,7 +85,7 @@ func (w *write) decode(ctx context.Context, body *requestBody, validation string
 	}
 	obj, err := w.withDefaults(decoded)
 	if err == nil {
-		audit.Refer(ctx, w.act, obj)
+		audit.Refer(ctx, obj)
 	}
 	return obj, err
 }

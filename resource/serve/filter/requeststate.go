@@ -3,7 +3,6 @@ package filter
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"io"
 	"net"
 	"net/http"
@@ -136,17 +135,8 @@ func (rs *requestState) identify(r *http.Request) {
 		rs.auditID[0] = ids[0]
 		return
 	}
-	rs.auditID[0] = newAuditID()
+	rs.auditID[0] = uuid.NewString()
 	r.Header[headerAuditID] = rs.auditID[:]
-}
-
-// newAuditID is uuid.NewString with fewer allocations.
-func newAuditID() string {
-	var id uuid.UUID
-	_, _ = rand.Read(id[:]) // it never fails
-	id[6] = id[6]&0x0f | 4<<4
-	id[8] = id[8]&0x3f | 0x80
-	return id.String()
 }
 
 // lap returns the time since lastLap and sets lastLap to now.

@@ -98,15 +98,12 @@ func (g *Group) Count() int {
 }
 
 // End ends the contexts of the requests of a closed Group within the time, at endRate or
-// faster; all at once if the time is not positive.
+// faster.
 func (g *Group) End(within time.Duration) {
 	g.mu.Lock()
 	ends := slices.Collect(maps.Keys(g.ends))
 	g.mu.Unlock()
-	per := len(ends)
-	if within > 0 {
-		per = max(int(endRate*endEvery/time.Second), int(int64(len(ends))*int64(endEvery)/int64(within))+1)
-	}
+	per := max(int(endRate*endEvery/time.Second), int(int64(len(ends))*int64(endEvery)/int64(within))+1)
 	for len(ends) > 0 {
 		n := min(per, len(ends))
 		for _, end := range ends[:n] {

@@ -18,7 +18,6 @@ func TestLongRequestsEndSpread(t *testing.T) {
 	}{
 		{400, 5 * time.Second, 300 * time.Millisecond, 1900 * time.Millisecond, 2100 * time.Millisecond}, // 200 a second
 		{10000, 5 * time.Second, time.Second, 4 * time.Second, 5100 * time.Millisecond},
-		{10000, -1, 0, 0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var g Group
