@@ -33,6 +33,7 @@ func service(name, ip string) *corev1.Service {
 }
 
 func TestAddressRanges(t *testing.T) {
+	t.Parallel()
 	for cidr, ok := range map[string]bool{
 		"10.96.0.0/16": true, "10.0.0.0/8": true, "10.96.0.5/24": true, "10.96.0.0/30": true,
 		"10.96.0.0/31": false, "10.96.0.0": false, "fd00::/112": false, "": false, "x": false,
@@ -49,6 +50,7 @@ func TestAddressRanges(t *testing.T) {
 // Concurrent allocations of several servers never get one address twice, until the range is
 // full.
 func TestNoAddressTwice(t *testing.T) {
+	t.Parallel()
 	claims := memstore.New().Store(claimInfo())
 	var mu sync.Mutex
 	given := map[string]string{}
@@ -90,6 +92,7 @@ func TestNoAddressTwice(t *testing.T) {
 }
 
 func TestRequestedAddress(t *testing.T) {
+	t.Parallel()
 	a := pool(t, "10.96.0.0/16")
 	for ip, want := range map[string]string{
 		"10.97.0.1":  "failed to allocate IP 10.97.0.1: the provided IP (10.97.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/16",
@@ -119,6 +122,7 @@ func TestRequestedAddress(t *testing.T) {
 }
 
 func TestUnusedClaimsAreFreed(t *testing.T) {
+	t.Parallel()
 	c := running(t, Config{})
 	create := func(name, ip string) *corev1.Service {
 		svc := &corev1.Service{}
@@ -149,6 +153,7 @@ func TestUnusedClaimsAreFreed(t *testing.T) {
 // A service that is refused after it got an address does not keep it: a client that sends
 // invalid services does not use up the range of the others.
 func TestRefusedServicesKeepNoAddress(t *testing.T) {
+	t.Parallel()
 	c := running(t, Config{ServiceClusterIPRange: "10.96.0.0/29"}) // five are free
 	body := func(name string, port int) map[string]any {
 		return map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": []any{map[string]any{"port": port}}}}
@@ -163,8 +168,7 @@ func TestRefusedServicesKeepNoAddress(t *testing.T) {
 	if err := c.do(t, http.MethodPost, path, body("accepted", 80), nil); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("again: %v", err)
 	}
-	svc := &corev1.Service{}
-	c.must(t, http.MethodGet, path+"/accepted", nil, svc)
+	svc := get[corev1.Service](t, c, path+"/accepted")
 	if _, err := c.addresses.claims.Get(t.Context(), resource.Key{Name: svc.Spec.ClusterIP}, resource.At{}); err != nil {
 		t.Errorf("the claim of the stored service after a failed creation of its name: %v", err)
 	}
@@ -172,6 +176,7 @@ func TestRefusedServicesKeepNoAddress(t *testing.T) {
 
 // A write whose answer is lost has stored its service: releasing its claim does nothing.
 func TestReleaseKeepsTheClaimOfAStoredService(t *testing.T) {
+	t.Parallel()
 	c := running(t, Config{})
 	svc := service("lost", "10.96.7.8")
 	svc.Namespace = "default"

@@ -2,15 +2,24 @@ package core
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"portico/backends/process"
 	"portico/resource"
+	"portico/resource/client"
+	"portico/resource/loop"
+	"portico/resource/serve"
 )
 
+// The system namespaces are created, and created again when one is missing.
 func TestSystemNamespaces(t *testing.T) {
+	t.Parallel()
 	c := newCore(t, Config{})
 	if c.system.ready() == nil {
 		t.Error("ready before anything runs")
@@ -18,8 +27,8 @@ func TestSystemNamespaces(t *testing.T) {
 	start(t, c.runParts)
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		there := func() bool {
-			ns, ok := load[*corev1.Namespace](t, c, "", "namespaces", "", name)
-			return ok && ns.Status.Phase == corev1.NamespaceActive && ns.Labels["kubernetes.io/metadata.name"] == name && len(ns.Spec.Finalizers) == 1
+			ns := get[corev1.Namespace](t, c, "/api/v1/namespaces/"+name)
+			return ns != nil && ns.Status.Phase == corev1.NamespaceActive && ns.Labels["kubernetes.io/metadata.name"] == name && len(ns.Spec.Finalizers) == 1
 		}
 		eventually(t, name+" is there", there)
 		if _, err := c.find("", "namespaces").Store.Delete(t.Context(), resource.Key{Name: name}, nil); err != nil {
@@ -30,46 +39,75 @@ func TestSystemNamespaces(t *testing.T) {
 	eventually(t, "ready", func() bool { return c.system.ready() == nil })
 }
 
+// A namespace gets the default service account, and the root certificates once their file
+// is there. Both are created again and repaired.
 func TestNamespaceDefaults(t *testing.T) {
-	c := running(t, Config{RootCAFile: writeFile(t, "ca.crt", []byte("the bundle"))})
-	c.must(t, http.MethodPost, "/api/v1/namespaces", object("n"), nil)
-	account := func() bool {
-		_, ok := load[*corev1.ServiceAccount](t, c, "", "serviceaccounts", "n", "default")
-		return ok
-	}
+	t.Parallel()
+	c := running(t, Config{RootCAFile: filepath.Join(t.TempDir(), "ca.crt")})
+	createNamespace(t, c, "n")
+	const accountPath, bundlePath = "/api/v1/namespaces/n/serviceaccounts/default", "/api/v1/namespaces/n/configmaps/kube-root-ca.crt"
 	bundle := func() bool {
-		cm, ok := load[*corev1.ConfigMap](t, c, "", "configmaps", "n", "kube-root-ca.crt")
-		return ok && len(cm.Data) == 1 && cm.Data["ca.crt"] == "the bundle" && cm.Annotations["kubernetes.io/description"] != ""
+		cm := get[corev1.ConfigMap](t, c, bundlePath)
+		return cm != nil && len(cm.Data) == 1 && cm.Data["ca.crt"] == "the bundle" && cm.Annotations["kubernetes.io/description"] != ""
 	}
-	eventually(t, "the service account is there", account)
-	eventually(t, "the bundle is there", bundle)
-	account1, _ := load[*corev1.ServiceAccount](t, c, "", "serviceaccounts", "n", "default")
-	c.must(t, http.MethodDelete, "/api/v1/namespaces/n/serviceaccounts/default", nil, nil)
-	eventually(t, "there is another service account", func() bool {
-		got, ok := load[*corev1.ServiceAccount](t, c, "", "serviceaccounts", "n", "default")
-		return ok && got.UID != account1.UID
+	var account *corev1.ServiceAccount
+	eventually(t, "the service account is there", func() bool {
+		account = get[corev1.ServiceAccount](t, c, accountPath)
+		return account != nil
 	})
-	c.must(t, http.MethodPut, "/api/v1/namespaces/n/configmaps/kube-root-ca.crt", map[string]any{
+	if err := os.WriteFile(c.cfg.RootCAFile, []byte("the bundle"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the bundle is there", bundle)
+	c.must(t, http.MethodDelete, accountPath, nil, nil)
+	eventually(t, "there is another service account", func() bool {
+		got := get[corev1.ServiceAccount](t, c, accountPath)
+		return got != nil && got.UID != account.UID
+	})
+	c.must(t, http.MethodPut, bundlePath, map[string]any{
 		"metadata": map[string]any{"name": "kube-root-ca.crt"}, "data": map[string]any{"ca.crt": "forged", "more": "x"},
 	}, nil)
 	eventually(t, "the bundle is repaired", bundle)
-	c.must(t, http.MethodDelete, "/api/v1/namespaces/n/configmaps/kube-root-ca.crt", nil, nil)
+	c.must(t, http.MethodDelete, bundlePath, nil, nil)
 	eventually(t, "the bundle is there again", bundle)
 }
 
+// A drained namespace may be in the snapshot of namespaces after that of accounts shows it
+// empty; no object is created in it.
+func TestNamespaceDefaultsLeaveNothingInGoneNamespaces(t *testing.T) {
+	t.Parallel()
+	c := newCore(t, Config{RootCAFile: writeFile(t, "ca.crt", []byte("bundle"))})
+	start(t, c.cache.Run)
+	eventually(t, "the cache is ready", c.cache.Ready)
+	createNamespace(t, c, "going")
+	c.must(t, "DELETE", "/api/v1/namespaces/going", nil, nil)
+	living := func(name string) *resource.Object {
+		return &resource.Object{Header: resource.Header{Name: name}}
+	}
+	d := &namespaceDefaults{
+		core:       c,
+		namespaces: &loop.Snapshot{Items: []*resource.Object{living("going"), living("gone")}},
+		accounts:   &loop.Snapshot{}, ca: &loop.Snapshot{},
+	}
+	if err := d.reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(get[corev1.ServiceAccountList](t, c, "/api/v1/serviceaccounts").Items) + len(get[corev1.ConfigMapList](t, c, "/api/v1/configmaps").Items); n != 0 {
+		t.Errorf("%d objects were made in namespaces that are going or gone", n)
+	}
+}
+
+// Service default/kubernetes has the first address, which no other service gets.
 func TestKubernetesService(t *testing.T) {
+	t.Parallel()
 	c := running(t, Config{AdvertiseAddress: "192.0.2.7:8443"})
+	var svc *corev1.Service
 	eventually(t, "the service is there", func() bool {
-		_, ok := load[*corev1.Service](t, c, "", "services", "default", "kubernetes")
-		return ok
+		svc = get[corev1.Service](t, c, "/api/v1/namespaces/default/services/kubernetes")
+		return svc != nil
 	})
-	svc, _ := load[*corev1.Service](t, c, "", "services", "default", "kubernetes")
 	if svc.Spec.ClusterIP != "10.96.0.1" || len(svc.Spec.Ports) != 1 || svc.Spec.Ports[0].Port != 443 || svc.Spec.Ports[0].TargetPort.IntValue() != 8443 || svc.Labels["component"] != "apiserver" {
 		t.Errorf("service %+v", svc)
-	}
-	slice, ok := load[*discoveryv1.EndpointSlice](t, c, "discovery.k8s.io", "endpointslices", "default", "kubernetes")
-	if !ok || slice.Labels["kubernetes.io/service-name"] != "kubernetes" || slice.Endpoints[0].Addresses[0] != "192.0.2.7" || *slice.Ports[0].Port != 8443 {
-		t.Errorf("endpoints %+v", slice)
 	}
 	err := c.do(t, http.MethodPost, "/api/v1/namespaces/default/services", map[string]any{
 		"metadata": map[string]any{"name": "thief"},
@@ -77,5 +115,52 @@ func TestKubernetesService(t *testing.T) {
 	}, nil)
 	if err == nil {
 		t.Error("its address is given to another service")
+	}
+}
+
+// A restart with another address replaces the endpoints of default/kubernetes; missing ones are
+// created again.
+func TestKubernetesEndpointsFollowTheAddress(t *testing.T) {
+	t.Parallel()
+	c := newCore(t, Config{})
+	start(t, c.cache.Run)
+	eventually(t, "the cache is ready", c.cache.Ready)
+	createNamespace(t, c, "default")
+	const path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
+	for _, host := range []string{"192.0.2.1", "192.0.2.2"} {
+		c.cfg.AdvertiseAddress = host + ":8443"
+		k := &kubernetesService{core: c}
+		if err := k.ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if es := get[discoveryv1.EndpointSlice](t, c, path); es.Labels["kubernetes.io/service-name"] != "kubernetes" || es.Endpoints[0].Addresses[0] != host || *es.Ports[0].Port != 8443 {
+			t.Errorf("endpoints are %+v, want %s:8443", es, host)
+		}
+		c.must(t, "DELETE", path, nil, nil)
+		if err := k.ensure(t.Context()); err != nil || get[discoveryv1.EndpointSlice](t, c, path) == nil {
+			t.Errorf("deleted endpoints do not come back: %v", err)
+		}
+	}
+}
+
+// The readiness check of writes passes once webhooks and policies are known.
+func TestWritesCheckNeedsAdmission(t *testing.T) {
+	t.Parallel()
+	c := newCore(t, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
+	c.addHealthChecks()
+	check := func() int {
+		w := httptest.NewRecorder()
+		c.health.ServeHTTP(w, httptest.NewRequest("GET", "/readyz/"+serve.WritesCheck, nil))
+		return w.Code
+	}
+	start(t, c.cache.Run)
+	eventually(t, "the cache is ready", c.cache.Ready)
+	if check() == http.StatusOK {
+		t.Error("the check passes before the webhooks are read")
+	}
+	start(t, c.engine.Run)
+	eventually(t, "webhooks and policies are known", func() bool { return c.engine.Ready() == nil })
+	if code := check(); code != http.StatusOK {
+		t.Errorf("the check is %d when all is known", code)
 	}
 }

@@ -1,10 +1,16 @@
 package core
 
 import (
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -12,11 +18,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/backends/process"
 	"portico/resource"
+	"portico/resource/client"
 )
 
 // The conditions of a namespace are bounded, whatever it contains.
 func TestDrainConditionsAreBounded(t *testing.T) {
+	t.Parallel()
 	r := newResult()
 	held := &resource.Object{}
 	for i := range 60000 {
@@ -44,6 +53,7 @@ func TestDrainConditionsAreBounded(t *testing.T) {
 
 // Namespaces have no deletecollection, and system namespaces cannot be deleted.
 func TestNamespacesHaveNoDeleteCollection(t *testing.T) {
+	t.Parallel()
 	c := running(t, Config{})
 	c.must(t, http.MethodPost, "/api/v1/namespaces", object("aaa"), nil)
 	for _, query := range []string{"", "?labelSelector=kubernetes.io/metadata.name%3Daaa"} {
@@ -58,7 +68,7 @@ func TestNamespacesHaveNoDeleteCollection(t *testing.T) {
 			t.Errorf("DELETE of %s: %v, want 403 %s", name, err, want)
 		}
 	}
-	if ns, ok := load[*corev1.Namespace](t, c, "", "namespaces", "", "aaa"); !ok || ns.DeletionTimestamp != nil {
+	if ns := get[corev1.Namespace](t, c, "/api/v1/namespaces/aaa"); ns == nil || ns.DeletionTimestamp != nil {
 		t.Errorf("a namespace was deleted with the collection: %+v", ns)
 	}
 }
@@ -66,25 +76,18 @@ func TestNamespacesHaveNoDeleteCollection(t *testing.T) {
 // A namespace is deleted with its content. An object with a finalizer delays it, which the
 // conditions show.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	c := running(t, Config{})
-	c.must(t, http.MethodPost, "/api/v1/namespaces", object("n"), nil)
-	c.must(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("plain"), nil)
-	c.must(t, http.MethodPost, "/api/v1/namespaces/n/secrets", map[string]any{
+	const path, held = "/api/v1/namespaces/n", "/api/v1/namespaces/n/secrets/held"
+	createNamespace(t, c, "n")
+	c.must(t, http.MethodPost, path+"/configmaps", object("plain"), nil)
+	c.must(t, http.MethodPost, path+"/secrets", map[string]any{
 		"metadata": map[string]any{"name": "held", "finalizers": []string{"example.com/hold"}},
 	}, nil)
 	c.must(t, http.MethodPost, "/api/v1/namespaces/default/configmaps", object("plain"), nil)
-	c.must(t, http.MethodDelete, "/api/v1/namespaces/n", nil, nil)
+	c.must(t, http.MethodDelete, path, nil, nil)
 	condition := func(kind corev1.NamespaceConditionType) corev1.NamespaceCondition {
-		ns, ok := load[*corev1.Namespace](t, c, "", "namespaces", "", "n")
-		if !ok {
-			t.Fatal("the namespace is gone before its content")
-		}
-		for _, c := range ns.Status.Conditions {
-			if c.Type == kind {
-				return c
-			}
-		}
-		return corev1.NamespaceCondition{}
+		return condition(get[corev1.Namespace](t, c, path), kind)
 	}
 	eventually(t, "the conditions tell what is left", func() bool {
 		c := condition(corev1.NamespaceContentRemaining)
@@ -96,25 +99,21 @@ func TestDrain(t *testing.T) {
 	if c := condition(corev1.NamespaceDeletionDiscoveryFailure); c.Status != corev1.ConditionFalse || c.Reason != "ResourcesDiscovered" {
 		t.Errorf("condition %+v", c)
 	}
-	if _, ok := load[*corev1.ConfigMap](t, c, "", "configmaps", "n", "plain"); ok {
+	if get[corev1.ConfigMap](t, c, path+"/configmaps/plain") != nil {
 		t.Error("what nothing holds is still there")
 	}
 	err := c.do(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("late"), nil)
 	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		t.Errorf("create in a namespace that goes: %v", err)
 	}
-	secret, ok := load[*corev1.Secret](t, c, "", "secrets", "n", "held")
-	if !ok || secret.DeletionTimestamp == nil {
+	secret := get[corev1.Secret](t, c, held)
+	if secret == nil || secret.DeletionTimestamp == nil {
 		t.Fatalf("held secret %+v", secret)
 	}
 	secret.Finalizers = nil
-	secret.APIVersion, secret.Kind = "v1", "Secret"
-	c.must(t, http.MethodPut, "/api/v1/namespaces/n/secrets/held", secret, nil)
-	eventually(t, "the namespace is gone", func() bool {
-		_, ok := load[*corev1.Namespace](t, c, "", "namespaces", "", "n")
-		return !ok
-	})
-	if _, ok := load[*corev1.ConfigMap](t, c, "", "configmaps", "default", "plain"); !ok {
+	c.must(t, http.MethodPut, held, secret, nil)
+	eventually(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
+	if get[corev1.ConfigMap](t, c, "/api/v1/namespaces/default/configmaps/plain") == nil {
 		t.Error("another namespace lost its content")
 	}
 	if err := c.do(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("late"), nil); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `namespaces "n" not found`) {
@@ -124,11 +123,180 @@ func TestDrain(t *testing.T) {
 
 // The content of a namespace of the same name and another uid is not deleted.
 func TestDrainSparesANamespaceOfTheSameName(t *testing.T) {
+	t.Parallel()
 	c := running(t, Config{})
 	c.must(t, http.MethodPost, "/api/v1/namespaces", object("n"), nil)
 	c.must(t, http.MethodPost, "/api/v1/namespaces/n/configmaps", object("plain"), nil)
 	c.drain.drain(t.Context(), "n", "uid-of-one-that-is-gone")
-	if _, ok := load[*corev1.ConfigMap](t, c, "", "configmaps", "n", "plain"); !ok {
+	if get[corev1.ConfigMap](t, c, "/api/v1/namespaces/n/configmaps/plain") == nil {
 		t.Error("its content is deleted")
 	}
+}
+
+func condition(ns *corev1.Namespace, kind corev1.NamespaceConditionType) corev1.NamespaceCondition {
+	for _, c := range ns.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.NamespaceCondition{}
+}
+
+func TestDrainKeepsForeignSpecFinalizers(t *testing.T) {
+	t.Parallel()
+	c := running(t, Config{})
+	c.must(t, "POST", "/api/v1/namespaces", json.RawMessage(`{"metadata":{"name":"shop"},"spec":{"finalizers":["example.com/mine"]}}`), nil)
+	c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)
+	eventually(t, "only the foreign finalizer is left", func() bool {
+		ns := get[corev1.Namespace](t, c, "/api/v1/namespaces/shop")
+		return slices.Equal(ns.Spec.Finalizers, []corev1.FinalizerName{"example.com/mine"})
+	})
+}
+
+// Namespaces that wait for a finalizer do not delay others.
+func TestDrainIsNotHeldUpByStuckNamespaces(t *testing.T) {
+	t.Parallel()
+	c := running(t, Config{})
+	for i := range maxDrains + 2 {
+		name := fmt.Sprintf("stuck-%d", i)
+		createNamespace(t, c, name)
+		c.must(t, "POST", "/api/v1/namespaces/"+name+"/configmaps", json.RawMessage(`{"metadata":{"name":"held","finalizers":["example.com/hold"]}}`), nil)
+		c.must(t, "DELETE", "/api/v1/namespaces/"+name, nil, nil)
+	}
+	eventually(t, "every stuck namespace was tried", func() bool {
+		list := get[corev1.NamespaceList](t, c, "/api/v1/namespaces")
+		return !slices.ContainsFunc(list.Items, func(ns corev1.Namespace) bool {
+			return strings.HasPrefix(ns.Name, "stuck-") && condition(&ns, corev1.NamespaceContentRemaining).Status != "True"
+		})
+	})
+	createNamespace(t, c, "free")
+	c.must(t, "DELETE", "/api/v1/namespaces/free", nil, nil)
+	eventually(t, "the free namespace is gone", func() bool { return get[corev1.Namespace](t, c, "/api/v1/namespaces/free") == nil })
+}
+
+// elsewhere is a gateway that serves a group of another server.
+type elsewhere struct {
+	discovery string
+	listCode  int    // status code of lists; 0: 200
+	causes    string // of the Status that the path of the group/version returns
+
+	mu      sync.Mutex
+	widgets []string
+	deletes []string // path and body of each
+}
+
+func (e *elsewhere) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	const collection = "/apis/example.com/v1/namespaces/shop/widgets"
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.URL.Path == "/apis":
+		if !strings.Contains(r.Header.Get("Accept"), "APIGroupDiscoveryList") {
+			w.WriteHeader(http.StatusNotAcceptable)
+			return
+		}
+		fmt.Fprint(w, e.discovery)
+	case r.URL.Path == collection && r.Method == http.MethodGet:
+		if e.listCode != 0 {
+			w.WriteHeader(e.listCode)
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":%q,"details":{"causes":[%s]},"code":%d}`,
+				map[int]string{404: "NotFound", 503: "ServiceUnavailable"}[e.listCode], e.causes, e.listCode)
+			return
+		}
+		var items []string
+		for _, name := range e.widgets {
+			items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"shop","uid":"uid-of-%s","resourceVersion":"5"}}`, name, name))
+		}
+		fmt.Fprintf(w, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"9"},"items":[%s]}`, strings.Join(items, ","))
+	case strings.HasPrefix(r.URL.Path, collection) && r.Method == http.MethodDelete:
+		body, _ := io.ReadAll(r.Body)
+		e.deletes = append(e.deletes, r.URL.Path+" "+string(body))
+		name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, collection), "/")
+		e.widgets = slices.DeleteFunc(e.widgets, func(s string) bool { return name == "" || s == name })
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	case r.URL.Path == "/apis/example.com/v1":
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"ServiceUnavailable","details":{"causes":[%s]},"code":503}`, e.causes)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func discoveryOf(freshness, resources string) string {
+	return `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[
+		{"metadata":{"name":"coordination.k8s.io"},"versions":[{"version":"v1","freshness":"Current","resources":[
+			{"resource":"leases","scope":"Namespaced","verbs":["list","delete"]}]}]},
+		{"metadata":{"name":"example.com"},"versions":[{"version":"v1","freshness":"` + freshness + `","resources":[` + resources + `]}]}]}`
+}
+
+func TestDrainOtherServers(t *testing.T) {
+	t.Parallel()
+	const (
+		plain      = `{"resource":"widgets","scope":"Namespaced","verbs":["delete","get","list"]}`
+		collection = `{"resource":"widgets","scope":"Namespaced","verbs":["delete","deletecollection","get","list"]}`
+		cluster    = `{"resource":"widgets","scope":"Cluster","verbs":["delete","list"]}`
+	)
+	for name, test := range map[string]struct {
+		discovery string
+		listCode  int
+		causes    string
+		gone      bool
+		deletes   []string // what each deletion contains
+		failed    corev1.NamespaceConditionType
+		reason    string
+		message   string
+	}{
+		"one by one": {
+			discovery: discoveryOf("Current", plain), gone: true,
+			deletes: []string{`/widgets/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"uid-of-a"}`, "/widgets/b "},
+		},
+		"as a collection":           {discovery: discoveryOf("Current", collection), gone: true, deletes: []string{"/widgets {"}},
+		"last good, but answering":  {discovery: discoveryOf("Stale", collection), gone: true, deletes: []string{"/widgets {"}},
+		"away, holds nothing here":  {discovery: discoveryOf("Stale", cluster), listCode: 503, gone: true},
+		"gone since discovery":      {discovery: discoveryOf("Current", plain), listCode: 404, gone: true},
+		"no server has it now":      {discovery: discoveryOf("Stale", plain), listCode: 503, causes: `{"reason":"NotServed"}`, gone: true},
+		"away, may hold something":  {discovery: discoveryOf("Stale", plain), listCode: 503, failed: corev1.NamespaceDeletionContentFailure, reason: "ContentDeletionFailed", message: "Failed to delete all resource types, 1 remaining: widgets.example.com: "},
+		"never seen":                {discovery: discoveryOf("Stale", ""), failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: example.com/v1"},
+		"never seen, no server":     {discovery: discoveryOf("Stale", ""), causes: `{"reason":"NotServed"}`, gone: true},
+		"discovery is not readable": {discovery: `{`, failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &elsewhere{discovery: test.discovery, listCode: test.listCode, causes: test.causes, widgets: []string{"a", "b"}}
+			server := httptest.NewTLSServer(e)
+			defer server.Close()
+			c := newCore(t, Config{Config: process.Config{Gateway: trusting(t, server)}})
+			start(t, c.cache.Run, c.engine.Run)
+			eventually(t, "the cache is ready", c.cache.Ready)
+			uid := string(createNamespace(t, c, "shop").UID)
+			c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)
+
+			err := c.drain.drain(t.Context(), "shop", uid)
+			if (err == nil) != test.gone || (get[corev1.Namespace](t, c, "/api/v1/namespaces/shop") == nil) != test.gone {
+				t.Fatalf("after draining once: %v; want the namespace gone: %v", err, test.gone)
+			}
+			if len(e.deletes) != len(test.deletes) {
+				t.Fatalf("deletions were %q", e.deletes)
+			}
+			for i, want := range test.deletes {
+				if !strings.Contains(e.deletes[i], want) || !strings.Contains(e.deletes[i], `"propagationPolicy":"Background"`) {
+					t.Errorf("deletion %d was %q, want %q in it", i, e.deletes[i], want)
+				}
+			}
+			if test.gone {
+				return
+			}
+			have := condition(get[corev1.Namespace](t, c, "/api/v1/namespaces/shop"), test.failed)
+			if have.Status != "True" || have.Reason != test.reason || !strings.HasPrefix(have.Message, test.message) {
+				t.Errorf("condition %s is %s %s %q", test.failed, have.Status, have.Reason, have.Message)
+			}
+		})
+	}
+}
+
+// trusting returns the configuration of a client that trusts the server's certificate.
+func trusting(t *testing.T, server *httptest.Server) client.Gateway {
+	t.Helper()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return client.Gateway{URL: server.URL, CAFile: writeFile(t, "gateway-ca.crt", ca)}
 }

@@ -28,6 +28,7 @@ func (endless) Run(ctx context.Context, _ resource.FeedSink) error {
 // Objects are read and written while the cache is being filled. Writes wait for the stored
 // admission webhooks, which are not read from the cache.
 func TestServesWhileTheCacheIsFilled(t *testing.T) {
+	t.Parallel()
 	c := newCoreOver(t, unread{memstore.New()}, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
 	start(t, c.runParts)
 	eventually(t, "webhooks are known", func() bool { return c.engine.Ready() == nil })

@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/internal/testing/memstore"
 	"portico/resource"
-	"portico/resource/rest"
 	"portico/resource/serve"
 )
 
@@ -129,22 +129,25 @@ func (c *Core) must(t *testing.T, method, path string, in, out any) {
 	}
 }
 
-// load returns a stored object; ok reports whether there is one.
-func load[T rest.Object](t *testing.T, c *Core, group, res, namespace, name string) (out T, ok bool) {
+// get reads an object; nil if there is none.
+func get[T any](t *testing.T, c *Core, path string) *T {
 	t.Helper()
-	r := c.find(group, res)
-	o, err := r.Store.Get(t.Context(), resource.Key{Namespace: namespace, Name: name}, resource.At{})
+	out := new(T)
+	err := c.do(t, "GET", path, nil, out)
 	if apierrors.IsNotFound(err) {
-		return out, false
+		return nil
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("GET %s: %v", path, err)
 	}
-	obj, err := r.Decode(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return obj.(T), true
+	return out
+}
+
+func createNamespace(t *testing.T, c *Core, name string) *corev1.Namespace {
+	t.Helper()
+	out := &corev1.Namespace{}
+	c.must(t, "POST", "/api/v1/namespaces", object(name), out)
+	return out
 }
 
 func object(name string) map[string]any {

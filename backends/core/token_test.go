@@ -25,6 +25,7 @@ func tokenCore(t *testing.T) *Core {
 }
 
 func TestTokenRequestErrors(t *testing.T) {
+	t.Parallel()
 	c := tokenCore(t)
 	spec := func(spec map[string]any) map[string]any { return map[string]any{"spec": spec} }
 	bound := func(kind, name, uid string) map[string]any {
@@ -52,9 +53,10 @@ func TestTokenRequestErrors(t *testing.T) {
 }
 
 func TestTokenClaims(t *testing.T) {
+	t.Parallel()
 	c := tokenCore(t)
-	account, _ := load[*corev1.ServiceAccount](t, c, "", "serviceaccounts", "default", "robot")
-	secret, _ := load[*corev1.Secret](t, c, "", "secrets", "default", "s")
+	account := get[corev1.ServiceAccount](t, c, "/api/v1/namespaces/default/serviceaccounts/robot")
+	secret := get[corev1.Secret](t, c, "/api/v1/namespaces/default/secrets/s")
 	got := &authenticationv1.TokenRequest{}
 	c.must(t, http.MethodPost, tokenPath, map[string]any{"spec": map[string]any{
 		"expirationSeconds": 700, "audiences": []string{"a", "b"},
