@@ -45,10 +45,7 @@ func TestSecretDefaults(t *testing.T) {
 
 func TestSecretTypes(t *testing.T) {
 	k := kind(t, "secrets")
-	for _, c := range []struct {
-		name, manifest string
-		want           []string
-	}{
+	checkCreations(t, k, "%s", []creation{
 		{"opaque", `{}`, nil},
 		{"other", `{"type":"example.com/mine"}`, nil},
 		{"service account", `{"type":"kubernetes.io/service-account-token"}`,
@@ -61,11 +58,7 @@ func TestSecretTypes(t *testing.T) {
 		{"basic, one", `{"type":"kubernetes.io/basic-auth","stringData":{"password":""}}`, nil},
 		{"ssh", `{"type":"kubernetes.io/ssh-auth","stringData":{"ssh-privatekey":""}}`, []string{"data[ssh-privatekey]: Required value"}},
 		{"tls", `{"type":"kubernetes.io/tls","stringData":{"tls.crt":""}}`, []string{"data[tls.key]: Required value"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			expect(t, k.Strategy.Validate(t.Context(), decode[*corev1.Secret](t, k, c.manifest)), c.want...)
-		})
-	}
+	})
 	big := &corev1.Secret{Data: map[string][]byte{"a": make([]byte, corev1.MaxSecretSize+1)}}
 	expect(t, k.Strategy.Validate(t.Context(), big), "data: Too long: may not be more than 1048576 bytes")
 	checkChanges(t, k, []changeOne{

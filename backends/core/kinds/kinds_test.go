@@ -69,6 +69,26 @@ func expect(t *testing.T, got field.ErrorList, want ...string) {
 	}
 }
 
+// creation is a manifest, or a part of one, and the errors of creating it.
+type creation struct {
+	name, manifest string
+	want           []string
+}
+
+// checkCreations validates each manifest, in place of the %s of around.
+func checkCreations(t *testing.T, k *rest.Kind, around string, cases []creation) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj := decode[rest.Object](t, k, strings.Replace(around, "%s", c.manifest, 1))
+			if k.Strategy.PrepareCreate != nil {
+				k.Strategy.PrepareCreate(t.Context(), obj)
+			}
+			expect(t, k.Strategy.Validate(t.Context(), obj), c.want...)
+		})
+	}
+}
+
 // changeOne is one update: the stored and the sent object, and the errors.
 type changeOne struct {
 	name, old, obj string
@@ -139,17 +159,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// Every kind has all verbs, except namespaces, which have no deletecollection.
-func TestVerbs(t *testing.T) {
-	want := map[string][]string{"namespaces": {"create", "delete", "get", "list", "patch", "update", "watch"}}
-	for _, k := range allKinds() {
-		if name := k.GroupResource().String(); k.Review == nil && !slices.Equal(k.Verbs, want[name]) {
-			t.Errorf("%s: verbs %v, want %v", name, k.Verbs, want[name])
-		}
-	}
-}
-
-// The switches of each kind are those of docs/wire.md 4.7.
+// The switches of each kind are those of docs/wire.md 4.7, and all but namespaces have all verbs.
 func TestWriteSemantics(t *testing.T) {
 	type semantics struct{ createOnUpdate, unconditional, returnDeleted, generation bool }
 	admission := semantics{generation: true}
@@ -177,6 +187,9 @@ func TestWriteSemantics(t *testing.T) {
 	}
 	for _, k := range all {
 		name := k.GroupResource().String()
+		if verbs := strings.Join(k.Verbs, " "); verbs != map[string]string{"namespaces": "create delete get list patch update watch"}[name] {
+			t.Errorf("%s: got verbs %s", name, verbs)
+		}
 		if got := (semantics{k.CreateOnUpdate, k.UnconditionalUpdate, k.ReturnDeleted, k.Strategy.TrackGeneration}); got != want[name] {
 			t.Errorf("%s: got %+v, want %+v", name, got, want[name])
 		}

@@ -18,6 +18,13 @@ func TestNamespaceLife(t *testing.T) {
 	if ns.Status.Phase != corev1.NamespaceActive || ns.Labels[corev1.LabelMetadataName] != "x" {
 		t.Errorf("phase %s, labels %v", ns.Status.Phase, ns.Labels)
 	}
+	generated := decode[*corev1.Namespace](t, k, `{"metadata":{"generateName":"x-"}}`)
+	if generated.Name = "x-abcde"; len(generated.Labels) != 0 {
+		t.Errorf("labels %v before there is a name", generated.Labels)
+	}
+	if k.Strategy.PrepareCreate(t.Context(), generated); generated.Labels[corev1.LabelMetadataName] != "x-abcde" {
+		t.Errorf("labels %v of a generated name", generated.Labels)
+	}
 
 	// An update keeps the finalizers and the label.
 	update := decode[*corev1.Namespace](t, k, `{"metadata":{"name":"x","labels":{"kubernetes.io/metadata.name":"y"}},"spec":{"finalizers":[]}}`)
@@ -36,19 +43,6 @@ func TestNamespaceLife(t *testing.T) {
 	expect(t, finalize.ValidateUpdate(t.Context(), done, ns))
 	if k.Strategy.Holds(done) || done.Status.Phase != corev1.NamespaceTerminating {
 		t.Errorf("after finalize: held %v, phase %s", k.Strategy.Holds(done), done.Status.Phase)
-	}
-}
-
-func TestNamespaceGeneratedName(t *testing.T) {
-	k := kind(t, "namespaces")
-	ns := decode[*corev1.Namespace](t, k, `{"metadata":{"generateName":"x-"}}`)
-	if len(ns.Labels) != 0 {
-		t.Errorf("labels %v before there is a name", ns.Labels)
-	}
-	ns.Name = "x-abcde"
-	k.Strategy.PrepareCreate(t.Context(), ns)
-	if ns.Labels[corev1.LabelMetadataName] != "x-abcde" {
-		t.Errorf("labels %v", ns.Labels)
 	}
 }
 

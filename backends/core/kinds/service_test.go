@@ -68,11 +68,7 @@ func TestServiceFamilies(t *testing.T) {
 }
 
 func TestServiceRules(t *testing.T) {
-	k := kind(t, "services")
-	for _, c := range []struct {
-		name, spec string
-		want       []string
-	}{
+	checkCreations(t, kind(t, "services"), `{"spec":%s}`, []creation{
 		{"cluster IP", `{"ports":[{"port":80}]}`, nil},
 		{"no ports", `{}`, []string{"spec.ports: Required value"}},
 		{"headless without ports", `{"clusterIP":"None","selector":{"a":"b"}}`, nil},
@@ -123,13 +119,7 @@ func TestServiceRules(t *testing.T) {
 			"spec.healthCheckNodePort: Invalid value: 1: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
 			`spec.internalTrafficPolicy: Unsupported value: "x": supported values: "Cluster", "Local"`,
 			`spec.trafficDistribution: Unsupported value: "y": supported values: "PreferClose", "PreferSameNode", "PreferSameZone"`}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			svc := decode[*corev1.Service](t, k, `{"spec":`+c.spec+`}`)
-			k.Strategy.PrepareCreate(t.Context(), svc)
-			expect(t, k.Strategy.Validate(t.Context(), svc), c.want...)
-		})
-	}
+	})
 }
 
 func TestServiceChanges(t *testing.T) {
