@@ -22,24 +22,17 @@ func condition(object map[string]any, kind string) map[string]any {
 	return nil
 }
 
-func TestEstablishedInTheCreation(t *testing.T) {
-	t.Parallel()
-	s := running(t)
-	made := s.must(t, "POST", definitionPath, "", widgets)
-	if condition(made, "Established")["status"] != "True" || condition(made, "NamesAccepted")["reason"] != "NoConflicts" {
-		t.Errorf("created as %v", made["status"])
-	}
-}
-
-// Deleting a definition deletes its objects and waits for those with finalizers; nothing can
+// A definition is established in its creation. Deleting it deletes its objects and waits for those with finalizers; nothing can
 // be created meanwhile.
 func TestDeleteDefinition(t *testing.T) {
 	t.Parallel()
 	s := running(t)
-	s.install(t, widgets)
+	if made := s.install(t, widgets); condition(made, "Established")["status"] != "True" || condition(made, "NamesAccepted")["reason"] != "NoConflicts" {
+		t.Errorf("created as %v", made["status"])
+	}
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
-	s.must(t, "POST", widgetPath, "", "{apiVersion: example.com/v1, kind: Widget, metadata: {name: b, finalizers: [example.com/keep]}, spec: {size: small}}")
-	gone := s.must(t, "DELETE", definitionPath+"/widgets.example.com", "", "")
+	s.must(t, "POST", widgetPath, "", heldWidget)
+	gone := s.must(t, "DELETE", widgetsByName, "", "")
 	if gone["kind"] != "CustomResourceDefinition" || at(gone, "metadata", "deletionTimestamp") == nil || condition(gone, "Terminating")["status"] != "True" {
 		t.Errorf("deletion answered %v", gone)
 	}
@@ -48,11 +41,11 @@ func TestDeleteDefinition(t *testing.T) {
 		a := s.send(t, "POST", widgetPath, "", widget("c", "{size: small}"))
 		return a.code == 403 && strings.Contains(a.status(t).Message, "create not allowed while custom resource definition is terminating")
 	})
-	if a := s.send(t, "GET", definitionPath+"/widgets.example.com", "", ""); a.code != 200 {
+	if a := s.send(t, "GET", widgetsByName, "", ""); a.code != 200 {
 		t.Fatalf("the definition went before its objects: %d %s", a.code, a.body)
 	}
-	s.must(t, "PATCH", widgetPath+"/b", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
-	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", definitionPath+"/widgets.example.com", "", "").code == 404 })
+	s.must(t, "PATCH", widgetPath+"/held", mergePatch, `{"metadata":{"finalizers":null}}`)
+	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", widgetsByName, "", "").code == 404 })
 	eventually(t, "its API is gone", func() bool { return s.send(t, "GET", widgetPath, "", "").code == 404 })
 	eventually(t, "discovery no longer names it", func() bool {
 		d := s.documents.Load()
@@ -74,7 +67,7 @@ func TestAFreedNameIsAccepted(t *testing.T) {
 	if a := s.send(t, "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", ""); a.code != 404 {
 		t.Errorf("it is served: %d", a.code)
 	}
-	s.must(t, "DELETE", definitionPath+"/widgets.example.com", "", "")
+	s.must(t, "DELETE", widgetsByName, "", "")
 	eventually(t, "the second definition is established", func() bool {
 		got := s.must(t, "GET", definitionPath+"/gadgets.example.com", "", "")
 		return condition(got, "Established")["status"] == "True"
@@ -91,12 +84,12 @@ func TestEntriesAreReused(t *testing.T) {
 	s.install(t, widgets)
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	before := s.served.Load().byGR[gr]
-	s.must(t, "PATCH", definitionPath+"/widgets.example.com", "application/merge-patch+json", `{"metadata":{"labels":{"a":"b"}}}`)
+	s.must(t, "PATCH", widgetsByName, "application/merge-patch+json", `{"metadata":{"labels":{"a":"b"}}}`)
 	eventually(t, "the label is seen", func() bool { return s.served.Load().byGR[gr].Labels["a"] == "b" })
 	if s.served.Load().byGR[gr].serving != before.serving {
 		t.Error("a label made a new entry")
 	}
-	s.must(t, "PATCH", definitionPath+"/widgets.example.com", "application/json-patch+json", `[{"op":"replace","path":"/spec/versions/1/deprecated","value":false}]`)
+	s.must(t, "PATCH", widgetsByName, "application/json-patch+json", `[{"op":"replace","path":"/spec/versions/1/deprecated","value":false}]`)
 	eventually(t, "the change is seen", func() bool { return s.served.Load().byGR[gr].serving != before.serving })
 	if before.serving.ended.Err() == nil {
 		t.Error("the old entry's watches were not ended")

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"sigs.k8s.io/yaml"
 )
@@ -25,14 +23,7 @@ properties:
 `), &props); err != nil {
 		t.Fatal(err)
 	}
-	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&props, internal, nil); err != nil {
-		t.Fatal(err)
-	}
-	structural, err := schema.NewStructural(internal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	structural := subjectOf(t, &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &props}).structural
 	for _, text := range []string{`{}`, `{"a":null}`, `{"b":{"d":null}}`, `{"b":null}`, `{"l":[{},null,{"m":"x"}]}`, `{"o":{"p":{},"q":null}}`, `{"a":"x","b":{"c":1,"d":"x"}}`} {
 		object, err := decodeObject([]byte(text))
 		if err != nil {
