@@ -18,10 +18,11 @@ func (b *bench) annotations() (all map[string]string) {
 }
 
 // Annotations of webhooks and policies are added to the audit event, also of a rejected write.
-func TestAuditAnnotations(t *testing.T) {
+// Warnings of webhooks are passed to Warn.
+func TestAnnotationsAndWarnings(t *testing.T) {
 	b := newBench(t)
 	marked := newHookServer(t, func(*admissionreview.AdmissionRequest) *admissionreview.AdmissionResponse {
-		return &admissionreview.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"seen": "yes"},
+		return &admissionreview.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"seen": "yes"}, Warnings: []string{"mind the gap"},
 			Patch: []byte(`[{"op":"add","path":"/data/b","value":"2"}]`), PatchType: new(admissionreview.PatchTypeJSONPatch)}
 	})
 	gone := newHookServer(t, allow)
@@ -35,6 +36,9 @@ func TestAuditAnnotations(t *testing.T) {
 		s.ValidationActions = []admissionv1.ValidationAction{admissionv1.Audit}
 	}))
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
+	if got := b.warned(); !slices.Equal(got, []string{"mind the gap"}) {
+		t.Errorf("warned %q", got)
+	}
 	got := b.annotations()
 	want := []string{
 		"failed-open.validating.webhook.admission.k8s.io/round_0_index_0", "m.example.com/seen", "mutation.webhook.admission.k8s.io/round_0_index_0",

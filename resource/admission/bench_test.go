@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
@@ -64,19 +65,18 @@ func benchKinds() []*rest.Kind {
 			Codec: rest.Typed(scheme, gv.WithKind(kind)),
 		}
 	}
-	return []*rest.Kind{
-		typed(admissionv1.SchemeGroupVersion, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", false),
-		typed(admissionv1.SchemeGroupVersion, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", false),
-		typed(admissionv1.SchemeGroupVersion, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false),
-		typed(admissionv1.SchemeGroupVersion, "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", false),
-		typed(admissionv1.SchemeGroupVersion, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false),
-		typed(admissionv1.SchemeGroupVersion, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false),
+	all := []*rest.Kind{
 		typed(corev1.SchemeGroupVersion, "namespaces", "Namespace", false),
 		typed(corev1.SchemeGroupVersion, "configmaps", "ConfigMap", true),
 		typed(corev1.SchemeGroupVersion, "services", "Service", true),
 		typed(discoveryv1.SchemeGroupVersion, "endpointslices", "EndpointSlice", true),
 		widgets(),
 	}
+	for _, kind := range []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding"} {
+		all = append(all, typed(admissionv1.SchemeGroupVersion, strings.ToLower(kind)+"s", kind, false))
+	}
+	return append(all, typed(admissionv1.SchemeGroupVersion, "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false),
+		typed(admissionv1.SchemeGroupVersion, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false))
 }
 
 func newBench(t testing.TB, configure ...func(*EngineConfig)) *bench {
@@ -200,7 +200,7 @@ func (b *bench) handler(api http.Handler) http.Handler {
 func (b *bench) resourceOf(obj rest.Object) *rest.Resource {
 	b.t.Helper()
 	for _, r := range b.resources {
-		if r.Codec.StrategicMerge(r.GVK(r.Versions[0])) != nil && fmt.Sprintf("%T", r.Codec.StrategicMerge(r.GVK(r.Versions[0]))) == fmt.Sprintf("%T", obj) {
+		if reflect.TypeOf(r.Codec.StrategicMerge(r.GVK("v1"))) == reflect.TypeOf(obj) {
 			return r
 		}
 	}
@@ -223,15 +223,6 @@ func (b *bench) store(obj rest.Object) {
 	}
 }
 
-// remove removes an object from the storage.
-func (b *bench) remove(obj rest.Object) {
-	b.t.Helper()
-	key := resource.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	if _, err := b.resourceOf(obj).Store.Delete(context.Background(), key, nil); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 // configure stores configurations and waits until they apply.
 func (b *bench) configure(objects ...rest.Object) {
 	b.t.Helper()
@@ -245,60 +236,47 @@ func (b *bench) configure(objects ...rest.Object) {
 func (b *bench) unconfigure(objects ...rest.Object) {
 	b.t.Helper()
 	for _, obj := range objects {
-		b.remove(obj)
+		if _, err := b.resourceOf(obj).Store.Delete(context.Background(), resource.Key{Name: obj.GetName()}, nil); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 	b.eventually("the engine knows its configurations", b.current)
 }
 
-// current reports whether the engine knows exactly the stored configurations.
+// current reports whether the engine applies exactly the stored configurations. Every policy
+// of these tests has a binding.
 func (b *bench) current() bool {
 	e := b.engine
-	return e.Ready() == nil && slices.Equal(b.revisions("mutatingwebhookconfigurations"), revisionsOf(informed(e.mutatingWebhooks.informer))) &&
-		slices.Equal(b.revisions("validatingwebhookconfigurations"), revisionsOf(informed(e.validatingWebhooks.informer))) &&
-		hooked(b, e.mutatingPolicies.source.Hooks(), "mutatingadmissionpolicies", "mutatingadmissionpolicybindings") &&
-		hooked(b, e.validatingPolicies.source.Hooks(), "validatingadmissionpolicies", "validatingadmissionpolicybindings")
-}
-
-func informed(i *informer) (out []metav1.Object) {
-	for _, obj := range i.indexer.List() {
-		out = append(out, obj.(metav1.Object))
+	if e.Ready() != nil {
+		return false
 	}
-	return out
-}
-
-// hooked reports whether all policies and bindings apply. Every policy of these tests has a
-// binding.
-func hooked[P, B rest.Object, E any](b *bench, hooks []generic.PolicyHook[P, B, E], policies, bindings string) bool {
-	var gotPolicies, gotBindings []metav1.Object
-	for _, h := range hooks {
-		gotPolicies = append(gotPolicies, h.Policy)
+	applied, stored := map[string]bool{}, map[string]bool{}
+	apply := func(obj rest.Object) { applied[obj.GetName()+"@"+obj.GetResourceVersion()] = true }
+	for _, obj := range append(e.mutatingWebhooks.informer.indexer.List(), e.validatingWebhooks.informer.indexer.List()...) {
+		apply(obj.(rest.Object))
+	}
+	for _, h := range e.mutatingPolicies.source.Hooks() {
+		apply(h.Policy)
 		for _, binding := range h.Bindings {
-			gotBindings = append(gotBindings, binding)
+			apply(binding)
 		}
 	}
-	return slices.Equal(b.revisions(policies), revisionsOf(gotPolicies)) && slices.Equal(b.revisions(bindings), revisionsOf(gotBindings))
-}
-
-func revisionsOf(objects []metav1.Object) []string {
-	out := []string{}
-	for _, obj := range objects {
-		out = append(out, obj.GetName()+"@"+obj.GetResourceVersion())
+	for _, h := range e.validatingPolicies.source.Hooks() {
+		apply(h.Policy)
+		for _, binding := range h.Bindings {
+			apply(binding)
+		}
 	}
-	slices.Sort(out)
-	return out
-}
-
-func (b *bench) revisions(plural string) []string {
-	list, err := b.resources[plural].Store.List(context.Background(), resource.ListOptions{})
-	if err != nil {
-		b.t.Fatal(err)
+	for plural := range e.configurations {
+		list, err := b.resources[plural].Store.List(context.Background(), resource.ListOptions{})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			stored[fmt.Sprintf("%s@%d", o.Name, o.Revision)] = true
+		}
 	}
-	out := []string{}
-	for _, o := range list.Items {
-		out = append(out, fmt.Sprintf("%s@%d", o.Name, o.Revision))
-	}
-	slices.Sort(out)
-	return out
+	return maps.Equal(applied, stored)
 }
 
 // eventually waits up to 30 s for a condition.

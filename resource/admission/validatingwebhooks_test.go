@@ -158,19 +158,6 @@ func TestEquivalentVersion(t *testing.T) {
 	}
 }
 
-// Warnings of webhooks are passed to Warn.
-func TestWarningsOfWebhooks(t *testing.T) {
-	b := newBench(t)
-	hook := newHookServer(t, func(*admissionreview.AdmissionRequest) *admissionreview.AdmissionResponse {
-		return &admissionreview.AdmissionResponse{Allowed: true, Warnings: []string{"mind the gap"}, AuditAnnotations: map[string]string{"k": "v"}}
-	})
-	b.configure(validatingHooks("hooks", validatingHook("a.example.com", hook)))
-	b.must(http.MethodPost, configMapsPath, configMap("x"))
-	if got := b.warned(); len(got) != 1 || got[0] != "mind the gap" {
-		t.Errorf("warned %q", got)
-	}
-}
-
 // Webhooks do not apply to configurations, so a lock-out can be undone.
 func TestConfigurationsAreExempt(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, deny("never"))
