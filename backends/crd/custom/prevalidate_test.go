@@ -31,24 +31,27 @@ var realSchemas = []string{"bakeries.yaml", "bakeries-strict.yaml"}
 
 // FuzzPrevalidate compares the verdicts of package prevalidate with the results of
 // upstream's packages for the same bytes, as a body and as they would be stored: there a
-// number with a fraction of 0 is an integer. The schema is a real one or made from seed; the
-// object is raw, or made from seed to mostly fit the schema.
+// number with a fraction of 0 is an integer. The schema is a real one, or combined from the
+// samples of that package; the object is raw, or combined to mostly fit the schema.
 func FuzzPrevalidate(f *testing.F) {
 	sample := asJSON(f, read(f, "bakery.yaml"))
 	for which := range uint8(len(realSchemas)) {
 		f.Add(which, uint64(0), sample)
 	}
-	for seed := range uint64(400) {
-		f.Add(uint8(seed%8), seed, []byte(nil))
+	for seed := range uint64(1000) {
+		f.Add(uint8(len(realSchemas)), seed, []byte(nil))
 	}
-	real := schemasIn(f, realSchemas...)
+	real, all := schemasIn(f, realSchemas...), samples(f)
 	bodies := newBodies()
 	f.Fuzz(func(t *testing.T, which uint8, seed uint64, raw []byte) {
 		r := rand.New(rand.NewPCG(seed, uint64(which)))
-		m := subjectFor(t, r, real, which)
-		data := raw
-		if len(raw) == 0 {
-			data = madeObject(r, m.props)
+		schema, data := combined(r, all)
+		m := subjectOf(t, &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema})
+		if len(raw) > 0 {
+			data = raw
+		}
+		if int(which) < len(real) {
+			m = real[which]
 		}
 		a := m.compiled()
 		m.checkStored(t, bodies, data)
@@ -130,14 +133,6 @@ func subjectOf(t testing.TB, in *apiextensionsv1.CustomResourceValidation) *subj
 		t.Fatal(err)
 	}
 	return &subject{s, internal.OpenAPIV3Schema}
-}
-
-// subjectFor returns a real schema, or a made one.
-func subjectFor(t testing.TB, r *rand.Rand, real []*subject, which uint8) *subject {
-	if int(which) < len(real) {
-		return real[which]
-	}
-	return subjectOf(t, &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: madeSchema(r)})
 }
 
 // normalized is the result of upstream's packages for a body.
