@@ -45,10 +45,11 @@ func (e *tooLargeError) Error() string {
 type request struct {
 	method       string // default GET
 	path, accept string
-	etag         string // of the known document, or empty
-	limit        int64  // of the body, in bytes
-	truncate     bool   // a longer body is truncated; otherwise it is a tooLargeError
-	noStore      bool   // the server need not cache the document: it is requested once
+	// etag and modifiedSince are those of the known document, or empty.
+	etag, modifiedSince string
+	limit               int64 // of the body, in bytes
+	truncate            bool  // a longer body is truncated; otherwise it is a tooLargeError
+	noStore             bool  // the server need not cache the document: it is requested once
 	// probe: the deadline of the context is for the header, and probeBodyTimeout for the body.
 	probe bool
 }
@@ -58,7 +59,8 @@ type answer struct {
 	url        string // for messages
 	code       int
 	etag       string
-	length     int64 // Content-Length; -1: unknown
+	modified   string // Last-Modified
+	length     int64  // Content-Length; -1: unknown
 	retryAfter time.Duration
 	aggregated bool
 	body       []byte
@@ -124,6 +126,9 @@ func (s *Source) do(ctx context.Context, q request) (*answer, error) {
 	if isETag(q.etag) {
 		req.Header.Set("If-None-Match", q.etag)
 	}
+	if q.modifiedSince != "" {
+		req.Header.Set("If-Modified-Since", q.modifiedSince)
+	}
 	if q.noStore {
 		req.Header.Set("Cache-Control", openapi.NoStore)
 	}
@@ -144,7 +149,7 @@ func (s *Source) do(ctx context.Context, q request) (*answer, error) {
 	_, params, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	return &answer{
 		url: url, code: res.StatusCode, etag: res.Header.Get("ETag"), body: body, truncated: truncated,
-		length: res.ContentLength, retryAfter: retryAfter(res.Header),
+		modified: res.Header.Get("Last-Modified"), length: res.ContentLength, retryAfter: retryAfter(res.Header),
 		aggregated: params["as"] == "APIGroupDiscoveryList" && params["v"] == "v2",
 	}, nil
 }

@@ -43,13 +43,14 @@ type RESTSource struct {
 
 // derived is the last document of a server. Immutable.
 type derived struct {
-	etag  string // or the digest of the document
-	sum   string // the digest
-	size  int64  // in bytes
-	read  time.Time
-	err   error         // of an invalid document
-	api   *rest.API     // of the last good document; nil: none
-	index *OpenAPIIndex // of api; nil with api
+	etag     string // or the digest of the document
+	sum      string // the digest
+	modified string // Last-Modified; empty: unknown
+	size     int64  // in bytes
+	read     time.Time
+	err      error         // of an invalid document
+	api      *rest.API     // of the last good document; nil: none
+	index    *OpenAPIIndex // of api; nil with api
 }
 
 // NewRESTSource returns a source. It sends no request before Check.
@@ -67,8 +68,8 @@ func NewRESTSource(cfg Config, rest RESTConfig) *RESTSource {
 const tooLarge = "too large"
 
 // Check requests the document and derives the API from it if it changed; then it calls
-// Config.Changed. The document of a server without ETags is requested once per
-// documentInterval; in between it gets a HEAD. Check is called from one goroutine at a
+// Config.Changed. The document of a server without ETag and Last-Modified is requested once
+// per documentInterval; in between it gets a HEAD. Check is called from one goroutine at a
 // time. The error says that the server cannot be reached or that it never had a valid
 // document. An invalid document after a valid one is no error: Broken returns it.
 func (s *RESTSource) Check(ctx context.Context) error {
@@ -83,6 +84,9 @@ func (s *RESTSource) Check(ctx context.Context) error {
 		}
 	}
 	q := request{path: s.rest.OpenAPIPath, accept: acceptLegacy, etag: old.etag, limit: rest.MaxDocument, probe: true}
+	if !isETag(old.etag) && !old.old() {
+		q.modifiedSince = old.modified
+	}
 	a, err := s.do(ctx, q)
 	var large *tooLargeError
 	switch {
@@ -96,7 +100,7 @@ func (s *RESTSource) Check(ctx context.Context) error {
 		return badStatus(a)
 	}
 	next := &derived{
-		etag: a.tag(), sum: a.sum(), size: int64(len(a.body)), read: time.Now(),
+		etag: a.tag(), sum: a.sum(), modified: a.modified, size: int64(len(a.body)), read: time.Now(),
 		err: old.err, api: old.api, index: old.index,
 	}
 	if large != nil {
@@ -147,7 +151,7 @@ func (d *derived) failure() error {
 // due reports whether the document is to be requested: there is a cheap way to ask whether it
 // changed, it is old, or it is invalid for another reason than its size.
 func (d *derived) due() bool {
-	return isETag(d.etag) || d.old() || d.sum != tooLarge && d.err != nil
+	return isETag(d.etag) || d.modified != "" || d.old() || d.sum != tooLarge && d.err != nil
 }
 
 func (d *derived) old() bool { return time.Since(d.read) >= documentInterval }

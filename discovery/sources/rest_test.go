@@ -172,35 +172,49 @@ func TestRESTSourceKeepsTheValidDocument(t *testing.T) {
 	}
 }
 
-// An unchanged document is not read again: the server says that it is unchanged, by its ETag, or by its
-// size up to documentInterval.
+// An unchanged document is not read again: the server says that it is unchanged, by its ETag, or up to
+// documentInterval by Last-Modified or its size.
 func TestRESTSourceDoesNotReadUnchangedDocuments(t *testing.T) {
-	const head, read = documentPath + " 200", documentPath + " 200"
+	const ok, unchanged = documentPath + " 200", documentPath + " 304"
+	past := time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)
 	for name, tc := range map[string]struct {
-		first, then string // ETags; "": HEAD decides
+		first, then string // ETag or Last-Modified; "": HEAD decides
 		document    string
 		head        int
 		later       time.Duration
 		want        string // requests
 		changed     bool
 	}{
-		"an ETag":              {`"1"`, `"1"`, petsDocument, 0, time.Hour, documentPath + " 304", false},
-		"a weak ETag":          {`W/"1"`, `W/"1"`, petsDocument, 0, time.Hour, documentPath + " 304", false},
-		"another ETag":         {`"1"`, `"2"`, petsDocument, 0, 0, read, false},
-		"the same size":        {"", "", toysDocument, 0, time.Second, head, false},
-		"the same size, later": {"", "", toysDocument, 0, documentInterval, read, true},
-		"another size":         {"", "", toysDocument + " ", 0, time.Second, head + ", " + read, true},
+		"an ETag":              {`"1"`, `"1"`, petsDocument, 0, time.Hour, unchanged, false},
+		"a weak ETag":          {`W/"1"`, `W/"1"`, petsDocument, 0, time.Hour, unchanged, false},
+		"another ETag":         {`"1"`, `"2"`, petsDocument, 0, 0, ok, false},
+		"Last-Modified":        {past, past, toysDocument, 0, time.Second, unchanged, false},
+		"Last-Modified, later": {past, past, toysDocument, 0, documentInterval, ok, true},
+		"modified":             {past, past + " ", toysDocument, 0, time.Second, ok, true},
+		"the same size":        {"", "", toysDocument, 0, time.Second, ok, false},
+		"the same size, later": {"", "", toysDocument, 0, documentInterval, ok, true},
+		"another size":         {"", "", toysDocument + " ", 0, time.Second, ok + ", " + ok, true},
 		"without HEAD":         {"", "", toysDocument, 405, time.Second, documentPath + " 405", false},
-		"with a HEAD of 404":   {"", "", petsDocument, 404, time.Second, documentPath + " 404, " + read, false},
+		"with a HEAD of 404":   {"", "", petsDocument, 404, time.Second, documentPath + " 404, " + ok, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBackend(t)
-			set := func(etag, document string, head int) {
-				if etag == "" {
+			set := func(tag, document string, head int) {
+				switch {
+				case tag == "":
 					b.answersHead(document, head)
-				} else {
-					b.answerTagged(documentPath, etag, document)
+				case isETag(tag):
+					b.answerTagged(documentPath, tag, document)
+				default:
+					b.handle(documentPath, func(w http.ResponseWriter, r *http.Request) {
+						w.Header().Set("Last-Modified", tag)
+						if r.Header.Get("If-Modified-Since") == tag {
+							w.WriteHeader(http.StatusNotModified)
+							return
+						}
+						fmt.Fprint(w, document)
+					})
 				}
 			}
 			set(tc.first, petsDocument, 0)
