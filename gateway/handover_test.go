@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -53,67 +52,47 @@ func (b *behind) holder(t *testing.T, group string) string {
 // fails.
 func TestGroupMovesToAnotherBackend(t *testing.T) {
 	const group = "shared.example.com"
-	configured := newChanging(t)
-	configured.shows(t)
-	configured.start(t)
-	servers := map[string]*changing{"a": newChanging(t), "b": newChanging(t)}
-	for _, c := range servers {
+	b := startBehind(t, newChanging(t)) // which does not listen
+	for _, name := range []string{"a", "b"} {
+		c := newChanging(t)
 		c.shows(t, group)
 		c.start(t)
+		b.stores(t, name, backend.Spec{Endpoints: at(c), AutoRegister: &backend.AutoRegister{Groups: []string{group}}})
+		await.Until(t, name+" is read, and a has the group", func() bool {
+			if b.holder(t, group) != "a" {
+				return false
+			}
+			st := b.sync.BackendStates().ByName[name]
+			return st != nil && st.Condition.Available() && st.Server.Source.Fetched()
+		})
 	}
-	b := startBehind(t, configured)
-	registers := func(name string) {
-		b.stores(t, name, backend.Spec{Endpoints: at(servers[name]), AutoRegister: &backend.AutoRegister{Groups: []string{group}}})
-	}
-	registers("a")
-	await.Until(t, "the first has the group", func() bool { return b.holder(t, group) == "a" })
-	registers("b")
-
-	holds, other := "a", "b"
-	for range 6 {
-		await.Until(t, "both are good", func() bool {
-			all := b.sync.BackendStates()
-			for name := range servers {
-				if st := all.ByName[name]; st == nil || !st.Condition.Available() || !st.Server.Source.Fetched() {
-					return false
+	await.Until(t, "the group is served", func() bool { return b.asks(group).Code == http.StatusOK })
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var asking sync.WaitGroup
+	failed := make(chan string, 2)
+	for range cap(failed) {
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				if w := b.asks(group); w.Code != http.StatusOK {
+					failed <- w.Body.String()
+					return
 				}
 			}
-			rt := b.sync.Table().Lookup(group, "v1")
-			return rt != nil && rt.Unavailable() == nil
 		})
-		ctx, stop := context.WithCancel(t.Context())
-		var asking sync.WaitGroup
-		failed := make(chan string, 1)
-		for range 2 {
-			asking.Go(func() {
-				for ctx.Err() == nil {
-					if w := b.asks(group); w.Code != http.StatusOK {
-						select {
-						case failed <- w.Body.String():
-						default:
-						}
-					}
-				}
-			})
-		}
-		if _, err := b.backends.Store.Delete(t.Context(), resource.Key{Name: holds}, func(*resource.Object) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
-		await.Until(t, "the other has the group", func() bool { return b.holder(t, group) == other })
-		gv := schema.GroupVersion{Group: group, Version: "v1"}
-		await.Until(t, "the other is routed", func() bool {
-			st := b.sync.BackendStates().ByName[other]
-			return b.sync.Table().Routes[gv].Upstream == st.Server.Up
-		})
-		stop()
-		asking.Wait()
-		select {
-		case answer := <-failed:
-			t.Fatalf("from %s to %s, a request was answered %s", holds, other, answer)
-		default:
-		}
-		registers(holds)
-		holds, other = other, holds
+	}
+	if _, err := b.backends.Store.Delete(t.Context(), resource.Key{Name: "a"}, func(*resource.Object) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the group is registered with b and routed there", func() bool {
+		rt, st := b.sync.Table().Lookup(group, "v1"), b.sync.BackendStates().ByName["b"]
+		return b.holder(t, group) == "b" && rt.Upstream == st.Server.Up
+	})
+	stop()
+	asking.Wait()
+	close(failed)
+	for answer := range failed {
+		t.Errorf("a request was answered %s", answer)
 	}
 }
 
