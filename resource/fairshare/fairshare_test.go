@@ -2,11 +2,10 @@ package fairshare
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 )
 
-// take takes places for a user until there is none, and returns how many there were.
+// take takes slots for a user until there is none, and returns how many there were.
 func take(l *Limit, user string) (n int) {
 	for l.Take(user) {
 		n++
@@ -30,6 +29,9 @@ func TestShares(t *testing.T) {
 	for range 300 {
 		l.Release("first")
 	}
+	if _, held := l.held["first"]; held {
+		t.Error("a user without slots is kept")
+	}
 	if n := take(l, "other"); n == 0 {
 		t.Error("no slot for another user")
 	}
@@ -48,56 +50,36 @@ func TestSharesOfMany(t *testing.T) {
 	}
 	for u := range users {
 		if n := l.held[fmt.Sprint(u)]; n < 11 || n > 13 {
-			t.Errorf("user %d has %d places", u, n)
+			t.Errorf("user %d has %d slots", u, n)
 		}
 	}
 	if !l.Take("one more") {
-		t.Errorf("no place for one more, %d of 200 in use", l.InUse())
+		t.Errorf("no slot for one more, %d of 200 in use", l.InUse())
 	}
 }
 
+// A user holds at most perUser slots, requests without a user share none, and Exceed takes
+// slots beyond the bound.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	if n := take(New(1000, 7), "jane"); n != 7 {
-		t.Errorf("%d places, want 7", n)
+		t.Errorf("%d slots, want 7", n)
 	}
 	if n := take(New(1, 0), "jane"); n != 1 {
-		t.Errorf("%d of the only place", n)
+		t.Errorf("%d of the only slot", n)
 	}
 	if n := take(New(5, 2), ""); n != 5 {
-		t.Errorf("%d places for requests of no user, want 5", n)
+		t.Errorf("%d slots for requests of no user, want 5", n)
 	}
 	l := New(2, 0)
 	for range 5 {
 		l.Exceed("admin")
 	}
 	if l.Take("jane") || l.Take("") {
-		t.Error("a place beyond the bound")
+		t.Error("a slot beyond the bound")
 	}
 	l.Set(0)
 	if !l.Take("jane") || l.InUse() != 6 {
 		t.Errorf("%d in use without a bound", l.InUse())
-	}
-}
-
-// What was taken can be given back, from many goroutines, and nothing is left of
-// users that hold nothing.
-func TestLimitAtOnce(t *testing.T) {
-	t.Parallel()
-	l := New(10, 0)
-	var all sync.WaitGroup
-	for u := range 8 {
-		all.Go(func() {
-			user := fmt.Sprint(u)
-			for range 1000 {
-				if l.Take(user) {
-					l.Release(user)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if l.InUse() != 0 || len(l.held) != 0 {
-		t.Errorf("%d in use, held %v", l.InUse(), l.held)
 	}
 }

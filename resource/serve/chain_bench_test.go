@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,4 +75,20 @@ func serviceAccountToken(t testing.TB) (authn.Authenticator, string) {
 	return authn.Bearer(authn.ServiceAccounts(authn.ServiceAccountConfig{
 		Issuer: issuer, Keys: func() []authn.PublicKey { return []authn.PublicKey{signer.PublicKey()} },
 	})), token
+}
+
+// discard is a response that is not kept.
+type discard struct{ header http.Header }
+
+func (n *discard) Header() http.Header         { return n.header }
+func (n *discard) Write(b []byte) (int, error) { return len(b), nil }
+func (n *discard) WriteHeader(int)             {}
+
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -269,14 +269,3 @@ func TestStored(t *testing.T) {
 		t.Errorf("%d spans without a sampled request", n-3)
 	}
 }
-
-// Stored costs one look-up in the context of a request that is not sampled.
-func BenchmarkStoredUnsampled(b *testing.B) {
-	tracer, _ := recorded(0)
-	ctx, _ := tracer.Begin(context.Background(), Request{Header: http.Header{}})
-	start := time.Now()
-	b.ReportAllocs()
-	for b.Loop() {
-		Stored(ctx, "create", "apps", "deployments", start, nil)
-	}
-}

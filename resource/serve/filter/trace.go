@@ -3,6 +3,7 @@ package filter
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"portico/resource"
@@ -120,15 +121,7 @@ func documentRoute(path string) string {
 // TrustedTracers is a Config.TrustsTrace for servers that every client can reach: as with
 // kube-apiserver, administrators and monitoring may request sampling.
 func TrustedTracers(user *resource.User) bool {
-	if user == nil {
-		return false
-	}
-	for _, group := range user.Groups {
-		if group == resource.GroupMasters || group == groupMonitoring {
-			return true
-		}
-	}
-	return false
+	return user != nil && (slices.Contains(user.Groups, resource.GroupMasters) || slices.Contains(user.Groups, groupMonitoring))
 }
 
 // groupMonitoring is the group of monitoring systems.

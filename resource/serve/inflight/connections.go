@@ -62,8 +62,8 @@ func connectionLimits(descriptors int) ConnectionLimits {
 // Connections counts and bounds the connections of network clients. Users without limits
 // (resource.User.Unlimited) are counted but not refused. Safe for concurrent use.
 type Connections struct {
-	limits ConnectionLimits
-	idle   *fairshare.Limit
+	limits          ConnectionLimits
+	anonymous, idle *fairshare.Limit // of limits.Unauthenticated and limits.Idle
 
 	mu              sync.Mutex
 	unauthenticated list.List             // of *Connection, the oldest first
@@ -72,7 +72,9 @@ type Connections struct {
 
 // NewConnections returns Connections with the limits.
 func NewConnections(limits ConnectionLimits) *Connections {
-	return &Connections{limits: limits, idle: fairshare.New(limits.Idle, 0), idleOf: map[string]*list.List{}}
+	return &Connections{
+		limits: limits, anonymous: fairshare.New(limits.Unauthenticated, 0), idle: fairshare.New(limits.Idle, 0), idleOf: map[string]*list.List{},
+	}
 }
 
 // Users returns the limit of connections with a user.
@@ -81,18 +83,8 @@ func (a *Connections) Users() *fairshare.Limit { return a.limits.Users }
 // Idle returns the number of connections with a user and without a request.
 func (a *Connections) Idle() int { return a.idle.InUse() }
 
-// Unauthenticated is the metrics.Bound of connections without a user.
-type Unauthenticated struct{ *Connections }
-
-// InUse returns the number of connections.
-func (u Unauthenticated) InUse() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.unauthenticated.Len()
-}
-
-// Max returns the limit.
-func (u Unauthenticated) Max() int { return u.limits.Unauthenticated }
+// Unauthenticated returns the limit of connections without a user.
+func (a *Connections) Unauthenticated() *fairshare.Limit { return a.anonymous }
 
 // Connection is a connection of a network client.
 type Connection struct {
@@ -136,11 +128,12 @@ func (a *Connections) accept(conn net.Conn) *Connection {
 func (a *Connections) tryAccept(c *Connection, force bool) (evicted *Connection, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.unauthenticated.Len() >= a.limits.Unauthenticated {
+	if !a.anonymous.Take("") {
 		if evicted = a.stalled(force); evicted == nil {
 			return nil, false
 		}
 		a.remove(evicted)
+		a.anonymous.Exceed("")
 	}
 	c.inUnauth = a.unauthenticated.PushBack(c)
 	return evicted, true
@@ -165,6 +158,7 @@ func (a *Connections) remove(c *Connection) {
 	c.closed = true
 	if c.inUnauth != nil {
 		a.unauthenticated.Remove(c.inUnauth)
+		a.anonymous.Release("")
 		return
 	}
 	a.removeIdle(c)
@@ -202,6 +196,7 @@ func (c *Connection) SetUser(user string, unlimited bool) bool {
 		return false
 	}
 	c.all.unauthenticated.Remove(c.inUnauth)
+	c.all.anonymous.Release("")
 	c.inUnauth, c.user = nil, user
 	c.hasUser.Store(true)
 	return true
