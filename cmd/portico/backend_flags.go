@@ -7,17 +7,19 @@ import (
 
 	"portico/backends/process"
 	"portico/cmd/internal/pace"
-	"portico/resource/serve"
 )
 
-// backendFlags are the flags that `portico core` and `portico crd` share.
-type backendFlags struct {
+// serverFlags are the flags that all servers share.
+type serverFlags struct {
 	verbosity int
 	listen    listenFlags
 	etcd      etcdFlags
 	proxy     frontProxyFlags
 	limits    limits
 }
+
+// backendFlags are the flags that `portico core` and `portico crd` share.
+type backendFlags struct{ serverFlags }
 
 // begin adds the flags that --help shows before the process's own. gateway completes
 // the help of --gateway: what the process uses the gateway for.
@@ -48,9 +50,7 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 	if cfg.Logger, err = serverProcess(ctx, f.verbosity, pace.ForObjects); err != nil {
 		return err
 	}
-	cfg.Listen = serve.ListenAddress{
-		Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix(),
-	}
+	cfg.Listen = f.listen.config()
 	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.inFlight()
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	cfg.Etcd, err = f.etcd.required(cfg.Logger)

@@ -151,7 +151,7 @@ func (f *issueFlags) issue(w io.Writer) error {
 	}
 	issued, err := pki.Issue(dir, f.out, f.req)
 	if err != nil {
-		return adviseIssue(err, &f.req, "--out or --name")
+		return adviseIssue(err, "--out or --name")
 	}
 	fmt.Fprintf(w, "certificate  %s\nkey          %s\ngood until   %s\n", issued.Pair.CertFile, issued.Pair.KeyFile, issued.NotAfter.Local().Format(time.RFC3339))
 	_, err = fmt.Fprintf(w, "authorities  %s\n", strings.Join(issued.Authorities, "\n             "))
@@ -175,12 +175,9 @@ func lifetime(fs *pflag.FlagSet, req *pki.Request) error {
 }
 
 // adviseIssue adds the remedy to an error of issuing a certificate. flags name other files.
-func adviseIssue(err error, req *pki.Request, flags string) error {
+func adviseIssue(err error, flags string) error {
 	var exist *pki.FilesExistError
-	var outlives *pki.OutlivesError
 	switch {
-	case errors.As(err, &outlives):
-		return fmt.Errorf("--%s=%v: %w; choose a shorter one", flagValidFor, req.ValidFor, err)
 	case errors.As(err, &exist):
 		return fmt.Errorf("%w; replace it with --force, or choose another %s", err, flags)
 	case errors.Is(err, pki.ErrNoAuthority):

@@ -74,7 +74,7 @@ func (f *kubeconfigFlags) run(w io.Writer) error {
 	}
 	notAfter, err := pki.IssueKubeconfig(dir, f.out, f.server, f.req)
 	if err != nil {
-		return adviseIssue(err, &f.req, "--out")
+		return adviseIssue(err, "--out")
 	}
 	_, err = fmt.Fprintf(w, "kubeconfig   %s\ngood until   %s\n", f.out, notAfter.Local().Format(time.RFC3339))
 	return err

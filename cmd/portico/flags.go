@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"portico/resource/etcd"
+	"portico/resource/serve"
 )
 
 // dialTimeout bounds an attempt to connect to etcd.
@@ -116,8 +117,10 @@ func (f *listenFlags) add(fs *pflag.FlagSet, address, usage string) {
 	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "PEM `file` of the key of --tls-cert-file")
 }
 
-// unix reports whether the address is a unix socket.
-func (f *listenFlags) unix() bool { return strings.HasPrefix(f.address, "unix://") }
+// config returns the address; of a unix socket the peer's uid is checked.
+func (f *listenFlags) config() serve.ListenAddress {
+	return serve.ListenAddress{Address: f.address, CertFile: f.certFile, KeyFile: f.keyFile, PeerUID: strings.HasPrefix(f.address, "unix://")}
+}
 
 // frontProxyFlags name the clients that are trusted to name users.
 type frontProxyFlags struct {

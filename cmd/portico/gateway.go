@@ -9,7 +9,6 @@ import (
 
 	"portico/cmd/internal/pace"
 	"portico/gateway"
-	"portico/resource/serve"
 	"portico/resource/serve/filter"
 )
 
@@ -32,11 +31,7 @@ const gatewayExample = `  # in front of a core server on a unix socket
 
 // gatewayFlags are the flags of `portico gateway`.
 type gatewayFlags struct {
-	verbosity  int
-	listen     listenFlags
-	etcd       etcdFlags
-	proxy      frontProxyFlags
-	limits     limits
+	serverFlags
 	backends   []string
 	backendCAs []string
 	cfg        gateway.Config
@@ -110,7 +105,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 func (f *gatewayFlags) complete() error {
 	f.cfg.MaxInFlight, f.cfg.MaxMutatingInFlight = f.limits.inFlight()
 	f.cfg.MaxLongRunning, f.cfg.MaxLongRunningPerUser = int(f.limits.long), int(f.limits.longPerUser)
-	f.cfg.Listen = serve.ListenAddress{Address: f.listen.address, CertFile: f.listen.certFile, KeyFile: f.listen.keyFile, PeerUID: f.listen.unix()}
+	f.cfg.Listen = f.listen.config()
 	f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
 	caFiles, seen := map[string]string{}, map[string]bool{}

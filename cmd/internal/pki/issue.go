@@ -37,16 +37,6 @@ func (e *FilesExistError) Error() string {
 	return fmt.Sprintf("write %s: the file exists", e.Files[0])
 }
 
-// OutlivesError reports that a certificate would expire after its CA. Nothing was written.
-type OutlivesError struct {
-	// End is when the CA expires.
-	End time.Time
-}
-
-func (e *OutlivesError) Error() string {
-	return "issue certificate: its CA expires at " + e.End.Local().Format(time.RFC3339)
-}
-
 // Request describes a certificate.
 type Request struct {
 	// By is the CA. ServingAuthority issues server certificates, the others client
@@ -62,7 +52,7 @@ type Request struct {
 	// ValidFor is the time until the certificate expires, at most that of its CA. If
 	// negative, the certificate has expired.
 	ValidFor time.Duration
-	// Whole rejects a certificate that would expire after its CA, with OutlivesError.
+	// Whole rejects a certificate that would expire after its CA.
 	Whole bool
 	// Replace permits to replace files.
 	Replace bool
@@ -107,7 +97,7 @@ func (r *Request) sign(caDir string) (*pair, error) {
 	want := leaf{subject: pkix.Name{CommonName: r.User, Organization: r.Groups}, server: r.Hosts}
 	end := now.Add(r.ValidFor)
 	if r.Whole && end.After(by.cert.NotAfter) {
-		return nil, &OutlivesError{by.cert.NotAfter}
+		return nil, fmt.Errorf("issue certificate: its CA expires at %s; choose a shorter lifetime", by.cert.NotAfter.Local().Format(time.RFC3339))
 	}
 	return by.issue(want, earlier(now, end).Add(-backdate), end)
 }
