@@ -195,12 +195,12 @@ func TestFailingIsNotSuspect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var probes atomic.Int64
 			var good atomic.Bool
-			suspect := func() {}
+			var checker atomic.Pointer[Checker]
 			run(t, func(c *Checker) {
-				suspect = func() { c.Suspect("a") }
+				checker.Store(c)
 				for range 500 {
 					time.Sleep(10 * time.Millisecond)
-					suspect()
+					c.Suspect("a")
 				}
 				if n := probes.Load(); n < 9 || n > 12 {
 					t.Errorf("%d probes in 5 s", n)
@@ -218,7 +218,9 @@ func TestFailingIsNotSuspect(t *testing.T) {
 				if probes.Add(1); good.Load() {
 					return nil
 				}
-				suspect()
+				if c := checker.Load(); c != nil {
+					c.Suspect("a")
+				}
 				return failure
 			}})
 		})
