@@ -4,52 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"portico/internal/testing/etcdtest"
 	"portico/internal/testing/history"
 	"portico/resource"
 	"portico/resource/etcd"
 )
 
-// etcdServer is a real etcd on unix sockets, with a journal of its events.
+// prefix is that of all clients.
+const prefix = "/registry/"
+
+// etcdServer is a real etcd with a journal of its events. Each client has a relay.
 type etcdServer struct {
-	dir    string
-	prefix string
-	etcd   *embed.Etcd
-	relays []*relay // between it and each client
+	*etcdtest.Server
+	relays []*etcdtest.Relay
 	client *clientv3.Client
 	*journal
 }
 
 func newEtcd(t *testing.T) *etcdServer {
-	dir, err := os.MkdirTemp("", "h") // short enough for a socket's address
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &etcdServer{dir: dir, prefix: "/registry/", journal: newJournal()}
-	t.Cleanup(func() {
-		s.stop()
-		for _, r := range s.relays {
-			r.Close()
-		}
-		os.RemoveAll(dir)
-	})
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	endpoint, _ := s.endpoint(t)
-	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()}); err != nil {
+	s := &etcdServer{Server: etcdtest.Start(t), journal: newJournal()}
+	s.relays = append(s.relays, s.Relay)
+	var err error
+	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.client.Close() })
@@ -57,70 +41,22 @@ func newEtcd(t *testing.T) *etcdServer {
 	return s
 }
 
-func (s *etcdServer) socket() string { return filepath.Join(s.dir, "e") }
-
-// endpoint returns a URL of the server through a relay, which can cut its connections.
-func (s *etcdServer) endpoint(t *testing.T) (string, *relay) {
-	socket := filepath.Join(s.dir, strconv.Itoa(len(s.relays)))
-	r, err := newRelay(socket, s.socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.relays = append(s.relays, r)
-	return "unix://" + socket, r
-}
-
-// cut cuts the connections of all clients, or accepts them again.
-func (s *etcdServer) cut(off bool) {
+// interrupt cuts the connections of all clients for 50 ms.
+func (s *etcdServer) interrupt(context.Context) error {
 	for _, r := range s.relays {
-		r.set(off)
+		r.Cut()
+		defer r.Mend()
 	}
-}
-
-func (s *etcdServer) start(ctx context.Context) error {
-	cfg := embed.NewConfig()
-	cfg.Dir = filepath.Join(s.dir, "d")
-	client, peer := url.URL{Scheme: "unix", Path: s.socket()}, url.URL{Scheme: "unix", Path: filepath.Join(s.dir, "p")}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.TickMs, cfg.ElectionMs = 10, 100
-	cfg.UnsafeNoFsync = true // the process does not end, so nothing is lost
-	cfg.LogLevel, cfg.LogOutputs = "error", []string{os.DevNull}
-	e, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return fmt.Errorf("start etcd: %w", err)
-	}
-	s.etcd = e
-	select {
-	case <-e.Server.ReadyNotify():
-		s.cut(false)
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// stop closes the server while requests are in flight.
-func (s *etcdServer) stop() {
-	s.cut(true)
-	s.etcd.Close()
-}
-
-// partition cuts the connections of all clients for 50 ms.
-func (s *etcdServer) partition(context.Context) error {
-	s.cut(true)
-	defer s.cut(false)
 	time.Sleep(50 * time.Millisecond)
 	return nil
 }
 
 // isolate cuts the connections of one client until others have written, and compacts the
 // history that it lacks.
-func (s *etcdServer) isolate(r *relay) func(context.Context) error {
+func (s *etcdServer) isolate(r *etcdtest.Relay) func(context.Context) error {
 	return func(ctx context.Context) error {
-		r.set(true)
-		defer r.set(false)
+		r.Cut()
+		defer r.Mend()
 		wait, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		_, _ = s.read(wait, s.position()+40) // if they write less, that is all
@@ -129,8 +65,8 @@ func (s *etcdServer) isolate(r *relay) func(context.Context) error {
 }
 
 func (s *etcdServer) restart(ctx context.Context) error {
-	s.stop()
-	return s.start(ctx)
+	s.Stop()
+	return s.Start(ctx)
 }
 
 // restartAndCompact compacts the history that clients lack when they reconnect late.
@@ -138,7 +74,7 @@ func (s *etcdServer) restartAndCompact(ctx context.Context) error {
 	if err := s.restart(ctx); err != nil {
 		return err
 	}
-	for range 100 {
+	for range 30 {
 		if err := s.compact(ctx, s.position()); err != nil {
 			return err
 		}
@@ -160,8 +96,7 @@ func (s *etcdServer) compact(ctx context.Context, rev int64) error {
 // after restarts.
 func (s *etcdServer) follow(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	prefix := s.prefix + history.Info().RangePath("")
-	responses := s.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithCreatedNotify())
+	responses := s.client.Watch(ctx, prefix+history.Info().RangePath(""), clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithCreatedNotify())
 	var wg sync.WaitGroup
 	t.Cleanup(func() {
 		cancel()
@@ -173,7 +108,7 @@ func (s *etcdServer) follow(t *testing.T) {
 				t.Errorf("journal: %v", err)
 			}
 			for _, e := range resp.Events {
-				c := history.Commit{Revision: e.Kv.ModRevision, Key: keyOf(strings.TrimPrefix(string(e.Kv.Key), s.prefix))}
+				c := history.Commit{Revision: e.Kv.ModRevision, Key: keyOf(strings.TrimPrefix(string(e.Kv.Key), prefix))}
 				if e.Type == clientv3.EventTypePut {
 					o, err := resource.Parse(e.Kv.Value)
 					if err != nil {
@@ -209,9 +144,10 @@ func (s *etcdServer) log(ctx context.Context, upTo int64) ([]history.Commit, err
 }
 
 // open returns a client with a relay of its own.
-func (s *etcdServer) open(t *testing.T) (*etcd.Client, *relay) {
-	endpoint, r := s.endpoint(t)
-	c, err := etcd.Open(etcd.Config{Endpoints: []string{endpoint}, Prefix: s.prefix, Logger: quiet()})
+func (s *etcdServer) open(t *testing.T) (*etcd.Client, *etcdtest.Relay) {
+	r := s.NewRelay(t)
+	s.relays = append(s.relays, r)
+	c, err := etcd.Open(etcd.Config{Endpoints: []string{r.Endpoint()}, Prefix: prefix, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +180,7 @@ func (s *etcdServer) door(t *testing.T, watches *cached) history.Door {
 func (s *etcdServer) system() history.System {
 	return history.System{
 		Compact:  s.compact,
-		Restarts: []func(context.Context) error{s.partition, s.restart, s.restartAndCompact},
+		Restarts: []func(context.Context) error{s.interrupt, s.restart, s.restartAndCompact},
 		Journal:  s.log,
 	}
 }

@@ -209,8 +209,10 @@ func readFaults() []fault {
 
 // The checks report every fault of a faulty store.
 func TestFaultsAreFound(t *testing.T) {
+	t.Parallel()
 	for _, fault := range append(watchFaults(), readFaults()...) {
 		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
 			fault.store.Store, fault.store.watched = memstore.New().Store(history.Info()), make(chan struct{})
 			sys := history.System{Doors: []history.Door{{
 				Name: "faulty", Store: func() resource.Store { return fault.store },

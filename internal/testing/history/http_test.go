@@ -56,7 +56,7 @@ func (p *served) listen() {
 	api := handlers.New(handlers.Config{
 		Resources: []*rest.Resource{{Kind: records(), Store: *p.store.Load()}},
 		MinWatch:  watchLife,
-		Logger:    quiet(),
+		Logger:    quiet,
 	})
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)

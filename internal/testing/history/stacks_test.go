@@ -2,7 +2,6 @@ package history_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -14,17 +13,7 @@ import (
 	"portico/resource/watchcache"
 )
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
-
-// overMemory is the reference storage alone.
-func overMemory(*testing.T) history.System {
-	m := memstore.New()
-	store := m.Store(history.Info())
-	return history.System{
-		Doors:   []history.Door{{Name: "memory", Store: func() resource.Store { return store }}},
-		Compact: func(_ context.Context, rev int64) error { m.Compact(rev); return nil },
-	}
-}
+var quiet = slog.New(slog.DiscardHandler)
 
 // cached is a watch cache that can be restarted.
 type cached struct {
@@ -47,7 +36,7 @@ func newCached(t *testing.T, config func() watchcache.Config) *cached {
 
 func (c *cached) start(ctx context.Context) error {
 	cfg := c.config()
-	cfg.Logger = quiet()
+	cfg.Logger = quiet
 	if cfg.BookmarkInterval == 0 {
 		cfg.BookmarkInterval = 5 * time.Millisecond
 	}
@@ -79,10 +68,33 @@ func (c *cached) door(name string) history.Door {
 	return history.Door{Name: name, Store: func() resource.Store { return *c.store.Load() }}
 }
 
+// resettingFeed starts another feed anew on request: the sink gets a Reset.
+type resettingFeed struct {
+	resource.Feed
+	reset chan struct{}
+}
+
+func (f resettingFeed) Run(ctx context.Context, sink resource.FeedSink) error {
+	for ctx.Err() == nil {
+		some, cancel := context.WithCancel(ctx)
+		go func() {
+			defer cancel()
+			select {
+			case <-f.reset:
+			case <-some.Done():
+			}
+		}()
+		_ = f.Feed.Run(some, sink) // it returns some's error
+		cancel()
+	}
+	return ctx.Err()
+}
+
 // cacheOverMemory is a watch cache and the storage that feeds it.
 func cacheOverMemory(t *testing.T) history.System {
 	m := memstore.New()
-	c := newCached(t, func() watchcache.Config { return watchcache.Config{Feed: m.Feed(), Store: m.Store} })
+	feed := resettingFeed{m.Feed(), make(chan struct{}, 1)}
+	c := newCached(t, func() watchcache.Config { return watchcache.Config{Feed: feed, Store: m.Store} })
 	direct, j := m.Store(history.Info()), journalOf(t, m.Feed())
 	return history.System{
 		Doors: []history.Door{
@@ -90,7 +102,7 @@ func cacheOverMemory(t *testing.T) history.System {
 			{Name: "memory", Store: func() resource.Store { return direct }},
 		},
 		Compact:  func(_ context.Context, rev int64) error { m.Compact(min(rev, j.position())); return nil },
-		Restarts: []func(context.Context) error{c.restart},
+		Restarts: []func(context.Context) error{c.restart, func(context.Context) error { feed.reset <- struct{}{}; return nil }},
 		Journal:  j.read,
 	}
 }
@@ -117,22 +129,12 @@ func newProcess(t *testing.T, s *etcdServer) process {
 	}), s.isolate(relay)}
 }
 
-// cacheOverEtcd is a cache of a process, and etcd itself.
-func cacheOverEtcd(t *testing.T) history.System {
-	s := newEtcd(t)
-	p := newProcess(t, s)
-	sys := s.system()
-	sys.Doors = []history.Door{p.door("cache"), p.door("cache"), s.door(t, p.cached)}
-	sys.Restarts = append(sys.Restarts, p.restart, p.isolate)
-	return sys
-}
-
-// twoCaches are the caches of two processes on the same etcd.
+// twoCaches are the caches of two processes on one etcd, and etcd itself.
 func twoCaches(t *testing.T) history.System {
 	s := newEtcd(t)
 	a, b := newProcess(t, s), newProcess(t, s)
 	sys := s.system()
-	sys.Doors = []history.Door{a.door("cache a"), b.door("cache b")}
+	sys.Doors = []history.Door{a.door("cache a"), b.door("cache b"), s.door(t, a.cached)}
 	sys.Restarts = append(sys.Restarts, a.restart, b.restart, a.isolate, b.isolate)
 	return sys
 }
