@@ -34,6 +34,9 @@ const (
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 10 * time.Second
 
+	// dialTimeout is the minimum timeout of an attempt to connect.
+	dialTimeout = 5 * time.Second
+
 	// The pause between attempts to connect grows from minReconnect to maxReconnect. With
 	// gRPC's default of 2 min a process would not notice for long that etcd is back.
 	minReconnect = 50 * time.Millisecond
@@ -64,8 +67,6 @@ type Config struct {
 	Trace func(ctx context.Context, operation, group, resource string, start time.Time, err error)
 	// Logger logs errors that are not returned; nil means slog.Default().
 	Logger *slog.Logger
-	// DialTimeout is the minimum timeout of an attempt to connect; 0 means 5 s.
-	DialTimeout time.Duration
 
 	checkEvery time.Duration // of tests; 0 means checkEvery
 }
@@ -98,7 +99,6 @@ func Open(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
-	dial := cmp.Or(cfg.DialTimeout, 5*time.Second)
 	c := &Client{
 		callOptions: []grpc.CallOption{grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(math.MaxInt32)},
 		prefix:      cleanPrefix(cfg.Prefix),
@@ -113,7 +113,7 @@ func Open(cfg Config) (*Client, error) {
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	c.breaker = newBreaker(ctx, cmp.Or(cfg.checkEvery, checkEvery), c.log, c.metrics.rejected.Inc, c.probe)
-	if c.etcd, err = clientv3.New(c.settings(ctx, cfg.Endpoints, tlsConfig, dial)); err != nil {
+	if c.etcd, err = clientv3.New(c.settings(ctx, cfg.Endpoints, tlsConfig)); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
@@ -127,12 +127,12 @@ func Open(cfg Config) (*Client, error) {
 }
 
 // settings returns the configuration of etcd's client.
-func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tls.Config, dial time.Duration) clientv3.Config {
+func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tls.Config) clientv3.Config {
 	return clientv3.Config{
 		Context:              ctx,
 		Endpoints:            endpoints,
 		TLS:                  tlsConfig,
-		DialTimeout:          dial,
+		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		// etcd's own limits apply.
@@ -142,7 +142,7 @@ func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tl
 		Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
-			MinConnectTimeout: dial,
+			MinConnectTimeout: dialTimeout,
 		}), grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
 			grpc.WithChainUnaryInterceptor(c.breaker.intercept, unsent), grpc.WithStatsHandler(sentHandler{})},
 	}

@@ -39,17 +39,12 @@ type compaction struct {
 func (c *Client) Compact(ctx context.Context) error {
 	tick := time.NewTicker(compactEvery)
 	defer tick.Stop()
-	return c.compactAt(ctx, tick.C, func(compaction) {})
-}
-
-// compactAt runs a round at every tick until ctx ends, and calls done after each.
-func (c *Client) compactAt(ctx context.Context, tick <-chan time.Time, done func(compaction)) error {
 	var state compaction
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick:
+		case <-tick.C:
 		}
 		next, compacted, err := c.compactRound(ctx, state)
 		if err != nil && ctx.Err() == nil {
@@ -59,7 +54,6 @@ func (c *Client) compactAt(ctx context.Context, tick <-chan time.Time, done func
 			c.log.Debug("compacted etcd", "revision", compacted)
 		}
 		state = next
-		done(state)
 	}
 }
 

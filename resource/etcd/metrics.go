@@ -34,12 +34,9 @@ const (
 	sizeTimeout = time.Second
 )
 
-// traceFunc is Config.Trace.
-type traceFunc func(ctx context.Context, operation, group, resource string, start time.Time, err error)
-
 // metrics count the requests of a client. Safe for concurrent use.
 type metrics struct {
-	trace     traceFunc // nil: none
+	trace     func(ctx context.Context, operation, group, resource string, start time.Time, err error) // may be nil
 	durations *prometheus.HistogramVec
 	requests  *prometheus.CounterVec
 	failures  *prometheus.CounterVec
@@ -48,7 +45,7 @@ type metrics struct {
 	leases    prometheus.Histogram
 }
 
-func newMetrics(trace traceFunc) *metrics {
+func newMetrics(trace func(ctx context.Context, operation, group, resource string, start time.Time, err error)) *metrics {
 	labels := []string{"operation", "group", "resource"}
 	return &metrics{
 		trace: trace,

@@ -29,9 +29,6 @@ type faulty struct {
 	watches atomic.Int64
 }
 
-// watchers is the number of watchers of a faulty store.
-const watchers = 8
-
 func (f *faulty) Create(ctx context.Context, key resource.Key, obj *resource.Object, ttl time.Duration) (*resource.Object, error) {
 	select {
 	case <-f.watched:
@@ -63,7 +60,7 @@ func (f *faulty) Get(ctx context.Context, key resource.Key, at resource.At) (*re
 
 func (f *faulty) Watch(ctx context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
 	w, err := f.Store.Watch(ctx, opts)
-	if err == nil && f.watches.Add(1) == watchers {
+	if err == nil && f.watches.Add(1) == history.Watchers {
 		close(f.watched)
 	}
 	if err == nil && f.events != nil {
@@ -217,8 +214,8 @@ func TestFaultsAreFound(t *testing.T) {
 			sys := history.System{Doors: []history.Door{{
 				Name: "faulty", Store: func() resource.Store { return fault.store },
 			}}}
-			_, err := history.Play(t.Context(), sys, history.Config{
-				Seed: 1, Steps: 400, Watchers: watchers, Patience: 3 * time.Second,
+			err := history.Play(t.Context(), sys, history.Config{
+				Seed: 1, Steps: 400, Patience: 3 * time.Second,
 			})
 			if err == nil || !regexp.MustCompile(fault.found).MatchString(err.Error()) {
 				t.Fatalf("found %.2000v, want %q", err, fault.found)

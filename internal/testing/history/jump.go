@@ -17,7 +17,6 @@ func (v *view) jump(notices []notice) (int, bool) {
 		return 0, false
 	}
 	v.jumps++
-	v.play.jumps++
 	old := maps.Clone(v.state)
 	oldPos := v.pos
 	newest := v.pos
@@ -40,7 +39,6 @@ func (v *view) jump(notices []notice) (int, bool) {
 		}
 	}
 	v.jumps--
-	v.play.jumps--
 	v.state, v.pos = old, oldPos
 	return 0, false
 }

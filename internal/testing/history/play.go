@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,9 @@ const aftermath = 5 * time.Second
 // Run plays a history and fails the test with the faults found.
 func Run(t *testing.T, sys System, cfg Config) {
 	t.Helper()
-	report, err := Play(t.Context(), sys, cfg)
-	if err != nil {
+	if err := Play(t.Context(), sys, cfg); err != nil {
 		t.Fatalf("seed %d, %d steps: %v", cfg.Seed, cfg.Steps, err)
 	}
-	t.Logf("seed %d: %s", cfg.Seed, report)
 }
 
 // play is one history in progress.
@@ -57,7 +56,6 @@ type play struct {
 	gettings  []*getting
 	chains    []*chain
 	faults    []fault
-	jumps     int // differences in the place of events
 }
 
 // fault is an error that was found, at a revision if that is known.
@@ -78,43 +76,43 @@ type span struct {
 }
 
 // Play plays a history. The error describes the faults, with an excerpt of the history.
-func Play(ctx context.Context, sys System, cfg Config) (report string, err error) {
-	cfg = cfg.withDefaults()
+func Play(ctx context.Context, sys System, cfg Config) error {
+	cfg.Patience = cmp.Or(cfg.Patience, 30*time.Second)
 	p := &play{sys: sys, cfg: cfg}
 	var closeDown context.CancelFunc
 	p.closing, closeDown = context.WithCancel(context.Background())
 	defer closeDown()
 	p.run(ctx, closeDown)
 	if err := ctx.Err(); err != nil {
-		return "", fmt.Errorf("play history: %w", err)
+		return fmt.Errorf("play history: %w", err)
 	}
 	t, err := p.truth(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	p.judge(t)
 	if len(p.faults) > 0 {
-		return "", errors.New(p.report(t))
+		return errors.New(p.report(t))
 	}
-	return p.summary(t), nil
+	return nil
 }
 
 // run starts the clients and returns when all have ended.
 func (p *play) run(ctx context.Context, closeDown func()) {
 	var working, watching sync.WaitGroup
-	watchers := make([]*watcher, p.cfg.Watchers)
+	watchers := make([]*watcher, Watchers)
 	for i := range watchers {
 		watchers[i] = newWatcher(p, i)
 		p.chains = append(p.chains, &watchers[i].chain)
 		watching.Go(func() { watchers[i].run(ctx) })
 	}
-	for i := range p.cfg.Writers {
+	for i := range writers {
 		w := &writer{play: p, n: i, name: fmt.Sprint("writer ", i), rnd: p.random(1, i), known: map[resource.Key]int64{}}
-		working.Go(func() { w.run(ctx, p.cfg.Steps/p.cfg.Writers) })
+		working.Go(func() { w.run(ctx, p.cfg.Steps/writers) })
 	}
-	for i := range p.cfg.Readers {
+	for i := range readers {
 		r := &reader{play: p, name: fmt.Sprint("reader ", i), rnd: p.random(2, i)}
-		working.Go(func() { r.run(ctx, p.cfg.Steps/p.cfg.Readers) })
+		working.Go(func() { r.run(ctx, p.cfg.Steps/readers) })
 	}
 	working.Go(func() { p.disturb(ctx, p.random(3, 0)) })
 	working.Wait()

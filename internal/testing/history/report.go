@@ -89,29 +89,3 @@ func (t *truth) around(key resource.Key, rev int64) []*commit {
 	i, _ := slices.BinarySearchFunc(of, rev, func(c *commit, rev int64) int { return int(c.rev - rev) })
 	return of[max(0, i-reportedCommits/2):min(len(of), i+reportedCommits/2)]
 }
-
-// summary returns the numbers of operations.
-func (p *play) summary(t *truth) string {
-	outcomes := map[outcome]int{}
-	for _, w := range p.writes {
-		outcomes[w.outcome]++
-	}
-	sessions, notices, expired := 0, 0, 0
-	bookmarks := 0
-	for _, c := range p.chains {
-		sessions += len(c.sessions)
-		for _, s := range c.sessions {
-			notices += len(s.notices)
-			if s.why == "expired" {
-				expired++
-			}
-			for _, n := range s.notices {
-				if n.kind == resource.Bookmark {
-					bookmarks++
-				}
-			}
-		}
-	}
-	return fmt.Sprintf("%d commits (%d writes acknowledged, %d refused, %d uncertain), %d gets, %d lists, %d watches (%d expired) of %d events (%d bookmarks, %d jumps)",
-		len(t.commits), outcomes[acknowledged], outcomes[refused], outcomes[uncertain], len(p.gettings), len(p.listings), sessions, expired, notices, bookmarks, p.jumps)
-}

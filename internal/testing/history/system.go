@@ -76,24 +76,13 @@ type Config struct {
 	Steps int
 	// Disturbances is the number of compactions and restarts, of those that the System has.
 	Disturbances int
-	// Writers, Readers and Watchers are the numbers of clients. Default 4, 3, 8.
-	Writers, Readers, Watchers int
 	// Patience bounds the wait for anything that must happen. Default 30 s.
 	Patience time.Duration
 }
 
-func (c Config) withDefaults() Config {
-	if c.Writers <= 0 {
-		c.Writers = 4
-	}
-	if c.Readers <= 0 {
-		c.Readers = 3
-	}
-	if c.Watchers <= 0 {
-		c.Watchers = 8
-	}
-	if c.Patience <= 0 {
-		c.Patience = 30 * time.Second
-	}
-	return c
-}
+// The numbers of clients of a history.
+const (
+	writers  = 4
+	readers  = 3
+	Watchers = 8
+)
