@@ -2,14 +2,10 @@ package etcd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -17,80 +13,44 @@ import (
 	"portico/resource"
 )
 
-func TestJoinRanges(t *testing.T) {
-	r := func(pairs ...string) (out []keyRange) {
-		for i := 0; i < len(pairs); i += 2 {
-			out = append(out, keyRange{pairs[i], pairs[i+1]})
-		}
-		return out
-	}
-	for _, tt := range []struct{ in, want []keyRange }{
-		{r("a", "b"), r("a", "b")},
-		{r("c", "d", "a", "b"), r("a", "b", "c", "d")},
-		{r("b", "c", "a", "b"), r("a", "c")},
-		{r("a", "z", "b", "c", "d", "e"), r("a", "z")},
-		{r("a", "c", "b", "d", "e", "f"), r("a", "d", "e", "f")},
-	} {
-		if got := joinRanges(slices.Clone(tt.in)); !slices.Equal(got, tt.want) {
-			t.Errorf("joinRanges(%v) = %v, want %v", tt.in, got, tt.want)
-		}
-	}
-}
-
-func TestKeysInRanges(t *testing.T) {
+// A feed delivers the objects of its ranges and no others, however its ranges are given.
+func TestFeedRanges(t *testing.T) {
 	t.Parallel()
-	f := &feed{ranges: []keyRange{{"b", "c"}, {"d", "e"}}}
-	for key, want := range map[string]bool{"a": false, "b": true, "b1": true, "c": false, "cz": false, "d": true, "dz": true, "e": false, "f": false} {
-		if got := f.has(key); got != want {
-			t.Errorf("%q: %t", key, got)
-		}
+	c := newServer(t).client(t)
+	var all []*resource.Info
+	for _, name := range []string{"a", "b", "c", "d"} {
+		info := storetest.Namespaced()
+		info.Path = name
+		all = append(all, info)
+		mustCreate(t, c.Store(info), "early")
 	}
-}
-
-func TestCurrentJoinsNoReadInProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := 0
-		next := make(chan int64)
-		s := newSharedRevision(t.Context(), func(context.Context) (int64, error) {
-			began++
-			return <-next, nil
+	for what, tt := range map[string]struct {
+		feed resource.Feed
+		want string
+	}{
+		"everything":            {c.Feed(), "abcd"},
+		"one range":             {c.Feed("b/"), "b"},
+		"ranges out of order":   {c.Feed("c/", "a/"), "ac"},
+		"ranges that overlap":   {c.Feed("b/", "b/a/", "b/"), "b"},
+		"ranges side by side":   {c.Feed("c/", "b/"), "bc"},
+		"all but two":           {c.FeedExcept("b/", "c/"), "ad"},
+		"all but the first":     {c.FeedExcept("a/"), "bcd"},
+		"all but the last, too": {c.FeedExcept("d/", "a/"), "bc"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			replica := follow(t, tt.feed)
+			var last *resource.Object
+			var stores []resource.Store
+			for _, info := range all {
+				made := mustCreate(t, c.Store(info), "late-"+strings.ReplaceAll(what, " ", "-"))
+				if strings.Contains(tt.want, info.Path) {
+					last, stores = made, append(stores, c.Store(info))
+				}
+			}
+			waitFor(t, replica, storetest.At(last.Revision))
+			replica.Compare(t.Context(), t, stores...)
 		})
-		results := make(chan int64, 10)
-		call := func() {
-			rev, err := s.current(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			results <- rev
-		}
-		go call()
-		synctest.Wait() // the first read has begun
-		for range 5 {
-			go call()
-		}
-		synctest.Wait()
-		next <- 1
-		synctest.Wait()
-		if got := <-results; got != 1 || len(results) != 0 {
-			t.Errorf("first read gave %d to the first caller and something to %d others", got, len(results))
-		}
-		next <- 2
-		synctest.Wait()
-		for range 5 {
-			if got := <-results; got != 2 {
-				t.Errorf("a later caller got %d", got)
-			}
-		}
-		if began != 2 {
-			t.Errorf("%d reads for 6 callers", began)
-		}
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := s.current(ended); !errors.Is(err, context.Canceled) {
-			t.Errorf("ended caller got %v", err)
-		}
-		next <- 3
-	})
+	}
 }
 
 // A restart of etcd does not reset a feed.
@@ -189,29 +149,5 @@ func TestWritersAndTheFeedShare(t *testing.T) {
 	other := s.client(t, func(cfg *Config) { cfg.Prefix = c.prefix })
 	if made := mustCreate(t, other.Store(storetest.Namespaced()), "z"); sees(made) == made {
 		t.Error("two processes share an object")
-	}
-}
-
-// Without a feed only the latest writes are kept, and none is taken for another.
-func TestRecentWritesAreBounded(t *testing.T) {
-	var r recentWrites
-	for i := range 3 * recentObjects {
-		o := setting(t, fmt.Sprint("x", i), "1")
-		r.begin(fmt.Sprint("k", i), o, o.Stored())
-	}
-	if len(r.byKey) != recentObjects {
-		t.Errorf("%d writes are remembered", len(r.byKey))
-	}
-	last := setting(t, fmt.Sprint("x", 3*recentObjects-1), "1")
-	key := fmt.Appendf(nil, "k%d", 3*recentObjects-1)
-	if r.take(key, []byte("{}")) != nil || r.take([]byte("k0"), last.Stored()) != nil {
-		t.Error("a write was taken for another")
-	}
-	w := r.take(key, last.Stored())
-	if w == nil || r.take(key, last.Stored()) != nil {
-		t.Fatal("the last write is not remembered, or twice")
-	}
-	if five, six := w.at(5), w.at(6); five.Revision != 5 || six.Revision != 6 || six != w.at(6) {
-		t.Errorf("%v, %v", five, six)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"portico/resource/watchcache"
 )
 
+// All pages of a list are of one snapshot, which is kept for some time.
 func TestPagesOfASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{})
@@ -55,6 +56,7 @@ func TestPagesOfASnapshot(t *testing.T) {
 	})
 }
 
+// Only so many snapshots are kept for lists in pages.
 func TestKeptSnapshotsAreBounded(t *testing.T) {
 	f := fake(t, watchcache.Config{})
 	f.feed.reset(9, thing("a", 1), thing("b", 2))
@@ -107,6 +109,7 @@ func TestListsOfUnreadableObjects(t *testing.T) {
 	}
 }
 
+// An exact list comes from memory if nothing has changed between its revision and now.
 func TestExact(t *testing.T) {
 	f := fake(t, watchcache.Config{})
 	f.feed.reset(9, thing("a", 1))

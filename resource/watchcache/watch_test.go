@@ -22,6 +22,7 @@ func byName(name string) resource.Selector {
 	return resource.Selector{Fields: fields.OneTermEqualSelector("metadata.name", name)}
 }
 
+// A watcher that is slower than the history ends; others continue.
 func TestSlowWatcherIsEnded(t *testing.T) {
 	f := fake(t, watchcache.Config{History: watchcache.History{MaxEvents: 10}})
 	f.feed.reset(1)
@@ -49,6 +50,7 @@ func TestSlowWatcherIsEnded(t *testing.T) {
 	}
 }
 
+// A watch starts from a change within the age of the history, or among its last ones.
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{History: watchcache.History{MinEvents: 2}})
@@ -77,6 +79,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
+// The histories of all resources are bounded in bytes together.
 func TestHistoryIsBoundedInBytes(t *testing.T) {
 	f := fake(t, watchcache.Config{History: watchcache.History{MaxBytes: 50_000}})
 	f.feed.reset(1)
@@ -136,6 +139,7 @@ func TestAgedHistoryIsBoundedInBytes(t *testing.T) {
 	})
 }
 
+// After a reset of the feed, watches continue with the difference of the states.
 func TestReset(t *testing.T) {
 	f := fake(t, watchcache.Config{})
 	f.feed.reset(5, thing("a", 1), thing("b", 2, "k", "v"), thing("c", 3, "k", "v"), thing("e", 4))
@@ -166,6 +170,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// Watches end when the storage was restored to an earlier state.
 func TestStorageSetBack(t *testing.T) {
 	for name, reset := range map[string]func(f *faked){
 		"revision":    func(f *faked) { f.feed.reset(3, thing("x", 2)) },
@@ -192,6 +197,7 @@ func TestStorageSetBack(t *testing.T) {
 	}
 }
 
+// A watch has a bookmark every minute, and one shortly before its deadline.
 func TestBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake(t, watchcache.Config{})
@@ -227,6 +233,7 @@ func TestBookmarks(t *testing.T) {
 	})
 }
 
+// Watches end in good order with the cache.
 func TestWatchesEndWithTheCache(t *testing.T) {
 	feed := newFakeFeed()
 	c := watchcache.New(watchcache.Config{Feed: feed, Store: func(info *resource.Info) resource.Store { return &noStore{info: info} }})
@@ -248,9 +255,7 @@ func TestWatchesEndWithTheCache(t *testing.T) {
 }
 
 // Watchers of every scope receive exactly the changes in it.
-func TestScopes(t *testing.T) {
-	synctest.Test(t, testScopes)
-}
+func TestScopes(t *testing.T) { synctest.Test(t, testScopes) }
 
 func testScopes(t *testing.T) {
 	f := fake(t, watchcache.Config{})
