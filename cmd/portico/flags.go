@@ -16,9 +16,6 @@ import (
 	"portico/resource/serve"
 )
 
-// dialTimeout bounds an attempt to connect to etcd.
-const dialTimeout = 5 * time.Second
-
 // addVerbosity adds --v.
 func addVerbosity(fs *pflag.FlagSet, to *int) {
 	fs.IntVarP(to, "v", "v", 0, "log `level`: 0 for information, 1 and above for debugging, -1 for warnings and errors only")
@@ -104,7 +101,7 @@ func (f *etcdFlags) required(log *slog.Logger) (etcd.Config, error) {
 func (f *etcdFlags) config(log *slog.Logger) etcd.Config {
 	return etcd.Config{
 		Endpoints: f.servers, CAFile: f.caFile, CertFile: f.certFile, KeyFile: f.keyFile,
-		Prefix: f.prefix, Logger: log, DialTimeout: dialTimeout,
+		Prefix: f.prefix, Logger: log,
 	}
 }
 
