@@ -16,10 +16,10 @@ import (
 // and server are in this process.
 func BenchmarkRoundTrip(b *testing.B) {
 	body := make([]byte, 1<<10)
-	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
+	answer := handledBy(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
 	for _, network := range []string{"tls", "unix"} {
-		first := benchNode(b, network, answer)
-		list := []Endpoint{first.endpoint(), benchNode(b, network, answer).endpoint(), benchNode(b, network, answer).endpoint()}
+		first := startNode(b, network, nil, answer)
+		list := []Endpoint{first.endpoint(), startNode(b, network, nil, answer).endpoint(), startNode(b, network, nil, answer).endpoint()}
 		for n, list := range map[int][]Endpoint{1: list[:1], 3: list} {
 			u := over(b, NewPolicy(&backend.Spec{}), list...)
 			for name, transport := range map[string]http.RoundTripper{"short": u.Short(), "long": u.Long()} {
@@ -27,12 +27,6 @@ func BenchmarkRoundTrip(b *testing.B) {
 			}
 		}
 	}
-}
-
-func benchNode(b *testing.B, network string, h http.Handler) *node {
-	n := startNode(b, network, nil)
-	n.Config.Handler = h
-	return n
 }
 
 func benchGet(b *testing.B, base string, transport http.RoundTripper) {

@@ -175,11 +175,7 @@ func TestConnectionAge(t *testing.T) {
 			if body, err := io.ReadAll(watch.Body); err != nil || string(body) != "whole" {
 				t.Errorf("the request in progress: got %q, %v", body, err)
 			}
-			select {
-			case <-n.ends:
-			case <-time.After(20 * time.Second):
-				t.Error("the old connection is still open")
-			}
+			receive(t, n.ends, "the old connection is still open")
 		})
 	}
 }

@@ -95,11 +95,7 @@ func TestRemovedEndpointDrains(t *testing.T) {
 		if _, err := io.ReadAll(log.Body); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: a request that is no watch ended: %v", network, err)
 		}
-		select {
-		case <-removed.ends:
-		case <-time.After(20 * time.Second):
-			t.Errorf("%s: its connection stays open", network)
-		}
+		receive(t, removed.ends, network+": its connection stays open")
 	}
 }
 

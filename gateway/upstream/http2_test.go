@@ -274,11 +274,7 @@ func TestWindowBeyondTheLargest(t *testing.T) {
 		u.Status()
 		u.SetEndpoints([]Endpoint{startNode(t, "tls", nil).endpoint()})
 	}()
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Fatal("a call does not return")
-	}
+	receive(t, done, "a call does not return")
 }
 
 // Broken is called when a server closes its connections, without a request.
@@ -292,12 +288,7 @@ func TestClosedConnectionsAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.CloseClientConnections()
-	select {
-	case url := <-reported:
-		if url != n.endpoint().URL {
-			t.Errorf("got %s, want %s", url, n.endpoint().URL)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("the closed connection is not reported")
+	if url := receive(t, reported, "the closed connection is not reported"); url != n.endpoint().URL {
+		t.Errorf("got %s, want %s", url, n.endpoint().URL)
 	}
 }

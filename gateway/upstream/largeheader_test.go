@@ -42,7 +42,7 @@ func TestLargeHeaderEjectsNoEndpoint(t *testing.T) {
 			u.SetEndpoints([]Endpoint{c.e, good.endpoint()})
 			bad := u.endpoints[0]
 			bad.health.Connections.Good()
-			for range 5 {
+			for range 8 { // half of them go to it
 				send(t, u, c.k, c.method, "", "X-Large", large)
 			}
 			if len(gets(u)) != 2 || bad.health.Connections.Failed(2) {
@@ -52,7 +52,7 @@ func TestLargeHeaderEjectsNoEndpoint(t *testing.T) {
 			if c.e.URL == limited.endpoint().URL {
 				return // it takes small ones
 			}
-			for range 5 {
+			for range 8 { // half of them go to it
 				send(t, u, c.k, c.method, "")
 			}
 			if len(gets(u)) != 1 {

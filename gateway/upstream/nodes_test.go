@@ -240,6 +240,17 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// receive returns what a channel delivers within 20 seconds.
+func receive[T any](t *testing.T, ch <-chan T, otherwise string) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(20 * time.Second):
+		t.Fatal(otherwise)
+	}
+	return v
+}
+
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {

@@ -2,15 +2,12 @@ package upstream
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"portico/apiservice/availability"
 )
 
 // asks sends a request and returns the name in the answer.
@@ -213,23 +210,10 @@ func opens(t *testing.T, pinned http.RoundTripper) (name string, end <-chan erro
 	return lines.Text(), done
 }
 
-func within20(t *testing.T, what string, end <-chan error) {
-	t.Helper()
-	select {
-	case err := <-end:
-		if err != nil {
-			t.Errorf("%s: it was cut: %v", what, err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Errorf("%s: the stream stays", what)
-	}
-}
-
 // A pinned stream ends as soon as requests go to other endpoints only; the next stream
 // and the next request are sent to one of those.
 func TestPinnedStreamMovesOn(t *testing.T) {
 	t.Parallel()
-	gone := errors.New("no longer ready")
 	for what, c := range map[string]func(u *Upstream, first, second *node){
 		"removed": func(u *Upstream, _, second *node) { u.SetEndpoints([]Endpoint{second.endpoint()}) },
 		"no weight": func(u *Upstream, first, second *node) {
@@ -237,15 +221,11 @@ func TestPinnedStreamMovesOn(t *testing.T) {
 			drained.Weight = 0
 			u.SetEndpoints([]Endpoint{drained, second.endpoint()})
 		},
-		"checks fail": func(u *Upstream, first, _ *node) {
-			u.SetVerdict(first.endpoint().URL, availability.Verdict{Known: true, Err: gone})
-		},
-		"ejected": func(u *Upstream, first, _ *node) {
-			u.eject(u.endpoints[0], false, gone)
-		},
+		"checks fail": func(u *Upstream, first, _ *node) { u.SetVerdict(first.endpoint().URL, unhealthy) },
+		"ejected":     func(u *Upstream, _, _ *node) { u.eject(u.endpoints[0], false, errBroken) },
 		"checks failed before, alone": func(u *Upstream, first, second *node) {
 			u.SetEndpoints([]Endpoint{first.endpoint()})
-			u.SetVerdict(first.endpoint().URL, availability.Verdict{Known: true, Err: gone})
+			u.SetVerdict(first.endpoint().URL, unhealthy)
 			if u.find(first.endpoint().URL).active.Load() != 1 {
 				t.Error("the stream of the only endpoint ended")
 			}
@@ -267,7 +247,9 @@ func TestPinnedStreamMovesOn(t *testing.T) {
 				t.Fatalf("%q streams and %q answers", name, again)
 			}
 			c(u, first, second)
-			within20(t, what, end)
+			if err := receive(t, end, "the stream stays"); err != nil {
+				t.Errorf("the stream was cut: %v", err)
+			}
 			if name, _ := opens(t, pinned.Streams()); name != "second" {
 				t.Errorf("%s: the next stream is of the %s", what, name)
 			}
@@ -304,5 +286,7 @@ func TestPinnedStreamThatIsLate(t *testing.T) {
 	<-asked
 	u.SetEndpoints([]Endpoint{second.endpoint()})
 	close(begin)
-	within20(t, "a late one", ended)
+	if err := receive(t, ended, "the stream stays"); err != nil {
+		t.Errorf("the stream was cut: %v", err)
+	}
 }

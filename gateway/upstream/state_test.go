@@ -144,10 +144,10 @@ func TestEjectionSpares(t *testing.T) {
 		p := NewPolicy(&backend.Spec{})
 		p.Outlier.MaxEjectionPercent = 100
 		inTime(t, p, 5, func(t *testing.T, u *Upstream) {
-			failAnswers(u, 0)
-			failAnswers(u, 1)
-			want(t, u, "three of five are left", 2, 3, 4)
 			u.SetVerdict(u.endpoints[4].URL, unhealthy)
+			failAnswers(u, 0)
+			want(t, u, "three of five are left", 1, 2, 3)
+			failAnswers(u, 1)
 			want(t, u, "two are left", 0, 1, 2, 3)
 		})
 	})

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io/fs"
 	"math/rand/v2"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -147,4 +148,18 @@ func (e *Endpoint) Next(now time.Time) time.Time {
 // connection was refused, or the unix socket does not exist.
 func IsRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+}
+
+// Breaker counts consecutive failures. The zero value has none. Safe for concurrent use.
+type Breaker struct{ failures atomic.Int32 }
+
+// Failed counts a failure and reports whether limit in a row failed; 0 is no limit.
+func (b *Breaker) Failed(limit int) bool { return int(b.failures.Add(1)) >= limit && limit > 0 }
+
+// Good resets the failures. It reads before it writes, because it is called for almost
+// every request.
+func (b *Breaker) Good() {
+	if b.failures.Load() != 0 {
+		b.failures.Store(0)
+	}
 }

@@ -51,10 +51,7 @@ func FailedElsewhere(res *http.Response) bool {
 // IsClients reports whether an error is the client's fault: no endpoint would answer
 // the request.
 func IsClients(err error) bool {
-	return is[*BodyError](err) || is[*transport.RequestLineError](err)
-}
-
-func is[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
+	_, body := errors.AsType[*BodyError](err)
+	_, line := errors.AsType[*transport.RequestLineError](err)
+	return body || line
 }
