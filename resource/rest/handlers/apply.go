@@ -21,52 +21,37 @@ import (
 	"portico/resource/rest/patch"
 )
 
-// intent is the parsed body of an apply patch: the fields that its manager owns. It can be
-// applied any number of times.
-type intent struct {
-	object map[string]any
-	// duplicates is the error for duplicate fields; nil: none.
-	duplicates error
-}
-
-// parseIntent parses an apply patch, which is YAML or JSON. With strict it finds duplicate
-// fields. A malformed patch is a 400.
-func parseIntent(data []byte, strict bool) (intent, error) {
-	var in intent
-	document, err := yaml.YAMLToJSON(data)
-	if err != nil {
-		return in, patch.Malformed(err)
-	}
-	// Without floats, which would change large integers.
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &in.object); err != nil {
-		return in, patch.Malformed(err)
-	}
-	if in.object == nil {
-		in.object = map[string]any{}
-	}
-	if strict {
-		if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
-			in.duplicates = boundDuplicates(err)
-		}
-	}
-	return in, nil
-}
-
-// applying is a write that merges an intent with the current state.
+// applying is a write that merges an apply patch with the current state. It can be applied any
+// number of times.
 type applying struct {
 	*write
-	intent
-	force bool
+	// intent has the fields that the manager owns.
+	intent map[string]any
+	// duplicates is the error for duplicate fields; nil: none.
+	duplicates error
+	force      bool
 }
 
-// newApplying returns w as an apply patch.
+// newApplying returns w as an apply patch, which is YAML or JSON. A malformed patch is a 400.
 func newApplying(w *write, data []byte) (*applying, error) {
-	in, err := parseIntent(data, w.validation != metav1.FieldValidationIgnore)
-	if err != nil {
-		return nil, err
-	}
 	w.applied = true
-	p := &applying{write: w, intent: in}
+	p := &applying{write: w}
+	document, err := yaml.YAMLToJSON(data)
+	if err == nil {
+		// Without floats, which would change large integers.
+		err = kjson.UnmarshalCaseSensitivePreserveInts(document, &p.intent)
+	}
+	if err != nil {
+		return nil, patch.Malformed(err)
+	}
+	if p.intent == nil {
+		p.intent = map[string]any{}
+	}
+	if w.validation != metav1.FieldValidationIgnore {
+		if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
+			p.duplicates = boundDuplicates(err)
+		}
+	}
 	if opts, ok := w.object.(*metav1.PatchOptions); ok && opts.Force != nil {
 		p.force = *opts.Force
 	}
@@ -106,7 +91,7 @@ func (p *applying) merge(old rest.Object) (runtime.Object, error) {
 	if err := p.checkPaths(old); err != nil {
 		return nil, err
 	}
-	merged, err := p.tracker.Apply(old, p.intent.object, p.force)
+	merged, err := p.tracker.Apply(old, p.intent, p.force)
 	if err != nil {
 		return nil, p.badIntent(err)
 	}
@@ -129,7 +114,7 @@ func (p *applying) badIntent(err error) error {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	if codec, ok := p.body.Codec.(rest.Versioned); ok {
-		patch := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(p.intent.object)}
+		patch := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(p.intent)}
 		if _, typing := codec.ConvertTo(patch, codec.Hub()); typing != nil {
 			return undecodable(p.gvk, typing)
 		}
@@ -173,7 +158,7 @@ func (p *applying) checkPaths(old rest.Object) error {
 	records := slices.DeleteFunc(slices.Clone(old.GetManagedFields()), func(r metav1.ManagedFieldsEntry) bool {
 		return r.Manager == p.managerName && r.Operation == metav1.ManagedFieldsOperationApply && r.Subresource == p.subresource
 	})
-	if pathSize(p.intent.object, 0)*len(records) <= maxPaths {
+	if pathSize(p.intent, 0)*len(records) <= maxPaths {
 		return nil
 	}
 	// Other managers may own few of the fields.

@@ -56,6 +56,23 @@ func TestCreateWarns(t *testing.T) {
 	}
 }
 
+// Owner references that mutating admission duplicates are stored once, with a warning.
+func TestDuplicatesOfAdmissionAreRemoved(t *testing.T) {
+	b := newBench(t, func(cfg *Config, _ *bench) {
+		cfg.Admission = admission{mutate: func(a *rest.Attributes) error {
+			owner := metav1.OwnerReference{APIVersion: "v1", Kind: "A", Name: "a", UID: "1"}
+			a.Object.(rest.Object).SetOwnerReferences([]metav1.OwnerReference{owner, owner})
+			return nil
+		}}
+	})
+	if n := len(b.create(bare("a")).OwnerReferences); n != 1 {
+		t.Errorf("%d owner references are stored, want 1", n)
+	}
+	if warned := b.takeWarnings(); !strings.Contains(warned, "duplicate entries after mutating admission happens") {
+		t.Errorf("warned %q", warned)
+	}
+}
+
 func TestGenerateName(t *testing.T) {
 	b := newBench(t)
 	sent := bare("")
@@ -134,7 +151,7 @@ func TestAdmissionRunsInOrder(t *testing.T) {
 		}
 	})
 	forged := bare("a")
-	forged.UID = "forged"
+	forged.UID = "forged" // admission must not see it
 	if got := b.create(forged); got.Annotations["mutated"] != "yes" {
 		t.Errorf("what admission changed was not stored, or it saw a uid of the client's: %v", got.Annotations)
 	}

@@ -116,17 +116,6 @@ func resets(k *rest.Kind, version string, sub *rest.Subresource) []string {
 	return nil
 }
 
-// newTracker returns the tracker of managers for w.
-func (w *write) newTracker(ownership func() (upstreamfields.TypeConverter, error), resets []string) *managedfields.Tracker {
-	t := &managedfields.Tracker{
-		Types: ownership, GVK: w.gvk, Manager: w.managerName, Subresource: w.subresource, Resets: resets, Projected: w.projection != nil,
-	}
-	if codec, ok := w.body.Codec.(rest.Versioned); ok {
-		t.Codec = codec
-	}
-	return t
-}
-
 // recordUpdate sets metadata.managedFields of obj, which replaces old (nil on create): the
 // changed fields become those of the write's manager. If that fails the entries of old stay.
 func (w *write) recordUpdate(ctx context.Context, obj, old rest.Object) {

@@ -82,6 +82,11 @@ func TestMetadataBeyondItsBounds(t *testing.T) {
 	if len(smaller.Labels) != 2*maxLabels-1 || len(smaller.Finalizers) > 0 {
 		t.Errorf("%d labels, %d finalizers", len(smaller.Labels), len(smaller.Finalizers))
 	}
+	// So is a stored finalizer without a domain.
+	b.modify(func(cm *corev1.ConfigMap) { cm.Finalizers = []string{"bare"} })
+	b.merge(configMapA, `{"data":{"k":"v"}}`).want(200, "")
+	b.merge(configMapA, `{"metadata":{"finalizers":["bare","new"]}}`).want(422, "")
+	b.merge(configMapA, `{"metadata":{"finalizers":null}}`).want(200, "")
 	b.send("DELETE", configMapA, nil).want(200, "")
 	b.send("GET", configMapA, nil).want(404, "")
 }

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"net/http/httptest"
+	"reflect"
 	"testing"
 	"time"
 
@@ -12,6 +13,18 @@ import (
 
 const invalid = `ListOptions.meta.k8s.io "" is invalid: `
 
+// checkOptions compares the options, or the error, that a query results in.
+func checkOptions[T any](t *testing.T, query string, got T, err error, want T, message string) {
+	t.Helper()
+	switch {
+	case message != "" && (err == nil || err.Error() != message):
+		t.Errorf("%s: error\n%v, want\n%s", query, err, message)
+	case message == "" && (err != nil || !reflect.DeepEqual(got, want)):
+		t.Errorf("%s: got %+v, %v, want %+v", query, got, err, want)
+	}
+}
+
+// The query parameters of a list select a point in history and a page (docs/wire.md 5.2).
 func TestListOptions(t *testing.T) {
 	res := &rest.Resource{Kind: resttest.ConfigMaps()}
 	at := func(f resource.Freshness, rev int64) resource.At { return resource.At{Freshness: f, Revision: rev} }
@@ -45,22 +58,14 @@ func TestListOptions(t *testing.T) {
 		{query: "resourceVersionMatch=Newer&resourceVersion=7", err: invalid + `resourceVersionMatch: Unsupported value: "Newer": supported values: "Exact", "NotOlderThan", ""`},
 		{query: "sendInitialEvents=false", err: invalid + `sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list`},
 	} {
-		t.Run(c.query, func(t *testing.T) {
-			r := httptest.NewRequest("GET", "/api/v1/configmaps?"+c.query, nil)
-			got, err := listOptions(r, resource.ParseAction(r), res)
-			if c.err != "" {
-				if err == nil || err.Error() != c.err {
-					t.Fatalf("error\n%v, want\n%s", err, c.err)
-				}
-				return
-			}
-			if err != nil || got.At != c.at || got.Limit != c.limit {
-				t.Fatalf("got %+v, limit %d, %v", got.At, got.Limit, err)
-			}
-		})
+		r := httptest.NewRequest("GET", "/api/v1/configmaps?"+c.query, nil)
+		got, err := listOptions(r, resource.ParseAction(r), res)
+		got.Continue = ""
+		checkOptions(t, c.query, got, err, resource.ListOptions{At: c.at, Limit: c.limit}, c.err)
 	}
 }
 
+// The query parameters of a watch select its first events (docs/wire.md 5.5, 5.6).
 func TestWatchOptions(t *testing.T) {
 	res := &rest.Resource{Kind: resttest.ConfigMaps()}
 	for _, c := range []struct {
@@ -79,23 +84,13 @@ func TestWatchOptions(t *testing.T) {
 		{query: "watch=1&resourceVersionMatch=NotOlderThan", err: invalid + "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
 		{query: "watch=1&timeoutSeconds=soon", err: `strconv.ParseInt: parsing "soon": invalid syntax`},
 	} {
-		t.Run(c.query, func(t *testing.T) {
-			r := httptest.NewRequest("GET", "/api/v1/configmaps?"+c.query, nil)
-			q, err := parseListQuery(r.URL.Query(), true)
-			var got resource.WatchOptions
-			if err == nil {
-				got, err = q.watchOptions(resource.ParseAction(r), res)
-			}
-			if c.err != "" {
-				if err == nil || err.Error() != c.err {
-					t.Fatalf("error\n%v, want\n%s", err, c.err)
-				}
-				return
-			}
-			if err != nil || got.At != c.want.At || got.Since != c.want.Since || got.InitialEvents != c.want.InitialEvents || got.Bookmarks != c.want.Bookmarks {
-				t.Fatalf("got %+v, %v", got, err)
-			}
-		})
+		r := httptest.NewRequest("GET", "/api/v1/configmaps?"+c.query, nil)
+		q, err := parseListQuery(r.URL.Query(), true)
+		var got resource.WatchOptions
+		if err == nil {
+			got, err = q.watchOptions(resource.ParseAction(r), res)
+		}
+		checkOptions(t, c.query, got, err, c.want, c.err)
 	}
 }
 
@@ -126,11 +121,7 @@ func TestSelector(t *testing.T) {
 		{name: "item differs", kind: plain, fields: "metadata.name=y", item: "x", err: "fieldSelector metadata.name doesn't match requested name"},
 		{name: "item and another field", kind: labelled, fields: "type=Opaque", item: "x", err: "fieldSelector metadata.name doesn't match requested name"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := c.kind.Selector("v1", c.labels, c.fields, c.item)
-			if (err == nil) != (c.err == "") || (err != nil && err.Error() != c.err) {
-				t.Fatalf("error %v, want %s", err, c.err)
-			}
-		})
+		_, err := c.kind.Selector("v1", c.labels, c.fields, c.item)
+		checkOptions(t, c.name, 0, err, 0, c.err)
 	}
 }
