@@ -22,7 +22,7 @@ const (
 	prompt = 3 * time.Second
 	// often is the interval of checks in these tests, and soonSilent the time after which
 	// etcd then counts as silent.
-	often      = 100 * time.Millisecond
+	often      = 200 * time.Millisecond
 	soonSilent = (silentChecks + 1) * often
 )
 
