@@ -181,7 +181,7 @@ func TestFrontProxy(t *testing.T) {
 
 // Identity headers apply to peers with the uid only.
 func TestPeerUID(t *testing.T) {
-	a := PeerUID(1000)
+	a := &peerUID{1000, DefaultHeaderNames()}
 	for _, c := range []struct {
 		name   string
 		uid    int // 0: unknown

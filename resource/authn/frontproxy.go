@@ -104,24 +104,19 @@ func PeerUIDFrom(ctx context.Context) (int, bool) {
 	return uid, ok
 }
 
-// PeerUID trusts the X-Remote-* headers of peers on unix sockets that have one of the uids;
-// without uids, the effective uid of this process. On one machine it replaces the
-// front-proxy certificate. It does not claim requests of other peers or without a user.
-func PeerUID(uids ...int) Authenticator {
-	if len(uids) == 0 {
-		uids = []int{os.Geteuid()}
-	}
-	return &peerUID{uids: slices.Clone(uids), headers: DefaultHeaderNames()}
-}
+// PeerUID trusts the X-Remote-* headers of peers on unix sockets that run under the
+// effective uid of this process. On one machine it replaces the front-proxy certificate. It
+// does not claim requests of other peers or without a user.
+func PeerUID() Authenticator { return &peerUID{os.Geteuid(), DefaultHeaderNames()} }
 
 type peerUID struct {
-	uids    []int
+	uid     int
 	headers HeaderNames
 }
 
 func (p *peerUID) Authenticate(r *http.Request) (*resource.User, bool, error) {
 	uid, known := PeerUIDFrom(r.Context())
-	if !known || !slices.Contains(p.uids, uid) {
+	if !known || uid != p.uid {
 		return nil, false, nil
 	}
 	user := p.headers.user(r.Header)

@@ -63,7 +63,9 @@ func postSlowly(t *testing.T, address string, size int) (frames, body string) {
 	if err := framer.WriteHeaders(header); err != nil {
 		t.Fatal(err)
 	}
+	sent := make(chan struct{})
 	go func() {
+		defer close(sent)
 		time.Sleep(20 * time.Millisecond) // most often the server has answered by then
 		for left := size; left > 0; left -= 10_000 {
 			n := min(left, 10_000)
@@ -80,6 +82,7 @@ func postSlowly(t *testing.T, address string, size int) (frames, body string) {
 			body += string(d.Data())
 			if d.StreamEnded() {
 				frames += "+END_STREAM"
+				<-sent
 				_ = framer.WritePing(false, [8]byte{}) // the next read shows the result
 			}
 		}
