@@ -130,6 +130,9 @@ func NewSource(cfg Config) *Source {
 // is not requested while it is streamed: with thousands of groups it is megabytes, which a busy
 // server encodes for longer than a check may take. One Check may run at a time.
 func (s *Source) Check(ctx context.Context) error {
+	if err := s.lifetime.Err(); err != nil {
+		return err
+	}
 	for _, path := range s.paths() {
 		if s.isStreamed(path) {
 			continue
