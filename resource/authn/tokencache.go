@@ -96,7 +96,7 @@ type tokenMetrics struct{ requests, fetches *prometheus.CounterVec }
 // newTokenMetrics returns metrics and registers them; registry may be nil.
 func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
 	factory := promauto.With(registry)
-	return &tokenMetrics{
+	m := &tokenMetrics{
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "authentication_token_cache_request_total",
 			Help: "Tokens of requests, by whether their result was cached: hit or miss.",
@@ -106,6 +106,14 @@ func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
 			Help: "Tokens that were verified, by result: ok or error.",
 		}, []string{"status"}),
 	}
+	// Series that exist from the start have a rate from the start.
+	for _, status := range []string{"hit", "miss"} {
+		m.requests.WithLabelValues(status)
+	}
+	for _, status := range []string{"ok", "error"} {
+		m.fetches.WithLabelValues(status)
+	}
+	return m
 }
 
 // cached counts a token whose result was cached.
