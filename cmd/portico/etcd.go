@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -65,14 +66,20 @@ func newEtcd() *cobra.Command {
 
 // errorLines filters the log of the etcd process, line by line, for standard error:
 // why the process ended, and errors that are not etcd's own (etcd logs several for one
-// cause).
+// cause). A sentence is repeated after repeatAfter at the earliest.
 type errorLines struct {
 	to     io.Writer
 	prefix string
+	shown  map[string]time.Time
 }
 
+const (
+	repeatAfter = time.Minute
+	maxShown    = 100 // sentences remembered
+)
+
 // Write implements io.Writer and never fails.
-func (e errorLines) Write(line []byte) (int, error) {
+func (e *errorLines) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok && !strings.Contains(record, " by=etcd") {
 		text = unquoteMessage(record)
@@ -81,6 +88,13 @@ func (e errorLines) Write(line []byte) (int, error) {
 	} else if !strings.HasPrefix(text, "panic: ") && !strings.HasPrefix(text, "fatal error: ") {
 		return len(line), nil
 	}
+	if when, ok := e.shown[text]; ok && time.Since(when) < repeatAfter {
+		return len(line), nil
+	}
+	if e.shown == nil || len(e.shown) == maxShown {
+		e.shown = map[string]time.Time{}
+	}
+	e.shown[text] = time.Now()
 	fmt.Fprintln(e.to, e.prefix+text)
 	return len(line), nil
 }

@@ -148,7 +148,7 @@ func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 	s.say("starting etcd")
 	args := []string{"--data-dir=" + s.dir.File("etcd"), "--socket-dir=" + s.dir.Run, "--v=" + strconv.Itoa(s.flags.verbosity-1)}
 	ready := supervise.HTTPReady("http://etcd/readyz", s.etcdSocket(), nil, nil)
-	etcd, err := s.startChild("etcd", args, ready, errorLines{to: s.errOut, prefix: "portico: etcd: "})
+	etcd, err := s.startChild("etcd", args, ready, &errorLines{to: s.errOut, prefix: "portico: etcd: "})
 	if err != nil {
 		return nil, err
 	}
