@@ -68,24 +68,60 @@ func (c *cached) door(name string) history.Door {
 	return history.Door{Name: name, Store: func() resource.Store { return *c.store.Load() }}
 }
 
-// resettingFeed starts another feed anew on request: the sink gets a Reset.
+// resettingFeed starts another feed anew on request.
 type resettingFeed struct {
 	resource.Feed
-	reset chan struct{}
+	requests chan chan struct{}
+}
+
+// resetSink closes done when its sink got a Reset.
+type resetSink struct {
+	resource.FeedSink
+	done chan struct{}
+}
+
+func (s *resetSink) Reset(rev int64, state []resource.Change) {
+	s.FeedSink.Reset(rev, state)
+	if s.done != nil {
+		close(s.done)
+		s.done = nil
+	}
 }
 
 func (f resettingFeed) Run(ctx context.Context, sink resource.FeedSink) error {
+	var done chan struct{}
 	for ctx.Err() == nil {
 		some, cancel := context.WithCancel(ctx)
+		requested := make(chan chan struct{}, 1)
 		go func() {
 			defer cancel()
 			select {
-			case <-f.reset:
+			case done := <-f.requests:
+				requested <- done
 			case <-some.Done():
 			}
 		}()
-		_ = f.Feed.Run(some, sink) // it returns some's error
+		_ = f.Feed.Run(some, &resetSink{sink, done}) // it returns some's error
 		cancel()
+		select {
+		case done = <-requested:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// reset returns when the sink got a Reset.
+func (f resettingFeed) reset(ctx context.Context) error {
+	done := make(chan struct{})
+	select {
+	case f.requests <- done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
 	return ctx.Err()
 }
@@ -93,7 +129,7 @@ func (f resettingFeed) Run(ctx context.Context, sink resource.FeedSink) error {
 // cacheOverMemory is a watch cache and the storage that feeds it.
 func cacheOverMemory(t *testing.T) history.System {
 	m := memstore.New()
-	feed := resettingFeed{m.Feed(), make(chan struct{}, 1)}
+	feed := resettingFeed{m.Feed(), make(chan chan struct{})}
 	c := newCached(t, func() watchcache.Config { return watchcache.Config{Feed: feed, Store: m.Store} })
 	direct, j := m.Store(history.Info()), journalOf(t, m.Feed())
 	return history.System{
@@ -102,7 +138,7 @@ func cacheOverMemory(t *testing.T) history.System {
 			{Name: "memory", Store: func() resource.Store { return direct }},
 		},
 		Compact:  func(_ context.Context, rev int64) error { m.Compact(min(rev, j.position())); return nil },
-		Restarts: []func(context.Context) error{c.restart, func(context.Context) error { feed.reset <- struct{}{}; return nil }},
+		Restarts: []func(context.Context) error{c.restart, feed.reset},
 		Journal:  j.read,
 	}
 }
