@@ -82,6 +82,7 @@ var floors = []struct {
 	{"internal/testing/history", 1, 0},
 	{"resource/response", 1, 0},
 	{"internal/testing/httpstore", 1, 2},
+	{"internal/testing/kindtest", 1, 2},
 	{"resource/rest", 1, 1},
 	{"resource/watchcache", 1, 2},
 	{"resource/admission", 1, 2},

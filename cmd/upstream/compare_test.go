@@ -1,0 +1,261 @@
+package upstream
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+
+	"portico/backends/core/kinds"
+	"portico/internal/testing/kindtest"
+	porticorest "portico/resource/rest"
+)
+
+var (
+	// record writes the outcomes that the tests of package kinds replay.
+	record = flag.Bool("record", false, "write the outcomes of kube-apiserver to testdata/outcomes of package kinds")
+	// differences names a folder for one file per resource with all differences.
+	differences = flag.String("differences", "", "write all differences to files of this folder")
+)
+
+// testdata is that of package kinds.
+var testdata = filepath.Join("..", "..", "backends", "core", "kinds", "testdata")
+
+// TestWritesHaveTheOutcomeOfKubeAPIServer applies writes to every resource that kube-apiserver
+// serves by default, with its rules and with Portico's. The bodies are the objects of
+// testdata/objects, which are valid, and those with one field changed. The outcomes have the
+// same errors (field and reason) or the same object to store.
+func TestWritesHaveTheOutcomeOfKubeAPIServer(t *testing.T) {
+	klog.SetLogger(logr.Discard()) // The rules of kube-apiserver log what they do not expect.
+	all := strategies()
+	rows := map[schema.GroupResource]*porticorest.Kind{}
+	for _, k := range kinds.All(kinds.Config{}) {
+		rows[k.GroupResource()] = k
+	}
+	for gvr := range all {
+		t.Run(strings.Trim(gvr.Group+"/"+gvr.Version+"/"+gvr.Resource, "/"), func(t *testing.T) {
+			t.Parallel()
+			resource, sub, _ := strings.Cut(gvr.Resource, "/")
+			main := gvr.GroupVersion().WithResource(resource)
+			row := rows[main.GroupResource()]
+			if row == nil {
+				t.Fatal("there is no row")
+			}
+			c := &comparison{t: t, gvr: gvr, gvk: row.GVK(gvr.Version), subresource: sub, ours: kindtest.Of(row, gvr.Version, sub)}
+			if c.ours == nil {
+				t.Fatal("there is no subresource")
+			}
+			c.theirs = theirs{gvk: c.gvk, gvr: main, subresource: sub, main: all[main].(rest.RESTCreateStrategy), strategy: all[gvr]}
+			c.objects = kindtest.Objects(t, filepath.Join(testdata, "objects"), main)
+			c.run()
+		})
+	}
+}
+
+// comparison compares the rules of one resource or subresource.
+type comparison struct {
+	t            *testing.T
+	gvr          schema.GroupVersionResource
+	gvk          schema.GroupVersionKind
+	subresource  string
+	ours, theirs kindtest.Rules
+	objects      []map[string]any
+
+	cases, messages int
+	differences     []string
+	recorded        map[string]string // causes to the first case with them
+}
+
+func (c *comparison) run() {
+	sample, err := scheme.Scheme.New(c.gvk)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if len(c.objects) == 0 {
+		c.t.Error("testdata has no object")
+	}
+	c.recorded = map[string]string{}
+	for _, o := range c.objects {
+		data := kindtest.Encoded(o)
+		if got := c.theirs.Create(data); c.subresource == "" && (got.Undecodable || got.Refused) {
+			c.t.Fatalf("kube-apiserver refuses an object of testdata: %s: %v", data, got.Causes)
+		}
+	}
+	kindtest.Cases(c.t, c.objects, reflect.TypeOf(sample).Elem(), c.subresource != "", c.compare)
+	if filled := c.filled(); c.subresource == "" && filled != nil {
+		c.compare(kindtest.Case{Name: "create filled", Body: filled})
+	}
+	c.report()
+}
+
+func (c *comparison) compare(w kindtest.Case) {
+	c.cases++
+	var want, got kindtest.Outcome
+	if caught(func() { want = kindtest.Write(c.theirs, w.Body, w.Old) }) != nil {
+		return // kube-apiserver panics
+	}
+	if err := caught(func() { got = kindtest.Write(c.ours, w.Body, w.Old) }); err != nil {
+		c.differences = append(c.differences, fmt.Sprintf("%s\n\tPANIC: %v", w.Name, err))
+		return
+	}
+	if len(want.Causes) > 0 {
+		c.note(w.Name, want.Causes)
+	}
+	switch difference := differs(want, got); {
+	case difference != "":
+		c.differences = append(c.differences, w.Name+"\n"+difference)
+	case !slices.Equal(want.Causes, got.Causes):
+		c.messages++
+		c.differences = append(c.differences, w.Name+" (messages only)\n"+lines(want.Causes, got.Causes, true))
+	}
+}
+
+// note keeps the first case, in alphabetical order, of each distinct list of fields and
+// reasons.
+func (c *comparison) note(name string, causes []kindtest.Cause) {
+	var key strings.Builder
+	for _, cause := range causes {
+		fmt.Fprintln(&key, cause.Field, cause.Reason)
+	}
+	if first, ok := c.recorded[key.String()]; !ok || name < first {
+		c.recorded[key.String()] = name
+	}
+}
+
+func caught(f func()) (err any) {
+	defer func() { err = recover() }()
+	f()
+	return nil
+}
+
+// differs says in what two outcomes differ; messages do not count.
+func differs(want, got kindtest.Outcome) string {
+	if want.Undecodable != got.Undecodable {
+		return fmt.Sprintf("\tundecodable: %v, not %v", got.Undecodable, want.Undecodable)
+	}
+	if d := lines(want.Causes, got.Causes, false); d != "" {
+		return d
+	}
+	if !want.Refused && !got.Refused {
+		return objectLines("", want.Object, got.Object)
+	}
+	return ""
+}
+
+// lines lists the causes that only one server has: "-" those missing, "+" those too many.
+func lines(want, got []kindtest.Cause, messages bool) string {
+	var b strings.Builder
+	list := func(sign string, some, others []kindtest.Cause) {
+		for _, c := range some {
+			same := func(o kindtest.Cause) bool {
+				return o.Field == c.Field && o.Reason == c.Reason && (!messages || o.Message == c.Message)
+			}
+			if !slices.ContainsFunc(others, same) {
+				fmt.Fprintf(&b, "\t%s %s\n", sign, c)
+			}
+		}
+	}
+	list("-", want, got)
+	list("+", got, want)
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// objectLines lists the fields in which stored objects differ.
+func objectLines(path string, want, got any) string {
+	w, isMap := want.(map[string]any)
+	g, isMap2 := got.(map[string]any)
+	if !isMap || !isMap2 {
+		if reflect.DeepEqual(want, got) {
+			return ""
+		}
+		return fmt.Sprintf("\t= %s: %s, not %s\n", strings.TrimPrefix(path, "."), kindtest.Encoded(got), kindtest.Encoded(want))
+	}
+	keys := map[string]bool{}
+	for _, m := range []map[string]any{w, g} {
+		for k := range m {
+			keys[k] = true
+		}
+	}
+	var b strings.Builder
+	for k := range keys {
+		b.WriteString(objectLines(path+"."+k, w[k], g[k]))
+	}
+	return b.String()
+}
+
+func (c *comparison) report() {
+	slices.Sort(c.differences)
+	if *differences != "" && len(c.differences) > 0 {
+		file := filepath.Join(*differences, kindtest.FileName(c.gvr)+".txt")
+		if err := os.WriteFile(file, []byte(strings.Join(c.differences, "\n")+"\n"), 0o644); err != nil {
+			c.t.Error(err)
+		}
+	}
+	wrong := len(c.differences) - c.messages
+	c.t.Logf("%d writes: %d differ, %d in messages alone", c.cases, wrong, c.messages)
+	if *record {
+		c.write()
+	}
+	if wrong == 0 {
+		return
+	}
+	for _, d := range c.differences[:min(5, len(c.differences))] {
+		c.t.Log(d)
+	}
+	c.t.Errorf("%d of %d writes differ", wrong, c.cases)
+}
+
+// write records the outcomes with errors: one case of each distinct list of causes.
+func (c *comparison) write() {
+	names := map[string]bool{}
+	for _, name := range c.recorded {
+		names[name] = true
+	}
+	sample, err := scheme.Scheme.New(c.gvk)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var all []string
+	kindtest.Cases(c.t, c.objects, reflect.TypeOf(sample).Elem(), c.subresource != "", func(w kindtest.Case) {
+		if !names[w.Name] {
+			return
+		}
+		names[w.Name] = false
+		text := w.Name + "\n"
+		for _, cause := range kindtest.Write(c.theirs, w.Body, w.Old).Causes {
+			text += "\t" + cause.Field + ": " + cause.Reason + "\n"
+		}
+		all = append(all, text)
+	})
+	slices.Sort(all)
+	file := filepath.Join(testdata, "outcomes", kindtest.FileName(c.gvr)+".txt")
+	if err := os.WriteFile(file, []byte(strings.Join(all, "")), 0o644); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// filled returns the object of the kind in the test data of module k8s.io/api, in which every
+// field has a value; nil: there is none.
+func (c *comparison) filled() []byte {
+	group := c.gvk.Group
+	if group == "" {
+		group = "core"
+	}
+	name := group + "." + c.gvk.Version + "." + c.gvk.Kind + ".json"
+	data, err := os.ReadFile(filepath.Join(kindtest.ModuleDir(c.t, "k8s.io/api"), "testdata", "HEAD", name))
+	if err != nil || !json.Valid(data) {
+		return nil
+	}
+	return data
+}

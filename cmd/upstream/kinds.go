@@ -1,0 +1,182 @@
+package upstream
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
+	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
+	_ "k8s.io/kubernetes/pkg/apis/certificates/install"
+	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
+	_ "k8s.io/kubernetes/pkg/apis/events/install"
+	_ "k8s.io/kubernetes/pkg/apis/extensions/install"
+	_ "k8s.io/kubernetes/pkg/apis/networking/install"
+	_ "k8s.io/kubernetes/pkg/apis/node/install"
+	_ "k8s.io/kubernetes/pkg/apis/policy/install"
+	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
+	_ "k8s.io/kubernetes/pkg/apis/storage/install"
+	_ "k8s.io/kubernetes/pkg/apis/storagemigration/install"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingadmissionpolicy"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingadmissionpolicybinding"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingwebhookconfiguration"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicy"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicybinding"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingwebhookconfiguration"
+	"k8s.io/kubernetes/pkg/registry/apps/controllerrevision"
+	"k8s.io/kubernetes/pkg/registry/apps/daemonset"
+	"k8s.io/kubernetes/pkg/registry/apps/deployment"
+	"k8s.io/kubernetes/pkg/registry/apps/replicaset"
+	"k8s.io/kubernetes/pkg/registry/apps/statefulset"
+	"k8s.io/kubernetes/pkg/registry/autoscaling/horizontalpodautoscaler"
+	"k8s.io/kubernetes/pkg/registry/batch/cronjob"
+	"k8s.io/kubernetes/pkg/registry/batch/job"
+	"k8s.io/kubernetes/pkg/registry/certificates/certificates"
+	"k8s.io/kubernetes/pkg/registry/certificates/clustertrustbundle"
+	"k8s.io/kubernetes/pkg/registry/certificates/podcertificaterequest"
+	"k8s.io/kubernetes/pkg/registry/coordination/lease"
+	"k8s.io/kubernetes/pkg/registry/core/configmap"
+	"k8s.io/kubernetes/pkg/registry/core/endpoint"
+	"k8s.io/kubernetes/pkg/registry/core/event"
+	"k8s.io/kubernetes/pkg/registry/core/limitrange"
+	"k8s.io/kubernetes/pkg/registry/core/namespace"
+	"k8s.io/kubernetes/pkg/registry/core/node"
+	"k8s.io/kubernetes/pkg/registry/core/persistentvolume"
+	"k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim"
+	"k8s.io/kubernetes/pkg/registry/core/pod"
+	"k8s.io/kubernetes/pkg/registry/core/podtemplate"
+	"k8s.io/kubernetes/pkg/registry/core/replicationcontroller"
+	"k8s.io/kubernetes/pkg/registry/core/resourcequota"
+	"k8s.io/kubernetes/pkg/registry/core/secret"
+	"k8s.io/kubernetes/pkg/registry/core/service"
+	"k8s.io/kubernetes/pkg/registry/core/serviceaccount"
+	"k8s.io/kubernetes/pkg/registry/discovery/endpointslice"
+	"k8s.io/kubernetes/pkg/registry/networking/ingress"
+	"k8s.io/kubernetes/pkg/registry/networking/ingressclass"
+	"k8s.io/kubernetes/pkg/registry/networking/ipaddress"
+	"k8s.io/kubernetes/pkg/registry/networking/networkpolicy"
+	"k8s.io/kubernetes/pkg/registry/networking/servicecidr"
+	"k8s.io/kubernetes/pkg/registry/node/runtimeclass"
+	"k8s.io/kubernetes/pkg/registry/policy/poddisruptionbudget"
+	"k8s.io/kubernetes/pkg/registry/resource/deviceclass"
+	"k8s.io/kubernetes/pkg/registry/resource/devicetaintrule"
+	"k8s.io/kubernetes/pkg/registry/resource/resourceclaim"
+	"k8s.io/kubernetes/pkg/registry/resource/resourceclaimtemplate"
+	"k8s.io/kubernetes/pkg/registry/resource/resourceslice"
+	"k8s.io/kubernetes/pkg/registry/scheduling/priorityclass"
+	"k8s.io/kubernetes/pkg/registry/storage/csidriver"
+	"k8s.io/kubernetes/pkg/registry/storage/csinode"
+	"k8s.io/kubernetes/pkg/registry/storage/csistoragecapacity"
+	"k8s.io/kubernetes/pkg/registry/storage/storageclass"
+	"k8s.io/kubernetes/pkg/registry/storage/volumeattachment"
+	"k8s.io/kubernetes/pkg/registry/storage/volumeattributesclass"
+	"k8s.io/kubernetes/pkg/registry/storagemigration/storagemigration"
+)
+
+// strategy is what create and update of a kind need of kube-apiserver.
+type strategy interface {
+	rest.RESTCreateStrategy
+	rest.RESTUpdateStrategy
+}
+
+// strategies are those of the resources that kube-apiserver serves by default, by
+// group, version and resource; those of subresources are named resource/subresource and
+// are for updates alone.
+func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
+	claims := resourceclaim.NewStrategy(nil, nil)
+	all := map[string]map[string]rest.RESTUpdateStrategy{
+		"/v1": {
+			"configmaps": configmap.Strategy, "endpoints": endpoint.Strategy, "events": event.Strategy,
+			"limitranges": limitrange.Strategy,
+			"namespaces":  namespace.Strategy, "namespaces/status": namespace.StatusStrategy, "namespaces/finalize": namespace.FinalizeStrategy,
+			"nodes": node.Strategy, "nodes/status": node.StatusStrategy,
+			"persistentvolumes": persistentvolume.Strategy, "persistentvolumes/status": persistentvolume.StatusStrategy,
+			"persistentvolumeclaims": persistentvolumeclaim.Strategy, "persistentvolumeclaims/status": persistentvolumeclaim.StatusStrategy,
+			"pods": pod.Strategy, "pods/status": pod.StatusStrategy, "pods/ephemeralcontainers": pod.EphemeralContainersStrategy, "pods/resize": pod.ResizeStrategy,
+			"podtemplates":           podtemplate.Strategy,
+			"replicationcontrollers": replicationcontroller.Strategy, "replicationcontrollers/status": replicationcontroller.StatusStrategy,
+			"resourcequotas": resourcequota.Strategy, "resourcequotas/status": resourcequota.StatusStrategy,
+			"secrets":  secret.Strategy,
+			"services": service.Strategy, "services/status": service.StatusStrategy,
+			"serviceaccounts": serviceaccount.Strategy,
+		},
+		"admissionregistration.k8s.io/v1": {
+			"mutatingadmissionpolicies":         mutatingadmissionpolicy.NewStrategy(nil, nil),
+			"mutatingadmissionpolicybindings":   mutatingadmissionpolicybinding.NewStrategy(nil, nil, nil),
+			"mutatingwebhookconfigurations":     mutatingwebhookconfiguration.Strategy,
+			"validatingadmissionpolicies":       validatingadmissionpolicy.NewStrategy(nil, nil),
+			"validatingadmissionpolicybindings": validatingadmissionpolicybinding.NewStrategy(nil, nil, nil),
+			"validatingwebhookconfigurations":   validatingwebhookconfiguration.Strategy,
+		},
+		"apps/v1": {
+			"controllerrevisions": controllerrevision.Strategy,
+			"daemonsets":          daemonset.Strategy, "daemonsets/status": daemonset.StatusStrategy,
+			"deployments": deployment.Strategy, "deployments/status": deployment.StatusStrategy,
+			"replicasets": replicaset.Strategy, "replicasets/status": replicaset.StatusStrategy,
+			"statefulsets": statefulset.Strategy, "statefulsets/status": statefulset.StatusStrategy,
+		},
+		"autoscaling/v1": {
+			"horizontalpodautoscalers": horizontalpodautoscaler.Strategy, "horizontalpodautoscalers/status": horizontalpodautoscaler.StatusStrategy,
+		},
+		"autoscaling/v2": {
+			"horizontalpodautoscalers": horizontalpodautoscaler.Strategy, "horizontalpodautoscalers/status": horizontalpodautoscaler.StatusStrategy,
+		},
+		"batch/v1": {
+			"cronjobs": cronjob.Strategy, "cronjobs/status": cronjob.StatusStrategy,
+			"jobs": job.Strategy, "jobs/status": job.StatusStrategy,
+		},
+		"certificates.k8s.io/v1": {
+			"certificatesigningrequests": certificates.Strategy, "certificatesigningrequests/status": certificates.StatusStrategy, "certificatesigningrequests/approval": certificates.ApprovalStrategy,
+			"clustertrustbundles":    clustertrustbundle.Strategy,
+			"podcertificaterequests": podcertificaterequest.NewStrategy(),
+		},
+		"coordination.k8s.io/v1": {"leases": lease.Strategy},
+		"discovery.k8s.io/v1":    {"endpointslices": endpointslice.Strategy},
+		"events.k8s.io/v1":       {"events": event.Strategy},
+		"networking.k8s.io/v1": {
+			"ingresses": ingress.Strategy, "ingresses/status": ingress.StatusStrategy,
+			"ingressclasses": ingressclass.Strategy, "ipaddresses": ipaddress.Strategy, "networkpolicies": networkpolicy.Strategy,
+			"servicecidrs": servicecidr.Strategy, "servicecidrs/status": servicecidr.StatusStrategy,
+		},
+		"node.k8s.io/v1": {"runtimeclasses": runtimeclass.Strategy},
+		"policy/v1": {
+			"poddisruptionbudgets": poddisruptionbudget.Strategy, "poddisruptionbudgets/status": poddisruptionbudget.StatusStrategy,
+		},
+		"resource.k8s.io/v1": {
+			"deviceclasses":    deviceclass.Strategy,
+			"devicetaintrules": devicetaintrule.Strategy, "devicetaintrules/status": devicetaintrule.StatusStrategy,
+			"resourceclaims": claims, "resourceclaims/status": resourceclaim.NewStatusStrategy(claims),
+			"resourceclaimtemplates": resourceclaimtemplate.NewStrategy(nil),
+			"resourceslices":         resourceslice.Strategy,
+		},
+		"scheduling.k8s.io/v1": {"priorityclasses": priorityclass.Strategy},
+		"storage.k8s.io/v1": {
+			"csidrivers": csidriver.Strategy,
+			"csinodes":   csinode.Strategy, "csinodes/status": csinode.StatusStrategy,
+			"csistoragecapacities": csistoragecapacity.Strategy, "storageclasses": storageclass.Strategy,
+			"volumeattachments": volumeattachment.Strategy, "volumeattachments/status": volumeattachment.StatusStrategy,
+			"volumeattributesclasses": volumeattributesclass.Strategy,
+		},
+		"storagemigration.k8s.io/v1": {
+			"storageversionmigrations": storagemigration.Strategy, "storageversionmigrations/status": storagemigration.StatusStrategy,
+		},
+	}
+	out := map[schema.GroupVersionResource]rest.RESTUpdateStrategy{}
+	for name, resources := range all {
+		gv, err := schema.ParseGroupVersion(name)
+		if name == "/v1" {
+			gv, err = schema.GroupVersion{Version: "v1"}, nil
+		}
+		if err != nil {
+			panic(err)
+		}
+		for r, s := range resources {
+			out[gv.WithResource(r)] = s
+		}
+	}
+	return out
+}

@@ -1,0 +1,99 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"portico/internal/testing/kindtest"
+)
+
+// theirs are the rules of kube-apiserver.
+type theirs struct {
+	gvk         schema.GroupVersionKind
+	gvr         schema.GroupVersionResource
+	subresource string
+	main        rest.RESTCreateStrategy
+	strategy    rest.RESTUpdateStrategy
+}
+
+func (t theirs) context() context.Context {
+	ctx := request.WithRequestInfo(context.Background(), &request.RequestInfo{
+		IsResourceRequest: true, APIGroup: t.gvr.Group, APIVersion: t.gvr.Version, Resource: t.gvr.Resource, Subresource: t.subresource,
+	})
+	namespace := ""
+	if t.main.NamespaceScoped() {
+		namespace = "default"
+	}
+	return request.WithNamespace(ctx, namespace)
+}
+
+func (t theirs) decode(body []byte) (runtime.Object, error) {
+	obj, _, err := legacyscheme.Codecs.UniversalDecoder().Decode(body, &t.gvk, nil)
+	return obj, err
+}
+
+func (t theirs) encode(obj runtime.Object) map[string]any {
+	data, err := runtime.Encode(legacyscheme.Codecs.LegacyCodec(t.gvk.GroupVersion()), obj)
+	if err != nil {
+		panic(err)
+	}
+	return kindtest.Document(data)
+}
+
+// Create implements kindtest.Rules.
+func (t theirs) Create(body []byte) kindtest.Outcome {
+	obj, err := t.decode(body)
+	if err != nil {
+		return kindtest.Outcome{Undecodable: true}
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		panic(err)
+	}
+	rest.FillObjectMetaSystemFields(m)
+	if err := rest.BeforeCreate(t.main, t.context(), obj); err != nil {
+		return refused(err)
+	}
+	return kindtest.Outcome{Object: t.encode(obj)}
+}
+
+// Update implements kindtest.Rules.
+func (t theirs) Update(body, old []byte) kindtest.Outcome {
+	before, err := t.decode(old)
+	if err != nil {
+		panic(err)
+	}
+	obj, err := t.decode(body)
+	if err != nil {
+		return kindtest.Outcome{Undecodable: true}
+	}
+	for _, o := range []runtime.Object{before, obj} {
+		kindtest.Identify(o)
+	}
+	if err := rest.BeforeUpdate(t.strategy, t.context(), obj, before); err != nil {
+		return refused(err)
+	}
+	return kindtest.Outcome{Object: t.encode(obj)}
+}
+
+// refused reads the causes of an error of kube-apiserver.
+func refused(err error) kindtest.Outcome {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		panic(fmt.Sprintf("no Status: %v", err))
+	}
+	var causes []kindtest.Cause
+	for _, c := range status.Status().Details.Causes {
+		causes = append(causes, kindtest.Cause{Field: c.Field, Reason: string(c.Type), Message: c.Message})
+	}
+	return kindtest.Outcome{Causes: kindtest.Sorted(causes), Refused: true}
+}

@@ -1,0 +1,249 @@
+package kindtest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"portico/resource/rest"
+)
+
+// Cause is one error of validation.
+type Cause struct {
+	Field, Reason, Message string
+}
+
+// String returns the cause as it is recorded.
+func (c Cause) String() string { return c.Field + ": " + c.Reason + ": " + c.Message }
+
+// Outcome is what a server does with one write.
+type Outcome struct {
+	// Undecodable is set if the body is refused before validation, and Refused if
+	// validation found errors, be they of metadata alone.
+	Undecodable, Refused bool
+	// Causes are the errors of validation, sorted, those of metadata left out.
+	Causes []Cause
+	// Object is the object to be stored, if there are no errors, without the parts of
+	// metadata that differ from write to write.
+	Object map[string]any
+}
+
+// Rules are the rules of one resource or subresource in one version.
+type Rules interface {
+	// Create returns the outcome of a creation with that body.
+	Create(body []byte) Outcome
+	// Update returns the outcome of a replacement of old, which is valid, by body.
+	Update(body, old []byte) Outcome
+}
+
+// Write returns the outcome of a creation, or of an update if there is an old object.
+func Write(r Rules, body, old []byte) Outcome {
+	if old == nil {
+		return r.Create(body)
+	}
+	return r.Update(body, old)
+}
+
+// Of returns the rules of a version of a kind, or of a subresource that has a Strategy
+// ("": the main resource). nil: the kind does not have them.
+func Of(k *rest.Kind, version, subresource string) Rules {
+	if !k.Serves(version) {
+		return nil
+	}
+	if subresource == "" {
+		return kindRules{k, version, k.Strategy}
+	}
+	i := slices.IndexFunc(k.Subresources, func(s rest.Subresource) bool { return s.Name == subresource && s.Strategy != nil })
+	if i < 0 {
+		return nil
+	}
+	return kindRules{k, version, *k.Subresources[i].Strategy}
+}
+
+// Objects reads the valid objects of a resource below dir: the documents of
+// VERSION.RESOURCE.yaml, with GROUP. before it for other groups than the core group.
+func Objects(t testing.TB, dir string, gvr schema.GroupVersionResource) []map[string]any {
+	t.Helper()
+	name := FileName(gvr) + ".yaml"
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return nil
+	}
+	var out []map[string]any
+	for doc := range strings.SplitSeq("\n"+string(data), "\n---\n") {
+		var o map[string]any
+		if err := yaml.UnmarshalStrict([]byte(doc), &o); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(o) > 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// FileName returns the name of the files of a resource, without their ending.
+func FileName(gvr schema.GroupVersionResource) string {
+	return strings.TrimPrefix(gvr.Group+"."+gvr.Version+"."+strings.ReplaceAll(gvr.Resource, "/", "_"), ".")
+}
+
+// Case is one write.
+type Case struct {
+	// Name says what is written: an object and the change to it.
+	Name string
+	// Body is what is written, and Old the stored object, nil for a creation.
+	Body, Old []byte
+}
+
+// Cases calls emit with writes of one resource or subresource: creations (of the main
+// resource) and updates of the valid objects, unchanged, with one field changed, and replaced
+// by each other. typ is the Go type of the objects.
+func Cases(t testing.TB, objects []map[string]any, typ reflect.Type, subresource bool, emit func(Case)) {
+	t.Helper()
+	for _, base := range objects {
+		name, old := nameOf(base), Encoded(base)
+		if !subresource {
+			Each(t, base, typ, func(m Mutation) { emit(Case{"create " + name + ": " + m.Change, m.Body, nil}) })
+		}
+		Each(t, base, typ, func(m Mutation) { emit(Case{"update " + name + ": " + m.Change, m.Body, old}) })
+		for _, other := range objects {
+			body := Encoded(Put(Clone(other), []any{"metadata", "name"}, name))
+			emit(Case{"update " + name + " to " + nameOf(other), body, old})
+		}
+	}
+}
+
+func nameOf(o map[string]any) string {
+	name, _ := Dig(o, "metadata", "name").(string)
+	return name
+}
+
+// kindRules are the rules of a rest.Kind.
+type kindRules struct {
+	kind     *rest.Kind
+	version  string
+	strategy rest.Strategy
+}
+
+func (o kindRules) decode(body []byte) (rest.Object, error) {
+	obj, _, err := o.kind.Codec.Decode(body, runtime.ContentTypeJSON, o.kind.GVK(o.version), false)
+	if err != nil {
+		return nil, err
+	}
+	typed := obj.(rest.Object)
+	if f := o.kind.Strategy.Default; f != nil {
+		f(typed)
+	}
+	return typed, nil
+}
+
+func (o kindRules) encode(obj rest.Object) map[string]any {
+	data, err := o.kind.Codec.Encode(obj, o.kind.GVK(o.version), runtime.ContentTypeJSON)
+	if err != nil {
+		panic(err)
+	}
+	return Document(data)
+}
+
+// Create implements Rules.
+func (o kindRules) Create(body []byte) Outcome {
+	obj, err := o.decode(body)
+	if err != nil {
+		return Outcome{Undecodable: true}
+	}
+	s, ctx := o.kind.Strategy, context.Background()
+	if s.PrepareCreate != nil {
+		s.PrepareCreate(ctx, obj)
+	}
+	if s.TrackGeneration {
+		obj.SetGeneration(1)
+	}
+	var errs field.ErrorList
+	if s.Validate != nil {
+		errs = s.Validate(ctx, obj)
+	}
+	return o.result(obj, errs)
+}
+
+// Update implements Rules.
+func (o kindRules) Update(body, old []byte) Outcome {
+	before, err := o.decode(old)
+	if err != nil {
+		panic(err)
+	}
+	obj, err := o.decode(body)
+	if err != nil {
+		return Outcome{Undecodable: true}
+	}
+	Identify(before)
+	Identify(obj)
+	s, ctx := o.strategy, context.Background()
+	if s.PrepareUpdate != nil {
+		s.PrepareUpdate(ctx, obj, before)
+	}
+	var errs field.ErrorList
+	if s.ValidateUpdate != nil {
+		errs = s.ValidateUpdate(ctx, obj, before)
+	}
+	return o.result(obj, errs)
+}
+
+func (o kindRules) result(obj rest.Object, errs field.ErrorList) Outcome {
+	var causes []Cause
+	for _, e := range errs {
+		causes = append(causes, Cause{Field: e.Field, Reason: string(e.Type), Message: e.ErrorBody()})
+	}
+	if len(errs) > 0 {
+		return Outcome{Refused: true, Causes: Sorted(causes)}
+	}
+	return Outcome{Object: o.encode(obj)}
+}
+
+// Sorted sorts causes and leaves out those of metadata, which both servers check alike for
+// all kinds.
+func Sorted(causes []Cause) []Cause {
+	causes = slices.DeleteFunc(causes, func(c Cause) bool {
+		return c.Field == "metadata" || strings.HasPrefix(c.Field, "metadata.") || strings.HasPrefix(c.Field, "metadata[")
+	})
+	slices.SortFunc(causes, func(a, b Cause) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(causes)
+}
+
+// Document decodes an object without the parts of metadata that differ from write to write.
+func Document(data []byte) map[string]any {
+	var doc map[string]any
+	if err := json.Unmarshal(data, &doc); err != nil {
+		panic(err)
+	}
+	m, _ := doc["metadata"].(map[string]any)
+	for _, name := range []string{"uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink", "generation", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"} {
+		delete(m, name)
+	}
+	return doc
+}
+
+// Identify gives an object the metadata that a stored one has.
+func Identify(obj runtime.Object) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		panic(err)
+	}
+	m.SetUID("u")
+	m.SetResourceVersion("1")
+	m.SetCreationTimestamp(metav1.Unix(1_700_000_000, 0))
+}
