@@ -1,9 +1,14 @@
 package upstream
 
 import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
@@ -24,6 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingadmissionpolicy"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingadmissionpolicybinding"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingwebhookconfiguration"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/resolver"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicy"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicybinding"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingwebhookconfiguration"
@@ -87,6 +93,12 @@ type strategy interface {
 // group, version and resource; those of subresources are named resource/subresource and
 // are for updates alone.
 func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
+	// Policies may refer to parameters of kinds that their authors may read.
+	everything := authorizerfactory.NewAlwaysAllowAuthorizer()
+	resources := resolver.ResourceResolverFunc(func(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+		plural, _ := meta.UnsafeGuessKindToResource(gvk)
+		return plural, nil
+	})
 	claims := resourceclaim.NewStrategy(nil, nil)
 	all := map[string]map[string]rest.RESTUpdateStrategy{
 		"/v1": {
@@ -105,11 +117,11 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 			"serviceaccounts": serviceaccount.Strategy,
 		},
 		"admissionregistration.k8s.io/v1": {
-			"mutatingadmissionpolicies":         mutatingadmissionpolicy.NewStrategy(nil, nil),
-			"mutatingadmissionpolicybindings":   mutatingadmissionpolicybinding.NewStrategy(nil, nil, nil),
+			"mutatingadmissionpolicies":         mutatingadmissionpolicy.NewStrategy(everything, resources),
+			"mutatingadmissionpolicybindings":   mutatingadmissionpolicybinding.NewStrategy(everything, policies{}, resources),
 			"mutatingwebhookconfigurations":     mutatingwebhookconfiguration.Strategy,
-			"validatingadmissionpolicies":       validatingadmissionpolicy.NewStrategy(nil, nil),
-			"validatingadmissionpolicybindings": validatingadmissionpolicybinding.NewStrategy(nil, nil, nil),
+			"validatingadmissionpolicies":       validatingadmissionpolicy.NewStrategy(everything, resources),
+			"validatingadmissionpolicybindings": validatingadmissionpolicybinding.NewStrategy(everything, policies{}, resources),
 			"validatingwebhookconfigurations":   validatingwebhookconfiguration.Strategy,
 		},
 		"apps/v1": {
@@ -179,4 +191,19 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 		}
 	}
 	return out
+}
+
+// policies has every policy, with parameters of kind ConfigMap.
+type policies struct{}
+
+func (policies) GetMutatingAdmissionPolicy(context.Context, string) (*admissionregistration.MutatingAdmissionPolicy, error) {
+	return &admissionregistration.MutatingAdmissionPolicy{Spec: admissionregistration.MutatingAdmissionPolicySpec{
+		ParamKind: &admissionregistration.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
+	}}, nil
+}
+
+func (policies) GetValidatingAdmissionPolicy(context.Context, string) (*admissionregistration.ValidatingAdmissionPolicy, error) {
+	return &admissionregistration.ValidatingAdmissionPolicy{Spec: admissionregistration.ValidatingAdmissionPolicySpec{
+		ParamKind: &admissionregistration.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
+	}}, nil
 }

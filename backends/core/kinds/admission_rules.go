@@ -7,6 +7,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/backends/core/kinds/rules"
 )
 
 // The parts that webhooks and policies share: the requests that they match.
@@ -15,15 +17,15 @@ import (
 const maxMatchConditions = 64
 
 func validateFailurePolicy(p admissionregistrationv1.FailurePolicyType, path *field.Path) field.ErrorList {
-	return validateSupported(p, path, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
+	return rules.Supported(p, path, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
 }
 
 func validateMatchPolicy(p admissionregistrationv1.MatchPolicyType, path *field.Path) field.ErrorList {
-	return validateSupported(p, path, admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)
+	return rules.Supported(p, path, admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)
 }
 
 func validateReinvocation(p admissionregistrationv1.ReinvocationPolicyType, path *field.Path) field.ErrorList {
-	return validateSupported(p, path, admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
+	return rules.Supported(p, path, admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 }
 
 func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, path *field.Path) field.ErrorList {
@@ -36,7 +38,7 @@ func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, p
 		errs = append(errs, field.Invalid(operations, r.Operations, "if '*' is present, must not specify other operations"))
 	}
 	for i, op := range r.Operations {
-		errs = append(errs, validateSupported(op, operations.Index(i), admissionregistrationv1.OperationAll, admissionregistrationv1.Connect,
+		errs = append(errs, rules.Supported(op, operations.Index(i), admissionregistrationv1.OperationAll, admissionregistrationv1.Connect,
 			admissionregistrationv1.Create, admissionregistrationv1.Delete, admissionregistrationv1.Update)...)
 	}
 	return append(errs, validateRule(&r.Rule, path)...)
@@ -53,7 +55,7 @@ func validateRule(r *admissionregistrationv1.Rule, path *field.Path) field.Error
 	}
 	errs = append(errs, validateRuleResources(r.Resources, path.Child("resources"))...)
 	if r.Scope != nil {
-		errs = append(errs, validateSupported(*r.Scope, path.Child("scope"), admissionregistrationv1.AllScopes,
+		errs = append(errs, rules.Supported(*r.Scope, path.Child("scope"), admissionregistrationv1.AllScopes,
 			admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope)...)
 	}
 	return errs
@@ -123,7 +125,7 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 			errs = append(errs, field.Required(at.Child("name"), ""))
 			continue
 		}
-		errs = append(errs, validateQualifiedName(c.Name, at.Child("name"))...)
+		errs = append(errs, rules.QualifiedName(c.Name, at.Child("name"))...)
 		if seen[c.Name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		}

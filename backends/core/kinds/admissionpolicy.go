@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/backends/core/kinds/rules"
 )
 
 // The parts that validating and mutating admission policies, and their bindings, share. CEL
@@ -23,9 +25,9 @@ func defaultMatchResources(m *admissionregistrationv1.MatchResources) {
 	if m == nil {
 		return
 	}
-	setDefault(&m.MatchPolicy, admissionregistrationv1.Equivalent)
-	setDefault(&m.NamespaceSelector, metav1.LabelSelector{})
-	setDefault(&m.ObjectSelector, metav1.LabelSelector{})
+	rules.Default(&m.MatchPolicy, admissionregistrationv1.Equivalent)
+	rules.Default(&m.NamespaceSelector, metav1.LabelSelector{})
+	rules.Default(&m.ObjectSelector, metav1.LabelSelector{})
 	for i := range m.ResourceRules {
 		defaultRule(&m.ResourceRules[i].Rule)
 	}
@@ -79,7 +81,7 @@ func validateNamedRule(r *admissionregistrationv1.NamedRuleWithOperations, path 
 	var errs field.ErrorList
 	for i, name := range r.ResourceNames {
 		at := path.Child("resourceNames").Index(i)
-		errs = append(errs, invalid(at, name, content.IsPathSegmentName(name))...)
+		errs = append(errs, rules.Invalid(at, name, content.IsPathSegmentName(name))...)
 		if slices.Contains(r.ResourceNames[:i], name) {
 			errs = append(errs, field.Duplicate(at, name))
 		}
@@ -165,7 +167,7 @@ func validatePolicyName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return invalid(path, name, apivalidation.NameIsDNSSubdomain(name, false))
+	return rules.Invalid(path, name, apivalidation.NameIsDNSSubdomain(name, false))
 }
 
 func validateParamRef(r *admissionregistrationv1.ParamRef, path *field.Path) field.ErrorList {
@@ -175,7 +177,7 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, path *field.Path) fie
 	const exclusive = "name and selector are mutually exclusive"
 	var errs field.ErrorList
 	if r.Name != "" {
-		errs = append(errs, invalid(path.Child("name"), r.Name, content.IsPathSegmentName(r.Name))...)
+		errs = append(errs, rules.Invalid(path.Child("name"), r.Name, content.IsPathSegmentName(r.Name))...)
 	}
 	if r.Selector != nil {
 		errs = append(errs, validateSelector(r.Selector, path.Child("selector"))...)
@@ -190,7 +192,7 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, path *field.Path) fie
 	if r.ParameterNotFoundAction == nil {
 		return append(errs, field.Required(action, ""))
 	}
-	return append(errs, validateEnum(*r.ParameterNotFoundAction, action,
+	return append(errs, rules.Enum(*r.ParameterNotFoundAction, action,
 		admissionregistrationv1.AllowAction, admissionregistrationv1.DenyAction)...)
 }
 
@@ -249,7 +251,7 @@ func validateAuditAnnotations(policy string, annotations []admissionregistration
 		if policy == "" {
 			errs = append(errs, field.Invalid(key, a.Key, "requires metadata.name be non-empty"))
 		} else {
-			errs = append(errs, validateQualifiedName(policy+"/"+a.Key, key)...)
+			errs = append(errs, rules.QualifiedName(policy+"/"+a.Key, key)...)
 		}
 		switch n := len(strings.TrimSpace(a.ValueExpression)); {
 		case n == 0:

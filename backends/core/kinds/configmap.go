@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -85,5 +86,5 @@ func validateFrozen(immutable *bool, changed map[string]bool) field.ErrorList {
 }
 
 func validateDataKey(key string, path *field.Path) field.ErrorList {
-	return invalid(path, key, validation.IsConfigMapKey(key))
+	return rules.Invalid(path, key, validation.IsConfigMapKey(key))
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource/rest"
 )
 
@@ -102,7 +103,7 @@ func TestNonSpecialIP(t *testing.T) {
 		"ff02::1":     "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
 		"x":           "must be a valid IP address",
 	} {
-		errs := validateNonSpecialIP(ip, nil)
+		errs := rules.NonSpecialIP(ip, nil)
 		if got := len(errs) > 0; got != (want != "") || (got && errs[0].Detail != want) {
 			t.Errorf("%s: %v, want %q", ip, errs, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -92,13 +93,13 @@ func validateEndpoints(ep *corev1.Endpoints) field.ErrorList {
 func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
 	errs := validateLegacyIP(a.IP, path.Child("ip"))
 	if len(errs) == 0 {
-		errs = append(errs, validateNonSpecialIP(a.IP, path.Child("ip"))...)
+		errs = append(errs, rules.NonSpecialIP(a.IP, path.Child("ip"))...)
 	}
 	if a.Hostname != "" {
-		errs = append(errs, validateDNSLabel(a.Hostname, path.Child("hostname"))...)
+		errs = append(errs, rules.DNSLabel(a.Hostname, path.Child("hostname"))...)
 	}
 	if a.NodeName != nil {
-		errs = append(errs, invalid(path.Child("nodeName"), *a.NodeName, apivalidation.NameIsDNSSubdomain(*a.NodeName, false))...)
+		errs = append(errs, rules.Invalid(path.Child("nodeName"), *a.NodeName, apivalidation.NameIsDNSSubdomain(*a.NodeName, false))...)
 	}
 	return errs
 }
@@ -107,14 +108,14 @@ func validateEndpointPort(port *corev1.EndpointPort, named bool, path *field.Pat
 	var errs field.ErrorList
 	switch {
 	case port.Name != "":
-		errs = append(errs, validateDNSLabel(port.Name, path.Child("name"))...)
+		errs = append(errs, rules.DNSLabel(port.Name, path.Child("name"))...)
 	case named:
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	}
-	errs = append(errs, invalid(path.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))...)
-	errs = append(errs, validateProtocol(port.Protocol, path.Child("protocol"))...)
+	errs = append(errs, rules.Invalid(path.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))...)
+	errs = append(errs, rules.Protocol(port.Protocol, path.Child("protocol"))...)
 	if port.AppProtocol != nil {
-		errs = append(errs, validateQualifiedName(*port.AppProtocol, path.Child("appProtocol"))...)
+		errs = append(errs, rules.QualifiedName(*port.AppProtocol, path.Child("appProtocol"))...)
 	}
 	return errs
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -67,8 +68,8 @@ func endpointSlices() *rest.Kind {
 func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
 	for i := range s.Ports {
 		port := &s.Ports[i]
-		setDefault(&port.Name, "")
-		setDefault(&port.Protocol, corev1.ProtocolTCP)
+		rules.Default(&port.Name, "")
+		rules.Default(&port.Protocol, corev1.ProtocolTCP)
 	}
 }
 
@@ -110,7 +111,7 @@ func sliceAddresses(s *discoveryv1.EndpointSlice) string {
 }
 
 func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
-	errs := validateEnum(s.AddressType, field.NewPath("addressType"),
+	errs := rules.Enum(s.AddressType, field.NewPath("addressType"),
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
 	errs = append(errs, validateSliceEndpoints(s, field.NewPath("endpoints"))...)
 	return append(errs, validateSlicePorts(s.Ports, field.NewPath("ports"))...)
@@ -125,7 +126,7 @@ func validateSliceEndpoints(s *discoveryv1.EndpointSlice, path *field.Path) fiel
 		at := path.Index(i)
 		errs = append(errs, validateSliceAddresses(e.Addresses, s.AddressType, at.Child("addresses"))...)
 		if e.NodeName != nil {
-			errs = append(errs, invalid(at.Child("nodeName"), *e.NodeName, apivalidation.NameIsDNSSubdomain(*e.NodeName, false))...)
+			errs = append(errs, rules.Invalid(at.Child("nodeName"), *e.NodeName, apivalidation.NameIsDNSSubdomain(*e.NodeName, false))...)
 		}
 		topology := at.Child("deprecatedTopology")
 		if len(e.DeprecatedTopology) > maxSliceTopology {
@@ -133,7 +134,7 @@ func validateSliceEndpoints(s *discoveryv1.EndpointSlice, path *field.Path) fiel
 		}
 		errs = append(errs, metav1validation.ValidateLabels(e.DeprecatedTopology, topology)...)
 		if e.Hostname != nil {
-			errs = append(errs, validateDNSLabel(*e.Hostname, at.Child("hostname"))...)
+			errs = append(errs, rules.DNSLabel(*e.Hostname, at.Child("hostname"))...)
 		}
 		if e.Hints != nil {
 			errs = append(errs, validateHints(e.Hints, at.Child("hints"))...)
@@ -169,7 +170,7 @@ func validateSliceIP(address string, kind discoveryv1.AddressType, path *field.P
 	if got := discoveryv1.AddressType(familyOf(address)); got != kind {
 		return field.ErrorList{field.Invalid(path, address, "must be a valid "+string(kind)+" address")}
 	}
-	return validateNonSpecialIP(address, path)
+	return rules.NonSpecialIP(address, path)
 }
 
 func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
@@ -196,7 +197,7 @@ func validateHintNames(names []string, path *field.Path, validate func(string) [
 		if slices.Contains(names[:i], name) {
 			errs = append(errs, field.Duplicate(at, name))
 		}
-		errs = append(errs, invalid(at, name, validate(name))...)
+		errs = append(errs, rules.Invalid(at, name, validate(name))...)
 	}
 	return errs
 }
@@ -210,7 +211,7 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) fiel
 	for i, port := range ports {
 		at, name := path.Index(i), ptr.Deref(port.Name, "")
 		if name != "" {
-			errs = append(errs, validateDNSLabel(name, at.Child("name"))...)
+			errs = append(errs, rules.DNSLabel(name, at.Child("name"))...)
 		}
 		if seen[name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), name))
@@ -219,10 +220,10 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) fiel
 		if port.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
 		} else {
-			errs = append(errs, validateSupported(*port.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+			errs = append(errs, rules.Supported(*port.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		}
 		if port.AppProtocol != nil {
-			errs = append(errs, validateQualifiedName(*port.AppProtocol, at.Child("appProtocol"))...)
+			errs = append(errs, rules.QualifiedName(*port.AppProtocol, at.Child("appProtocol"))...)
 		}
 	}
 	return errs

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -249,7 +250,7 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 		mismatch(about == "" && e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem)
 		errs = append(errs, validateReport(e)...)
 	}
-	return append(errs, invalid(field.NewPath("namespace"), e.Namespace, validation.IsDNS1123Subdomain(e.Namespace))...)
+	return append(errs, rules.Invalid(field.NewPath("namespace"), e.Namespace, validation.IsDNS1123Subdomain(e.Namespace))...)
 }
 
 func validateReport(e *corev1.Event) field.ErrorList {
@@ -265,7 +266,7 @@ func validateReport(e *corev1.Event) field.ErrorList {
 		}
 	}
 	require("reportingController", e.ReportingController)
-	errs = append(errs, validateQualifiedName(e.ReportingController, field.NewPath("reportingController"))...)
+	errs = append(errs, rules.QualifiedName(e.ReportingController, field.NewPath("reportingController"))...)
 	require("reportingInstance", e.ReportingInstance)
 	limit("reportingInstance", e.ReportingInstance, maxEventName)
 	require("action", e.Action)

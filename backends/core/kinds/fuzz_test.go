@@ -5,32 +5,20 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"portico/internal/testing/kindtest"
 	"portico/resource/rest"
 )
 
 // FuzzWrite applies all functions of a row to bodies. They must not panic, defaulting must be
 // idempotent, and the old object of an update must not change.
 func FuzzWrite(f *testing.F) {
-	for i, body := range []string{
-		`{"metadata":{"name":"x"},"spec":{"finalizers":["a"]}}`,
-		`{"data":{"a":"1"},"binaryData":{"b":"AA=="},"immutable":true}`,
-		`{"type":"kubernetes.io/tls","stringData":{"tls.crt":"x"}}`,
-		`{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1","x"],"ipFamilies":["IPv4"],"ports":[null,{"port":80}]}}`,
-		`{"subsets":[{"addresses":[{"ip":"x"}],"ports":[{}]}]}`,
-		`{"secrets":[{}]}`,
-		`{"involvedObject":{"kind":"Pod"},"series":{},"eventTime":"2026-01-02T03:04:05.000000Z"}`,
-		`{"regarding":{"kind":"Pod"},"series":{"count":1},"deprecatedCount":1}`,
-		`{"addressType":"IPv6","endpoints":[null],"ports":[null,{}]}`,
-		`{"spec":{"strategy":"a/b"}}`,
-		`{"webhooks":[{"clientConfig":{"url":"https://a@b/?c#d"},"rules":[{"resources":["*/*","a/*"]}]}]}`,
-		`{"webhooks":[{"clientConfig":{"service":{"path":"/"}}}]}`,
-		`{"spec":{"matchConstraints":{"resourceRules":[{}]},"validations":[{}],"variables":[{}]}}`,
-		`{"spec":{"paramRef":{"name":"..","selector":{}},"validationActions":["Deny"]}}`,
-		`{"spec":{"mutations":[{"patchType":"JSONPatch"}],"matchConstraints":{"resourceRules":[{"operations":["DELETE"]}]}}}`,
-	} {
-		f.Add(uint(i), []byte(body), []byte(body))
-	}
 	all := allKinds()
+	for i, k := range all {
+		for _, o := range kindtest.Objects(f, "testdata/objects", k.GVR(k.Versions[0])) {
+			body := kindtest.Encoded(o)
+			f.Add(uint(i), body, body)
+		}
+	}
 	f.Fuzz(func(t *testing.T, i uint, body, stored []byte) {
 		k := all[i%uint(len(all))]
 		read := func(data []byte) rest.Object {

@@ -2,14 +2,27 @@ package kinds
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -43,16 +56,13 @@ func All(cfg Config) []*rest.Kind {
 		cfg.EventTTL = time.Hour
 	}
 	scheme := newScheme()
-	all := []*rest.Kind{
-		namespaces(), configMaps(), secrets(), services(cfg), endpoints(), serviceAccounts(cfg),
-		coreEvents(cfg), groupEvents(cfg, scheme),
-		endpointSlices(),
-		leases(),
-		webhookConfigurations[*admissionregistrationv1.ValidatingWebhookConfiguration]("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
-		webhookConfigurations[*admissionregistrationv1.MutatingWebhookConfiguration]("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
-		validatingAdmissionPolicies(), validatingAdmissionPolicyBindings(),
-		mutatingAdmissionPolicies(), mutatingAdmissionPolicyBindings(),
-	}
+	all := slices.Concat(
+		coreKinds(cfg),
+		admissionKinds(),
+		coordinationKinds(),
+		discoveryKinds(),
+		eventsKinds(cfg, scheme),
+	)
 	for _, k := range all {
 		if k.Codec == nil {
 			k.Codec = rest.Typed(scheme, k.GVK(k.Storage()))
@@ -62,13 +72,38 @@ func All(cfg Config) []*rest.Kind {
 	return all
 }
 
+func coreKinds(cfg Config) []*rest.Kind {
+	return []*rest.Kind{
+		configMaps(), endpoints(), coreEvents(cfg), namespaces(), secrets(), serviceAccounts(cfg), services(cfg),
+	}
+}
+
+func admissionKinds() []*rest.Kind {
+	return []*rest.Kind{
+		webhookConfigurations[*admissionregistrationv1.ValidatingWebhookConfiguration]("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+		webhookConfigurations[*admissionregistrationv1.MutatingWebhookConfiguration]("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+		validatingAdmissionPolicies(), validatingAdmissionPolicyBindings(),
+		mutatingAdmissionPolicies(), mutatingAdmissionPolicyBindings(),
+	}
+}
+
+func coordinationKinds() []*rest.Kind { return []*rest.Kind{leases()} }
+
+func discoveryKinds() []*rest.Kind { return []*rest.Kind{endpointSlices()} }
+
+func eventsKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
+	return []*rest.Kind{groupEvents(cfg, scheme)}
+}
+
 // newScheme returns a scheme of the served groups and of the body of the token subresource.
 // Registering fixed types fails only by a programming error.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme,
-		eventsv1.AddToScheme, admissionregistrationv1.AddToScheme,
+		admissionregistrationv1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
+		batchv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme,
+		discoveryv1.AddToScheme, eventsv1.AddToScheme, networkingv1.AddToScheme, nodev1.AddToScheme, policyv1.AddToScheme,
+		resourcev1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme, storagemigrationv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			panic("register types: " + err.Error())

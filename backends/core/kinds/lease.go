@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -44,9 +45,9 @@ func validateLease(l *coordinationv1.Lease) field.ErrorList {
 	}
 	if s := spec.Strategy; s != nil {
 		if strings.Contains(string(*s), "/") {
-			errs = append(errs, validateQualifiedName(string(*s), path.Child("strategy"))...)
+			errs = append(errs, rules.QualifiedName(string(*s), path.Child("strategy"))...)
 		} else {
-			errs = append(errs, validateSupported(*s, path.Child("strategy"), coordinationv1.OldestEmulationVersion)...)
+			errs = append(errs, rules.Supported(*s, path.Child("strategy"), coordinationv1.OldestEmulationVersion)...)
 		}
 	}
 	if p := spec.PreferredHolder; p != nil && *p != "" && (spec.Strategy == nil || *spec.Strategy == "") {

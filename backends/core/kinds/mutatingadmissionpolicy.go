@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource/rest"
 )
 
@@ -17,7 +18,7 @@ func mutatingAdmissionPolicies() *rest.Kind {
 		Info: admissionInfo("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
 		Strategy: rest.Strategy{
 			Default: onDefault(func(p *policy) {
-				setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
+				rules.Default(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 				defaultMatchResources(p.Spec.MatchConstraints)
 			}),
 			TrackGeneration: true,
@@ -70,7 +71,7 @@ func validateMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy, 
 	for i := range spec.Mutations {
 		errs = append(errs, validateMutation(&spec.Mutations[i], path.Child("mutations").Index(i))...)
 	}
-	return append(errs, validateEnum(spec.ReinvocationPolicy, path.Child("reinvocationPolicy"),
+	return append(errs, rules.Enum(spec.ReinvocationPolicy, path.Child("reinvocationPolicy"),
 		admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
 }
 
@@ -82,7 +83,7 @@ func validateMutable(m *admissionregistrationv1.MatchResources, path *field.Path
 	var errs field.ErrorList
 	for _, rule := range m.ResourceRules {
 		for _, op := range rule.Operations {
-			errs = append(errs, validateSupported(op, path, admissionregistrationv1.OperationAll,
+			errs = append(errs, rules.Supported(op, path, admissionregistrationv1.OperationAll,
 				admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Update)...)
 		}
 	}
@@ -90,7 +91,7 @@ func validateMutable(m *admissionregistrationv1.MatchResources, path *field.Path
 }
 
 func validateMutation(m *admissionregistrationv1.Mutation, path *field.Path) field.ErrorList {
-	errs := validateEnum(m.PatchType, path.Child("patchType"),
+	errs := rules.Enum(m.PatchType, path.Child("patchType"),
 		admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch)
 	// Each patch type requires a field of its own and excludes that of the other.
 	type form struct {

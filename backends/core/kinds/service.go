@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -111,13 +112,13 @@ func defaultService(svc *corev1.Service) {
 		spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 	}
 	if hasTrafficPolicy(spec.Type) {
-		setDefault(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+		rules.Default(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	}
 	if spec.Type == corev1.ServiceTypeLoadBalancer {
-		setDefault(&spec.AllocateLoadBalancerNodePorts, true)
+		rules.Default(&spec.AllocateLoadBalancerNodePorts, true)
 		for i := range svc.Status.LoadBalancer.Ingress {
 			if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" {
-				setDefault(&in.IPMode, corev1.LoadBalancerIPModeVIP)
+				rules.Default(&in.IPMode, corev1.LoadBalancerIPModeVIP)
 			}
 		}
 	}

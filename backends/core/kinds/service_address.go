@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"portico/backends/core/kinds/rules"
 )
 
 // clusterFamily is the family of the addresses that the server allocates.
@@ -207,13 +209,13 @@ func validateClusterIPs(svc *corev1.Service) field.ErrorList {
 	}
 	families := field.NewPath("spec", "ipFamilies")
 	for i, family := range spec.IPFamilies {
-		errs = append(errs, validateSupported(family, families.Index(i), corev1.IPv4Protocol, corev1.IPv6Protocol)...)
+		errs = append(errs, rules.Supported(family, families.Index(i), corev1.IPv4Protocol, corev1.IPv6Protocol)...)
 		if slices.Contains(spec.IPFamilies[:i], family) {
 			errs = append(errs, field.Duplicate(families.Index(i), family))
 		}
 	}
 	if spec.IPFamilyPolicy != nil {
-		errs = append(errs, validateSupported(*spec.IPFamilyPolicy, field.NewPath("spec", "ipFamilyPolicy"),
+		errs = append(errs, rules.Supported(*spec.IPFamilyPolicy, field.NewPath("spec", "ipFamilyPolicy"),
 			corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
 	}
 	return append(errs, validateClusterIPList(svc, ips)...)

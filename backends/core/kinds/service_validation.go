@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"portico/backends/core/kinds/rules"
 )
 
 func validateService(svc *corev1.Service) field.ErrorList {
@@ -83,7 +85,7 @@ func validateServiceSpec(svc *corev1.Service) field.ErrorList {
 			errs = append(errs, bad...)
 			continue
 		}
-		errs = append(errs, validateNonSpecialIP(ip, path)...)
+		errs = append(errs, rules.NonSpecialIP(ip, path)...)
 	}
 	errs = append(errs, validateLoadBalancer(svc, spec)...)
 	return append(errs, validateTraffic(svc, spec)...)
@@ -101,7 +103,7 @@ func validateTopologyAnnotations(svc *corev1.Service) field.ErrorList {
 
 // validateServiceType validates the fields that a type requires or forbids.
 func validateServiceType(svc *corev1.Service, path *field.Path) field.ErrorList {
-	errs := validateEnum(svc.Spec.Type, path.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
+	errs := rules.Enum(svc.Spec.Type, path.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
 	if len(svc.Spec.Ports) == 0 && !isHeadless(svc) && svc.Spec.Type != corev1.ServiceTypeExternalName {
 		errs = append(errs, field.Required(path.Child("ports"), ""))
@@ -139,7 +141,7 @@ func validateExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Erro
 	if name == "" {
 		return append(errs, field.Required(path.Child("externalName"), ""))
 	}
-	return append(errs, invalid(path.Child("externalName"), name, validation.IsDNS1123Subdomain(name))...)
+	return append(errs, rules.Invalid(path.Child("externalName"), name, validation.IsDNS1123Subdomain(name))...)
 }
 
 func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList {
@@ -176,26 +178,26 @@ func validateServicePort(port *corev1.ServicePort, named bool, path *field.Path)
 	var errs field.ErrorList
 	switch {
 	case port.Name != "":
-		errs = append(errs, validateDNSLabel(port.Name, path.Child("name"))...)
+		errs = append(errs, rules.DNSLabel(port.Name, path.Child("name"))...)
 	case named:
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	}
-	errs = append(errs, invalid(path.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))...)
-	errs = append(errs, validateProtocol(port.Protocol, path.Child("protocol"))...)
+	errs = append(errs, rules.Invalid(path.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))...)
+	errs = append(errs, rules.Protocol(port.Protocol, path.Child("protocol"))...)
 	target := path.Child("targetPort")
 	if port.TargetPort.Type == intstr.String {
-		errs = append(errs, invalid(target, port.TargetPort.StrVal, validation.IsValidPortName(port.TargetPort.StrVal))...)
+		errs = append(errs, rules.Invalid(target, port.TargetPort.StrVal, validation.IsValidPortName(port.TargetPort.StrVal))...)
 	} else {
-		errs = append(errs, invalid(target, port.TargetPort.IntVal, validation.IsValidPortNum(int(port.TargetPort.IntVal)))...)
+		errs = append(errs, rules.Invalid(target, port.TargetPort.IntVal, validation.IsValidPortNum(int(port.TargetPort.IntVal)))...)
 	}
 	if port.AppProtocol != nil {
-		errs = append(errs, validateQualifiedName(*port.AppProtocol, path.Child("appProtocol"))...)
+		errs = append(errs, rules.QualifiedName(*port.AppProtocol, path.Child("appProtocol"))...)
 	}
 	return errs
 }
 
 func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	errs := validateEnum(spec.SessionAffinity, path.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	errs := rules.Enum(spec.SessionAffinity, path.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	config := path.Child("sessionAffinityConfig")
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
@@ -256,7 +258,7 @@ func validateLoadBalancer(svc *corev1.Service, path *field.Path) field.ErrorList
 	}
 	forbid(spec.LoadBalancerClass != nil, path.Child("loadBalancerClass"))
 	if isLB && spec.LoadBalancerClass != nil {
-		errs = append(errs, validateQualifiedName(*spec.LoadBalancerClass, path.Child("loadBalancerClass"))...)
+		errs = append(errs, rules.QualifiedName(*spec.LoadBalancerClass, path.Child("loadBalancerClass"))...)
 	}
 	return errs
 }
@@ -267,7 +269,7 @@ func validateTraffic(svc *corev1.Service, path *field.Path) field.ErrorList {
 	external := path.Child("externalTrafficPolicy")
 	switch {
 	case externallyAccessible(svc):
-		errs = append(errs, validateEnum(spec.ExternalTrafficPolicy, external,
+		errs = append(errs, rules.Enum(spec.ExternalTrafficPolicy, external,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	case spec.ExternalTrafficPolicy != "":
 		errs = append(errs, field.Invalid(external, spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
@@ -275,7 +277,7 @@ func validateTraffic(svc *corev1.Service, path *field.Path) field.ErrorList {
 	if port := spec.HealthCheckNodePort; port != 0 {
 		at := path.Child("healthCheckNodePort")
 		if needsHealthCheckPort(svc) {
-			errs = append(errs, invalid(at, port, validation.IsValidPortNum(int(port)))...)
+			errs = append(errs, rules.Invalid(at, port, validation.IsValidPortNum(int(port)))...)
 		} else {
 			errs = append(errs, field.Invalid(at, port,
 				"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
@@ -284,13 +286,13 @@ func validateTraffic(svc *corev1.Service, path *field.Path) field.ErrorList {
 	internal := path.Child("internalTrafficPolicy")
 	switch {
 	case spec.InternalTrafficPolicy != nil:
-		errs = append(errs, validateSupported(*spec.InternalTrafficPolicy, internal,
+		errs = append(errs, rules.Supported(*spec.InternalTrafficPolicy, internal,
 			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 	case hasTrafficPolicy(spec.Type):
 		errs = append(errs, field.Required(internal, ""))
 	}
 	if spec.TrafficDistribution != nil {
-		errs = append(errs, validateSupported(*spec.TrafficDistribution, path.Child("trafficDistribution"),
+		errs = append(errs, rules.Supported(*spec.TrafficDistribution, path.Child("trafficDistribution"),
 			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode,
 			corev1.ServiceTrafficDistributionPreferSameZone)...)
 	}
@@ -327,11 +329,11 @@ func validateIngress(in *corev1.LoadBalancerIngress, path *field.Path) field.Err
 	case in.IPMode != nil && in.IP == "":
 		errs = append(errs, field.Forbidden(mode, "may not be specified when `ip` is not set"))
 	case in.IPMode != nil:
-		errs = append(errs, validateSupported(*in.IPMode, mode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+		errs = append(errs, rules.Supported(*in.IPMode, mode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
 	}
 	if in.Hostname != "" {
 		host := path.Child("hostname")
-		errs = append(errs, invalid(host, in.Hostname, validation.IsDNS1123Subdomain(in.Hostname))...)
+		errs = append(errs, rules.Invalid(host, in.Hostname, validation.IsDNS1123Subdomain(in.Hostname))...)
 		if _, err := netip.ParseAddr(in.Hostname); err == nil {
 			errs = append(errs, field.Invalid(host, in.Hostname, "must be a DNS name, not an IP address"))
 		}

@@ -69,10 +69,3 @@ func fieldsOf[T rest.Object](f func(obj T) map[string]string) func(runtime.Objec
 		return f(typed)
 	}
 }
-
-// setDefault sets a field that is nil.
-func setDefault[T any](to **T, value T) {
-	if *to == nil {
-		*to = &value
-	}
-}

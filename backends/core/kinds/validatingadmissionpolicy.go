@@ -10,6 +10,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource/rest"
 )
 
@@ -20,7 +21,7 @@ func validatingAdmissionPolicies() *rest.Kind {
 		Info: admissionInfo("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
 		Strategy: rest.Strategy{
 			Default: onDefault(func(p *policy) {
-				setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
+				rules.Default(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 				defaultMatchResources(p.Spec.MatchConstraints)
 			}),
 			TrackGeneration: true,
@@ -105,7 +106,7 @@ func validateValidation(v *admissionregistrationv1.Validation, path *field.Path)
 		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "message must not contain line breaks"))
 	}
 	if v.Reason != nil {
-		errs = append(errs, validateSupported(*v.Reason, path.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
+		errs = append(errs, rules.Supported(*v.Reason, path.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
 			metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized)...)
 	}
 	return errs
@@ -143,7 +144,7 @@ func validateActions(actions []admissionregistrationv1.ValidationAction, path *f
 	}
 	var errs field.ErrorList
 	for i, a := range actions {
-		errs = append(errs, validateSupported(a, path.Index(i),
+		errs = append(errs, rules.Supported(a, path.Index(i),
 			admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)...)
 		if slices.Contains(actions[:i], a) {
 			errs = append(errs, field.Duplicate(path.Index(i), a))

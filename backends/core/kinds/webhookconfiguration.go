@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
+	"portico/backends/core/kinds/rules"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -99,16 +100,16 @@ func hooksOf(config rest.Object) []*webhook {
 // defaultWebhook sets the defaults. sideEffects and admissionReviewVersions have none in v1:
 // they are required.
 func defaultWebhook(h *webhook) {
-	setDefault(h.failurePolicy, admissionregistrationv1.Fail)
-	setDefault(h.matchPolicy, admissionregistrationv1.Equivalent)
-	setDefault(h.namespaceSelector, metav1.LabelSelector{})
-	setDefault(h.objectSelector, metav1.LabelSelector{})
-	setDefault(h.timeoutSeconds, 10)
+	rules.Default(h.failurePolicy, admissionregistrationv1.Fail)
+	rules.Default(h.matchPolicy, admissionregistrationv1.Equivalent)
+	rules.Default(h.namespaceSelector, metav1.LabelSelector{})
+	rules.Default(h.objectSelector, metav1.LabelSelector{})
+	rules.Default(h.timeoutSeconds, 10)
 	if s := h.client.Service; s != nil {
-		setDefault(&s.Port, 443)
+		rules.Default(&s.Port, 443)
 	}
 	if h.reinvocation != nil {
-		setDefault(h.reinvocation, admissionregistrationv1.NeverReinvocationPolicy)
+		rules.Default(h.reinvocation, admissionregistrationv1.NeverReinvocationPolicy)
 	}
 	for i := range h.rules {
 		defaultRule(&h.rules[i].Rule)
@@ -116,7 +117,7 @@ func defaultWebhook(h *webhook) {
 }
 
 func defaultRule(r *admissionregistrationv1.Rule) {
-	setDefault(&r.Scope, admissionregistrationv1.AllScopes)
+	rules.Default(&r.Scope, admissionregistrationv1.AllScopes)
 }
 
 // webhookRules are the rules that do not apply to an update of an object that violates them
@@ -201,9 +202,9 @@ func checkSideEffects(s *admissionregistrationv1.SideEffectClass, none bool, pat
 		allowed = append(allowed, admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown)
 	}
 	if s == nil {
-		return field.ErrorList{field.Required(path, "must specify one of "+joined(allowed))}
+		return field.ErrorList{field.Required(path, "must specify one of "+rules.Joined(allowed))}
 	}
-	return validateSupported(*s, path, allowed...)
+	return rules.Supported(*s, path, allowed...)
 }
 
 // hasKnownReviewVersion reports whether the versions include one that the admission engine
@@ -223,7 +224,7 @@ func checkReviewVersions(versions []string, known bool, path *field.Path) field.
 			errs = append(errs, field.Invalid(path.Index(i), v, "duplicate version"))
 			continue
 		}
-		errs = append(errs, invalid(path.Index(i), v, validation.IsDNS1035Label(v))...)
+		errs = append(errs, rules.Invalid(path.Index(i), v, validation.IsDNS1035Label(v))...)
 	}
 	if known && !hasKnownReviewVersion(versions) {
 		errs = append(errs, field.Invalid(path, versions, "must include at least one of "+accepted))

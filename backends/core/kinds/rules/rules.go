@@ -1,0 +1,96 @@
+// Package rules has the checks of field values that the kinds of the core server share. Their
+// messages are those of kube-apiserver.
+//
+// Runs in: core.
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Default sets a field that is nil.
+func Default[T any](to **T, value T) {
+	if *to == nil {
+		*to = &value
+	}
+}
+
+// Invalid returns an error for each message about a value.
+func Invalid(path *field.Path, value any, messages []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, m := range messages {
+		errs = append(errs, field.Invalid(path, value, m))
+	}
+	return errs
+}
+
+// DNSLabel requires a label of a domain name (RFC 1123).
+func DNSLabel(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, validation.IsDNS1123Label(value))
+}
+
+// QualifiedName requires a name that may have a domain before it, as that of a label.
+func QualifiedName(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, validation.IsQualifiedName(value))
+}
+
+// Enum is Supported for a required value.
+func Enum[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return Supported(value, path, supported...)
+}
+
+// Supported requires one of the supported values, which callers sort.
+func Supported[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
+	if slices.Contains(supported, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, supported)}
+}
+
+// Joined joins values for a message.
+func Joined[T ~string](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Protocol requires a transport protocol.
+func Protocol(p corev1.Protocol, path *field.Path) field.ErrorList {
+	return Enum(p, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+}
+
+// NonSpecialIP rejects addresses by which a tenant could reach the loopback interface
+// or the metadata service of other machines.
+func NonSpecialIP(address string, path *field.Path) field.ErrorList {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, address, "must be a valid IP address")}
+	}
+	ip = ip.Unmap()
+	refuse := func(reason string) field.ErrorList {
+		return field.ErrorList{field.Invalid(path, address, reason)}
+	}
+	switch {
+	case ip.IsUnspecified():
+		return refuse(fmt.Sprintf("may not be unspecified (%v)", address))
+	case ip.IsLoopback():
+		return refuse("may not be in the loopback range (127.0.0.0/8, ::1/128)")
+	case ip.IsLinkLocalUnicast():
+		return refuse("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+	case ip.IsLinkLocalMulticast():
+		return refuse("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+	}
+	return nil
+}
