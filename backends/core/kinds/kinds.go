@@ -62,6 +62,7 @@ func All(cfg Config) []*rest.Kind {
 		coordinationKinds(),
 		discoveryKinds(),
 		eventsKinds(cfg, scheme),
+		schedulingKinds(),
 	)
 	for _, k := range all {
 		if k.Codec == nil {
@@ -94,6 +95,8 @@ func discoveryKinds() []*rest.Kind { return []*rest.Kind{endpointSlices()} }
 func eventsKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 	return []*rest.Kind{groupEvents(cfg, scheme)}
 }
+
+func schedulingKinds() []*rest.Kind { return []*rest.Kind{priorityClasses()} }
 
 // newScheme returns a scheme of the served groups and of the body of the token subresource.
 // Registering fixed types fails only by a programming error.

@@ -126,7 +126,7 @@ func TestRows(t *testing.T) {
 			}
 			for i, cell := range row {
 				switch cell.(type) {
-				case string, int64:
+				case string, int64, bool:
 				default:
 					t.Errorf("cell %s is a %T, which JSON clients do not expect", k.Columns[i].Name, cell)
 				}
@@ -180,6 +180,9 @@ func TestWriteSemantics(t *testing.T) {
 		"validatingadmissionpolicybindings.admissionregistration.k8s.io": admission,
 		"mutatingadmissionpolicies.admissionregistration.k8s.io":         admission,
 		"mutatingadmissionpolicybindings.admissionregistration.k8s.io":   admission,
+	}
+	for _, name := range []string{"priorityclasses.scheduling.k8s.io"} {
+		want[name] = semantics{unconditional: true, generation: true}
 	}
 	all := allKinds()
 	if len(all) != len(want) {
