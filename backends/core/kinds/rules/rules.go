@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -19,6 +20,14 @@ import (
 func Default[T any](to **T, value T) {
 	if *to == nil {
 		*to = &value
+	}
+}
+
+// RoundUp rounds quantities up to thousandths, the precision in which they are kept.
+func RoundUp(resources corev1.ResourceList) {
+	for name, quantity := range resources {
+		quantity.RoundUp(resource.Milli)
+		resources[name] = quantity
 	}
 }
 
