@@ -1,0 +1,139 @@
+package garbage
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+
+	"portico/resource"
+)
+
+const (
+	// requestTimeout bounds one request.
+	requestTimeout = 15 * time.Second
+	// resetInterval is the shortest time between two readings of discovery for a kind that
+	// it does not have.
+	resetInterval = 5 * time.Second
+)
+
+// client is an API of servers behind one endpoint.
+type client struct {
+	metadata metadata.Interface
+	mapper   meta.ResettableRESTMapper
+
+	mu    sync.Mutex
+	reset time.Time
+}
+
+// NewAPI returns the API of the servers behind one endpoint. mapper finds the resources of
+// kinds; it is reset when it does not know a kind.
+func NewAPI(c metadata.Interface, mapper meta.ResettableRESTMapper) API {
+	return &client{metadata: c, mapper: mapper}
+}
+
+// resource returns the resource of an object. namespace is that of the reference, and "" if
+// the kind has no namespaces.
+func (c *client) resource(apiVersion, kind, namespace string) (metadata.ResourceInterface, error) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return nil, fmt.Errorf("read apiVersion %q: %w", apiVersion, err)
+	}
+	gk := gv.WithKind(kind).GroupKind()
+	mapping, err := c.mapper.RESTMapping(gk)
+	if meta.IsNoMatchError(err) && c.mayReset() {
+		c.mapper.Reset()
+		mapping, err = c.mapper.RESTMapping(gk)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the resource of kind %s: %w", gk, err)
+	}
+	r := c.metadata.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return r, nil
+	}
+	if namespace == "" {
+		return nil, ErrNamespaced
+	}
+	return r.Namespace(namespace), nil
+}
+
+func (c *client) mayReset() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.reset) < resetInterval {
+		return false
+	}
+	c.reset = time.Now()
+	return true
+}
+
+// Get implements API.
+func (c *client) Get(ctx context.Context, ref Ref) (*resource.Header, error) {
+	r, err := c.resource(ref.APIVersion, ref.Kind, ref.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	obj, err := r.Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return Header(obj, ref.APIVersion, ref.Kind)
+}
+
+// Header returns the metadata of an object of a kind.
+func Header(obj *metav1.PartialObjectMetadata, apiVersion, kind string) (*resource.Header, error) {
+	revision, err := strconv.ParseInt(obj.ResourceVersion, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("read resourceVersion %q: %w", obj.ResourceVersion, err)
+	}
+	h := &resource.Header{
+		APIVersion: apiVersion, Kind: kind, Namespace: obj.Namespace, Name: obj.Name, UID: string(obj.UID),
+		Revision: revision, Generation: obj.Generation, Finalizers: obj.Finalizers,
+	}
+	if obj.DeletionTimestamp != nil {
+		h.DeletionTime = obj.DeletionTimestamp.Time
+	}
+	for _, o := range obj.OwnerReferences {
+		h.Owners = append(h.Owners, resource.Owner{
+			APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID),
+			Controller: o.Controller != nil && *o.Controller, BlockDeletion: o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion,
+		})
+	}
+	return h, nil
+}
+
+// Delete implements API.
+func (c *client) Delete(ctx context.Context, h *resource.Header, propagation metav1.DeletionPropagation) error {
+	r, err := c.resource(h.APIVersion, h.Kind, h.Namespace)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	uid, revision := types.UID(h.UID), strconv.FormatInt(h.Revision, 10)
+	return r.Delete(ctx, h.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}, PropagationPolicy: &propagation,
+	})
+}
+
+// Patch implements API.
+func (c *client) Patch(ctx context.Context, h *resource.Header, patch []byte) error {
+	r, err := c.resource(h.APIVersion, h.Kind, h.Namespace)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err = r.Patch(ctx, h.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}

@@ -1,0 +1,345 @@
+package garbage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"portico/resource"
+)
+
+const (
+	// workers is the number of objects that are looked at in parallel, and workersPerGroup
+	// that of one API group, so that a server that does not respond leaves room for others.
+	workers, workersPerGroup = 40, 16
+	// busy is how long an object waits for room in its API group.
+	busy = 20 * time.Millisecond
+	// unobserved is how long an object waits whose owner exists and is not in the graph.
+	unobserved = time.Minute
+	// absentOwners is how many absent owners are remembered. A uid is never used again.
+	absentOwners = 10_000
+	// firstRetry and lastRetry bound the time until an object is looked at after an error.
+	firstRetry, lastRetry = 20 * time.Millisecond, time.Minute
+)
+
+// API reads and changes the objects of all servers.
+type API interface {
+	// Get returns the metadata of an object as its server has it now. The namespace of the
+	// reference counts for kinds with namespaces alone. Errors: ErrNamespaced for a
+	// reference without a namespace to a kind with namespaces; StatusErrors.
+	Get(ctx context.Context, ref Ref) (*resource.Header, error)
+	// Delete deletes an object if its uid and revision are still those of the metadata.
+	Delete(ctx context.Context, h *resource.Header, propagation metav1.DeletionPropagation) error
+	// Patch applies a JSON merge patch.
+	Patch(ctx context.Context, h *resource.Header, patch []byte) error
+}
+
+// ErrNamespaced is the error of a reference from an object without a namespace to a kind with
+// namespaces. Such an owner cannot be read, so that the object is never deleted.
+var ErrNamespaced = errors.New("the owner is in a namespace and the object is not")
+
+// Collector deletes and changes the objects of a graph. Make it with New, then Run it once.
+type Collector struct {
+	Graph *Graph
+
+	api    API
+	log    *slog.Logger
+	queue  workqueue.TypedRateLimitingInterface[string]
+	absent *lru.Cache[Ref, struct{}]
+
+	mu    sync.Mutex
+	inUse map[string]int // by API group
+}
+
+// New returns a collector with an empty graph.
+func New(api API, log *slog.Logger) *Collector {
+	absent, err := lru.New[Ref, struct{}](absentOwners)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	c := &Collector{api: api, log: log, absent: absent, inUse: map[string]int{}}
+	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
+	c.Graph = NewGraph(c.queue.Add)
+	return c
+}
+
+// Run looks at objects until ctx ends, and returns when no request is in flight. What is added
+// to the graph before Run waits for it.
+func (c *Collector) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() { c.work(ctx) })
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	wg.Wait()
+	return ctx.Err()
+}
+
+func (c *Collector) work(ctx context.Context) {
+	for {
+		uid, shutdown := c.queue.Get()
+		if shutdown {
+			return
+		}
+		c.lookAt(ctx, uid)
+		c.queue.Done(uid)
+	}
+}
+
+// lookAt acts on one object and queues it again after an error.
+func (c *Collector) lookAt(ctx context.Context, uid string) {
+	h := c.Graph.get(uid)
+	if h == nil {
+		c.queue.Forget(uid)
+		return
+	}
+	release, ok := c.reserve(group(h.APIVersion))
+	if !ok {
+		c.queue.AddAfter(uid, busy)
+		return
+	}
+	defer release()
+	err := c.act(ctx, h)
+	switch {
+	case err == nil || apierrors.IsNotFound(err) || errors.Is(err, ErrNamespaced):
+		c.queue.Forget(uid)
+	case errors.Is(err, errUnobserved):
+		c.queue.Forget(uid)
+		c.queue.AddAfter(uid, unobserved)
+	case ctx.Err() == nil:
+		if c.queue.NumRequeues(uid) == 5 && !apierrors.IsConflict(err) {
+			c.log.Warn("garbage collection of an object fails; it is tried again", "kind", h.Kind, "object", h.Key().String(), "err", err)
+		}
+		c.queue.AddRateLimited(uid)
+	}
+}
+
+// reserve takes one of the requests that an API group may have in flight.
+func (c *Collector) reserve(group string) (release func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inUse[group] >= workersPerGroup {
+		return nil, false
+	}
+	c.inUse[group]++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.inUse[group]--; c.inUse[group] == 0 {
+			delete(c.inUse, group)
+		}
+	}, true
+}
+
+// errUnobserved means that an owner exists which is not in the graph, so that nothing will
+// announce its deletion.
+var errUnobserved = errors.New("an owner is not observed")
+
+// act does what the state of an object demands.
+func (c *Collector) act(ctx context.Context, known *resource.Header) error {
+	if orphaning(known) {
+		return c.orphan(ctx, known)
+	}
+	if known.Terminating() && !foreground(known) {
+		return nil
+	}
+	h, err := c.api.Get(ctx, refOf(known))
+	if apierrors.IsNotFound(err) || err == nil && h.UID != known.UID {
+		c.Graph.Remove(known.UID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case foreground(h):
+		return c.deleteDependents(ctx, h)
+	case h.Terminating() || len(h.Owners) == 0:
+		return nil
+	}
+	return c.checkOwners(ctx, h)
+}
+
+// checkOwners deletes an object without owners, and removes references to absent owners from
+// one that has others.
+func (c *Collector) checkOwners(ctx context.Context, h *resource.Header) error {
+	var solid, gone, waiting []resource.Owner
+	unseen := false
+	for _, o := range h.Owners {
+		owner, seen, err := c.owner(ctx, ref(h, o))
+		switch {
+		case err != nil:
+			return err
+		case owner == nil:
+			gone = append(gone, o)
+		case foreground(owner):
+			waiting = append(waiting, o)
+		default:
+			solid = append(solid, o)
+		}
+		unseen = unseen || !seen
+	}
+	switch {
+	case len(solid) > 0:
+		if len(gone)+len(waiting) > 0 {
+			if err := c.setOwners(ctx, h, solid); err != nil {
+				return err
+			}
+		}
+		if unseen {
+			return errUnobserved
+		}
+		return nil
+	case len(waiting) > 0 && len(c.Graph.dependentsOf(h.UID)) > 0:
+		return c.deleteInForeground(ctx, h)
+	}
+	policy := metav1.DeletePropagationBackground
+	if slices.Contains(h.Finalizers, metav1.FinalizerOrphanDependents) {
+		policy = metav1.DeletePropagationOrphan
+	} else if slices.Contains(h.Finalizers, metav1.FinalizerDeleteDependents) {
+		policy = metav1.DeletePropagationForeground
+	}
+	return c.api.Delete(ctx, h, policy)
+}
+
+// deleteInForeground deletes an object with dependents whose owner waits for it. If one of the
+// dependents waits for its own, references could be circular, so that none of them holds up
+// its owner any more.
+func (c *Collector) deleteInForeground(ctx context.Context, h *resource.Header) error {
+	if slices.ContainsFunc(c.Graph.dependentsOf(h.UID), foreground) {
+		owners := slices.Clone(h.Owners)
+		for i := range owners {
+			owners[i].BlockDeletion = false
+		}
+		if !slices.Equal(owners, h.Owners) {
+			return c.setOwners(ctx, h, owners) // The change of its metadata queues it again.
+		}
+	}
+	return c.api.Delete(ctx, h, metav1.DeletePropagationForeground)
+}
+
+// owner returns the metadata of an owner; nil: it does not exist. seen reports whether the
+// graph has it or needs not.
+func (c *Collector) owner(ctx context.Context, r Ref) (h *resource.Header, seen bool, err error) {
+	if h := c.Graph.get(r.UID); h != nil && is(h, r) {
+		return h, true, nil
+	}
+	if c.absent.Contains(r) {
+		return nil, true, nil
+	}
+	h, err = c.api.Get(ctx, r)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && h.UID != r.UID:
+		c.absent.Add(r, struct{}{})
+		return nil, true, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read owner %s %s: %w", r.Kind, r.Name, err)
+	}
+	return h, false, nil
+}
+
+// deleteDependents looks at the dependents that hold up the deletion of their owner. Without
+// any it removes the finalizer that waits for them.
+func (c *Collector) deleteDependents(ctx context.Context, h *resource.Header) error {
+	held := false
+	for _, d := range c.Graph.dependentsOf(h.UID) {
+		if !slices.ContainsFunc(d.Owners, func(o resource.Owner) bool { return o.UID == h.UID && o.BlockDeletion }) {
+			continue
+		}
+		held = true
+		if !d.Terminating() {
+			c.queue.Add(d.UID)
+		}
+	}
+	if held {
+		return nil
+	}
+	return c.removeFinalizer(ctx, h, metav1.FinalizerDeleteDependents)
+}
+
+// orphan removes the references to an object from its dependents, then the finalizer that
+// waits for that.
+func (c *Collector) orphan(ctx context.Context, known *resource.Header) error {
+	var errs []error
+	for _, d := range c.Graph.dependentsOf(known.UID) {
+		h, err := c.api.Get(ctx, refOf(d))
+		if apierrors.IsNotFound(err) || err == nil && h.UID != d.UID {
+			continue
+		}
+		if err == nil {
+			owners := slices.DeleteFunc(slices.Clone(h.Owners), func(o resource.Owner) bool { return o.UID == known.UID })
+			if len(owners) != len(h.Owners) {
+				err = c.setOwners(ctx, h, owners)
+			}
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("orphan %s %s: %w", d.Kind, d.Key(), err))
+		}
+		if ctx.Err() != nil || len(errs) > 10 {
+			break
+		}
+	}
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	h, err := c.api.Get(ctx, refOf(known))
+	if err != nil || h.UID != known.UID {
+		return err
+	}
+	return c.removeFinalizer(ctx, h, metav1.FinalizerOrphanDependents)
+}
+
+func (c *Collector) removeFinalizer(ctx context.Context, h *resource.Header, name string) error {
+	if !slices.Contains(h.Finalizers, name) {
+		return nil
+	}
+	rest := slices.DeleteFunc(slices.Clone(h.Finalizers), func(f string) bool { return f == name })
+	return c.patch(ctx, h, map[string]any{"finalizers": rest})
+}
+
+func (c *Collector) setOwners(ctx context.Context, h *resource.Header, owners []resource.Owner) error {
+	refs := make([]metav1.OwnerReference, len(owners))
+	for i, o := range owners {
+		refs[i] = metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: types.UID(o.UID)}
+		if o.Controller {
+			refs[i].Controller = new(true)
+		}
+		if o.BlockDeletion {
+			refs[i].BlockOwnerDeletion = new(true)
+		}
+	}
+	return c.patch(ctx, h, map[string]any{"ownerReferences": refs})
+}
+
+// patch changes metadata of an object in exactly the state of h.
+func (c *Collector) patch(ctx context.Context, h *resource.Header, metadata map[string]any) error {
+	metadata["uid"] = h.UID
+	metadata["resourceVersion"] = strconv.FormatInt(h.Revision, 10)
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	return c.api.Patch(ctx, h, body)
+}
+
+// group returns the group of an apiVersion.
+func group(apiVersion string) string {
+	if name, _, ok := strings.Cut(apiVersion, "/"); ok {
+		return name
+	}
+	return ""
+}
