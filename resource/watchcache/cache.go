@@ -45,6 +45,7 @@ type Cache struct {
 	live, released int64
 	eventLogs      map[string]*eventLog // by range path
 	resets         int64                // whole states received from the feed
+	observers      []*observer          // of Headers
 }
 
 // New returns a Cache, which is empty until Run.

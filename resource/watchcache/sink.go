@@ -38,6 +38,7 @@ func (c sink) Reset(rev int64, state []resource.Change) {
 	} else {
 		c.replaced, c.live = c.replaced+c.live-same, size
 		c.bridge(old, &snapshot{tree: tree, rev: rev, unreadable: unreadable})
+		c.loseObservers()
 		c.publish(rev)
 		c.release()
 	}
@@ -105,6 +106,7 @@ func (c sink) Apply(changes []resource.Change) {
 		if !known {
 			continue
 		}
+		c.observe(prev, ch.Object)
 		if l := c.logOf(ch.Path); l != nil {
 			if len(l.pending) == 0 {
 				touched = append(touched, l)
