@@ -86,6 +86,7 @@ var floors = []struct {
 	{"resource/rest", 1, 1},
 	{"resource/watchcache", 1, 2},
 	{"resource/admission", 1, 2},
+	{"resource/metastream", 1, 3},
 	{"resource/serve", 1, 3},
 	{"apiservice", 2, 0},
 	{"apiservice/availability", 2, 0},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"portico/resource"
+	"portico/resource/metastream"
 )
 
 const (
@@ -87,29 +88,8 @@ func (c *client) Get(ctx context.Context, ref Ref) (*resource.Header, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Header(obj, ref.APIVersion, ref.Kind)
-}
-
-// Header returns the metadata of an object of a kind.
-func Header(obj *metav1.PartialObjectMetadata, apiVersion, kind string) (*resource.Header, error) {
-	revision, err := strconv.ParseInt(obj.ResourceVersion, 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("read resourceVersion %q: %w", obj.ResourceVersion, err)
-	}
-	h := &resource.Header{
-		APIVersion: apiVersion, Kind: kind, Namespace: obj.Namespace, Name: obj.Name, UID: string(obj.UID),
-		Revision: revision, Generation: obj.Generation, Finalizers: obj.Finalizers,
-	}
-	if obj.DeletionTimestamp != nil {
-		h.DeletionTime = obj.DeletionTimestamp.Time
-	}
-	for _, o := range obj.OwnerReferences {
-		h.Owners = append(h.Owners, resource.Owner{
-			APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID),
-			Controller: o.Controller != nil && *o.Controller, BlockDeletion: o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion,
-		})
-	}
-	return h, nil
+	obj.APIVersion, obj.Kind = ref.APIVersion, ref.Kind // those of the response are PartialObjectMetadata
+	return metastream.Header(obj)
 }
 
 // Delete implements API.
