@@ -120,6 +120,22 @@ func (g *Graph) Remove(uid string) {
 	g.lookAtOwners(h)
 }
 
+// Forget removes objects that may still exist, without looking at others.
+func (g *Graph) Forget(uids []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, uid := range uids {
+		h := g.objects[uid]
+		if h == nil {
+			continue
+		}
+		delete(g.objects, uid)
+		for _, o := range h.Owners {
+			g.unlink(o.UID, uid)
+		}
+	}
+}
+
 // get returns the metadata of an object; nil: it is not known.
 func (g *Graph) get(uid string) *resource.Header {
 	g.mu.Lock()
