@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 
 	"portico/discovery"
 	"portico/resource"
 	"portico/resource/authn"
+	"portico/resource/metastream"
 	"portico/resource/serve"
 	"portico/resource/serve/version"
 )
@@ -23,6 +25,9 @@ func (g *Gateway) router() http.Handler {
 		group.Any("/*path", api)
 	}
 	engine.Any("/openapi/*path", serve.Handle(g.documents))
+
+	engine.Any(metastream.Path, serve.Handle(metastream.Handler(g.cache)))
+	engine.Any(metastream.Path+"/*path", serve.Handle(http.HandlerFunc(g.serveMetadata)))
 
 	// The process itself.
 	g.health.Route(engine)
@@ -76,6 +81,23 @@ func (g *Gateway) serveResource(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case rt.Local:
 		g.api.ServeHTTP(w, r)
+	default:
+		g.proxy.Send(w, r, rt)
+	}
+}
+
+// serveMetadata answers a request for the stream of the metadata of the objects of one server:
+// that of the group/version after [metastream.Path].
+func (g *Gateway) serveMetadata(w http.ResponseWriter, r *http.Request) {
+	group, version, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, metastream.Path+"/"), "/")
+	if !ok {
+		group, version = "", group
+	}
+	switch rt := g.sync.Table().Lookup(group, version); {
+	case rt == nil:
+		serve.NotFound(w, r)
+	case rt.Local:
+		metastream.Handler(g.cache).ServeHTTP(w, r)
 	default:
 		g.proxy.Send(w, r, rt)
 	}

@@ -90,7 +90,7 @@ func (a *Action) GroupVersion() string {
 }
 
 // LongRunning reports whether the request has no deadline: watches, the legacy proxy prefix,
-// streaming subresources, profiles (docs/wire.md 11.3) and event streams.
+// streaming subresources, profiles, streams of metadata (docs/wire.md 11.3) and event streams.
 func (a *Action) LongRunning() bool {
 	if a.Streams {
 		return true
@@ -105,7 +105,7 @@ func (a *Action) LongRunning() bool {
 		}
 		return false
 	}
-	return a.Follow || strings.HasPrefix(a.Path, "/debug/pprof/")
+	return a.Follow || strings.HasPrefix(a.Path, "/debug/pprof/") || strings.HasPrefix(a.Path, "/internal/metadata")
 }
 
 // IsEventStream reports whether a message with the header is a stream of server-sent events.

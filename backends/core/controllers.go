@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,18 @@ func (c *Core) assembleControllers() error {
 func (c *Core) runParts(ctx context.Context) error {
 	defaults := &namespaceDefaults{core: c}
 	kubernetes := &kubernetesService{core: c}
-	return loop.Together(ctx, c.cache.Run, c.engine.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses)
+	garbage := &garbageCollector{core: c, gateway: c.drain.gateway}
+	return loop.Together(ctx, c.cache.Run, c.engine.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses, garbage.run)
+}
+
+// campaign calls lead in one core server at a time.
+func (c *Core) campaign(ctx context.Context, name string, lead func(ctx context.Context)) error {
+	if c.etcd == nil { // the storage of a test, which has one server
+		lead(ctx)
+		return ctx.Err()
+	}
+	host, _ := os.Hostname()
+	return c.etcd.Campaign(ctx, name, fmt.Sprintf("%s_%d", host, os.Getpid()), lead)
 }
 
 // reconcile calls work until it succeeds: at once, after every signal of wake, and every

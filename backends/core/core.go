@@ -30,6 +30,7 @@ import (
 	"portico/resource/admission"
 	"portico/resource/authn"
 	"portico/resource/etcd"
+	"portico/resource/metastream"
 	"portico/resource/rest"
 	"portico/resource/rest/handlers"
 	"portico/resource/serve"
@@ -224,6 +225,7 @@ func (c *Core) assembleServer() error {
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),
 			OpenAPI:   openapi.FromKinds(c.kinds).Handler(),
+			Metadata:  metastream.Handler(c.cache),
 			Index:     documents.Paths,
 		},
 	})

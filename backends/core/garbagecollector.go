@@ -37,6 +37,10 @@ type garbageCollector struct {
 
 // run collects garbage whenever this process is the leader, until ctx ends.
 func (g *garbageCollector) run(ctx context.Context) error {
+	if g.gateway == nil { // the server is alone
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	return g.core.campaign(ctx, "garbage-collector", func(ctx context.Context) {
 		if err := g.collect(ctx); err != nil && ctx.Err() == nil {
 			g.core.log.Error("the garbage collector ended", "err", err)

@@ -22,6 +22,7 @@ import (
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/loop"
+	"portico/resource/metastream"
 	"portico/resource/rest"
 	"portico/resource/rest/handlers"
 	"portico/resource/serve"
@@ -135,6 +136,7 @@ func (s *Server) assembleServer() (err error) {
 			Resources: s.resources(),
 			Discovery: discovery.NewHandler(s.documents),
 			OpenAPI:   s.openAPI.Handler(),
+			Metadata:  metastream.Handler(s.cache),
 			Index:     s.paths,
 		},
 	})

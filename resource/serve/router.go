@@ -44,6 +44,8 @@ type Routes struct {
 	Health *Health
 	// Metrics answers /metrics, Version /version.
 	Metrics, Version http.Handler
+	// Metadata answers /internal/metadata and everything below it.
+	Metadata http.Handler
 	// Index returns further paths that / lists: groups, versions, OpenAPI documents.
 	// nil: none.
 	Index func() []string
@@ -73,6 +75,7 @@ func NewRouter(routes Routes) *gin.Engine {
 		route(API(routes.Resources, routes.Discovery), "/api", "/api/*path", "/apis", "/apis/*path")
 	}
 	route(routes.OpenAPI, "/openapi/*path")
+	route(routes.Metadata, "/internal/metadata", "/internal/metadata/*path")
 	list(routes.Metrics, "/metrics")
 	list(routes.Version, "/version")
 	route(routes.Version, "/version/")

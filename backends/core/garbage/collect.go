@@ -52,6 +52,9 @@ type API interface {
 var ErrNamespaced = errors.New("the owner is in a namespace and the object is not")
 
 // Collector deletes and changes the objects of a graph. Make it with New, then Run it once.
+//
+// A request names the uid and the revision that the graph has, so that its server refuses it
+// if the object has changed since. Absent owners are read from their servers.
 type Collector struct {
 	Graph *Graph
 
@@ -150,34 +153,42 @@ func (c *Collector) reserve(group string) (release func(), ok bool) {
 var errUnobserved = errors.New("an owner is not observed")
 
 // act does what the state of an object demands.
-func (c *Collector) act(ctx context.Context, known *resource.Header) error {
-	if orphaning(known) {
-		return c.orphan(ctx, known)
-	}
-	if known.Terminating() && !foreground(known) {
-		return nil
-	}
-	h, err := c.api.Get(ctx, refOf(known))
-	if apierrors.IsNotFound(err) || err == nil && h.UID != known.UID {
-		c.Graph.Remove(known.UID)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+func (c *Collector) act(ctx context.Context, h *resource.Header) error {
 	switch {
+	case orphaning(h):
+		return c.releaseDependents(ctx, h, metav1.FinalizerOrphanDependents, func(resource.Owner) bool { return true })
 	case foreground(h):
-		return c.deleteDependents(ctx, h)
+		return c.releaseDependents(ctx, h, metav1.FinalizerDeleteDependents, func(o resource.Owner) bool { return o.BlockDeletion })
 	case h.Terminating() || len(h.Owners) == 0:
 		return nil
 	}
 	return c.checkOwners(ctx, h)
 }
 
+// releaseDependents looks at the dependents that hold up the deletion of their owner. Without
+// any it removes the finalizer that waits for them.
+func (c *Collector) releaseDependents(ctx context.Context, h *resource.Header, finalizer string, holds func(resource.Owner) bool) error {
+	held := false
+	for _, d := range c.Graph.dependentsOf(h.UID) {
+		if !slices.ContainsFunc(d.Owners, func(o resource.Owner) bool { return o.UID == h.UID && holds(o) }) {
+			continue
+		}
+		held = true
+		if !d.Terminating() {
+			c.queue.Add(d.UID)
+		}
+	}
+	if held {
+		return nil
+	}
+	rest := slices.DeleteFunc(slices.Clone(h.Finalizers), func(f string) bool { return f == finalizer })
+	return c.patch(ctx, h, map[string]any{"finalizers": rest})
+}
+
 // checkOwners deletes an object without owners, and removes references to absent owners from
-// one that has others.
+// one that has others. References to owners that release their dependents are removed first.
 func (c *Collector) checkOwners(ctx context.Context, h *resource.Header) error {
-	var solid, gone, waiting []resource.Owner
+	var solid, waiting, kept []resource.Owner
 	unseen := false
 	for _, o := range h.Owners {
 		owner, seen, err := c.owner(ctx, ref(h, o))
@@ -185,24 +196,23 @@ func (c *Collector) checkOwners(ctx context.Context, h *resource.Header) error {
 		case err != nil:
 			return err
 		case owner == nil:
-			gone = append(gone, o)
+			kept = append(kept, o)
+		case orphaning(owner):
 		case foreground(owner):
-			waiting = append(waiting, o)
+			waiting, kept = append(waiting, o), append(kept, o)
 		default:
-			solid = append(solid, o)
+			solid, kept = append(solid, o), append(kept, o)
 		}
 		unseen = unseen || !seen
 	}
 	switch {
+	case len(kept) < len(h.Owners):
+		return c.setOwners(ctx, h, kept)
+	case len(solid) > 0 && len(solid) < len(h.Owners):
+		return c.setOwners(ctx, h, solid)
+	case len(solid) > 0 && unseen:
+		return errUnobserved
 	case len(solid) > 0:
-		if len(gone)+len(waiting) > 0 {
-			if err := c.setOwners(ctx, h, solid); err != nil {
-				return err
-			}
-		}
-		if unseen {
-			return errUnobserved
-		}
 		return nil
 	case len(waiting) > 0 && len(c.Graph.dependentsOf(h.UID)) > 0:
 		return c.deleteInForeground(ctx, h)
@@ -250,65 +260,6 @@ func (c *Collector) owner(ctx context.Context, r Ref) (h *resource.Header, seen 
 		return nil, false, fmt.Errorf("read owner %s %s: %w", r.Kind, r.Name, err)
 	}
 	return h, false, nil
-}
-
-// deleteDependents looks at the dependents that hold up the deletion of their owner. Without
-// any it removes the finalizer that waits for them.
-func (c *Collector) deleteDependents(ctx context.Context, h *resource.Header) error {
-	held := false
-	for _, d := range c.Graph.dependentsOf(h.UID) {
-		if !slices.ContainsFunc(d.Owners, func(o resource.Owner) bool { return o.UID == h.UID && o.BlockDeletion }) {
-			continue
-		}
-		held = true
-		if !d.Terminating() {
-			c.queue.Add(d.UID)
-		}
-	}
-	if held {
-		return nil
-	}
-	return c.removeFinalizer(ctx, h, metav1.FinalizerDeleteDependents)
-}
-
-// orphan removes the references to an object from its dependents, then the finalizer that
-// waits for that.
-func (c *Collector) orphan(ctx context.Context, known *resource.Header) error {
-	var errs []error
-	for _, d := range c.Graph.dependentsOf(known.UID) {
-		h, err := c.api.Get(ctx, refOf(d))
-		if apierrors.IsNotFound(err) || err == nil && h.UID != d.UID {
-			continue
-		}
-		if err == nil {
-			owners := slices.DeleteFunc(slices.Clone(h.Owners), func(o resource.Owner) bool { return o.UID == known.UID })
-			if len(owners) != len(h.Owners) {
-				err = c.setOwners(ctx, h, owners)
-			}
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("orphan %s %s: %w", d.Kind, d.Key(), err))
-		}
-		if ctx.Err() != nil || len(errs) > 10 {
-			break
-		}
-	}
-	if len(errs) > 0 {
-		return errs[0]
-	}
-	h, err := c.api.Get(ctx, refOf(known))
-	if err != nil || h.UID != known.UID {
-		return err
-	}
-	return c.removeFinalizer(ctx, h, metav1.FinalizerOrphanDependents)
-}
-
-func (c *Collector) removeFinalizer(ctx context.Context, h *resource.Header, name string) error {
-	if !slices.Contains(h.Finalizers, name) {
-		return nil
-	}
-	rest := slices.DeleteFunc(slices.Clone(h.Finalizers), func(f string) bool { return f == name })
-	return c.patch(ctx, h, map[string]any{"finalizers": rest})
 }
 
 func (c *Collector) setOwners(ctx context.Context, h *resource.Header, owners []resource.Owner) error {

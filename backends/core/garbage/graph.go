@@ -35,17 +35,10 @@ func (g *Graph) Set(h *resource.Header) {
 	old := g.objects[h.UID]
 	g.objects[h.UID] = h
 	g.index(h, old)
-	switch {
-	case orphaning(h):
-		if old == nil || !orphaning(old) {
-			g.look(h.UID)
-		}
-	case foreground(h):
-		if old == nil || !foreground(old) {
-			g.look(h.UID)
-			for uid := range g.dependents[h.UID] {
-				g.look(uid)
-			}
+	if waits(h) && (old == nil || !waits(old)) {
+		g.look(h.UID)
+		for uid := range g.dependents[h.UID] {
+			g.look(uid)
 		}
 	}
 	if old == nil || !slices.Equal(h.Owners, old.Owners) {
@@ -82,7 +75,7 @@ func (g *Graph) unlink(owner, dependent string) {
 // or waits for its dependents, and at the owners that an object held up before.
 func (g *Graph) lookAtOwned(h, old *resource.Header) {
 	for _, o := range h.Owners {
-		if owner := g.objects[o.UID]; owner == nil || !is(owner, ref(h, o)) || foreground(owner) {
+		if owner := g.objects[o.UID]; owner == nil || !is(owner, ref(h, o)) || waits(owner) {
 			g.look(h.UID)
 			break
 		}
@@ -95,7 +88,7 @@ func (g *Graph) lookAtOwned(h, old *resource.Header) {
 // lookAtOwners looks at the owners of an object that wait for their dependents.
 func (g *Graph) lookAtOwners(h *resource.Header) {
 	for _, o := range h.Owners {
-		if owner := g.objects[o.UID]; owner != nil && foreground(owner) {
+		if owner := g.objects[o.UID]; owner != nil && waits(owner) {
 			g.look(o.UID)
 		}
 	}
@@ -200,3 +193,6 @@ func orphaning(h *resource.Header) bool {
 func foreground(h *resource.Header) bool {
 	return h.Terminating() && slices.Contains(h.Finalizers, metav1.FinalizerDeleteDependents)
 }
+
+// waits reports whether the deletion of an object waits for its dependents.
+func waits(h *resource.Header) bool { return foreground(h) || orphaning(h) }

@@ -65,12 +65,19 @@ func (s *Sources) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		servers, err := s.Servers(ctx)
-		switch {
-		case err == nil:
-			s.follow(ctx, &wg, servers)
-		case ctx.Err() == nil:
-			s.Log.Warn("the garbage collector cannot find out which servers there are; retrying", "err", err)
+		failures := 0
+		err := loop.Retry(ctx, loop.Backoff{Max: lookInterval}, func(ctx context.Context) error {
+			servers, err := s.Servers(ctx)
+			if failures++; err != nil && failures == 5 {
+				s.Log.Warn("the garbage collector cannot find out which servers there are; retrying", "err", err)
+			}
+			if err == nil {
+				s.follow(ctx, &wg, servers)
+			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
