@@ -59,6 +59,12 @@ func WriteFile(t *testing.T, path, data string) {
 // Definitions is the resource of CustomResourceDefinitions.
 var Definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
+// ConfigMaps and Roles are resources of the core server and of the gateway.
+var (
+	ConfigMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	Roles      = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
+)
+
 // DynamicClient returns a dynamic client.
 func DynamicClient(t *testing.T, cfg *rest.Config) dynamic.Interface {
 	t.Helper()
