@@ -95,7 +95,7 @@ func (g *Gateway) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	}
 	switch rt := g.sync.Table().Lookup(group, version); {
 	case rt == nil:
-		serve.NotFound(w, r)
+		http.NotFound(w, r)
 	case rt.Local:
 		metastream.Handler(g.cache).ServeHTTP(w, r)
 	default:

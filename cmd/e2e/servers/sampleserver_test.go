@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,12 +26,16 @@ func TestSampleAPIServer(t *testing.T) {
 		t.Errorf("api-resources lists %q", out)
 	}
 	s.UseFlunders(t)
+	createOwned(t, s)
 
 	s.Kill()
 	if took := s.Available(t, "False (FailedDiscoveryCheck)"); took > e2e.Noticed {
 		t.Errorf("the end of the server was noticed after %v", took)
 	}
 	s.WhileAway(t)
+	// Dependents on a server that is away hold up no others.
+	up.MustKubectl(t, "delete", "configmap", "owner")
+	collected(t, up, "configmap")
 
 	s.Start(t)
 	s.Serves(t)
@@ -38,5 +43,32 @@ func TestSampleAPIServer(t *testing.T) {
 		t.Errorf("the return of the server was noticed after %v", took)
 	}
 	up.Shows(t, "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders/kept", "")
+	collected(t, up, "flunder")
 	explainsByOpenAPIV2(t, s)
+}
+
+// createOwned creates the ConfigMap owner, and a ConfigMap and a flunder that it owns.
+func createOwned(t *testing.T, s *e2e.SampleServer) {
+	t.Helper()
+	s.Up.MustKubectl(t, "create", "configmap", "owner")
+	uid := s.Up.MustKubectl(t, "get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+	const object = `
+apiVersion: %s
+kind: %s
+metadata:
+  name: owned
+  ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: owner, uid: %s}]
+---`
+	s.Apply(t, "owned", fmt.Sprintf(object, "v1", "ConfigMap", uid)+fmt.Sprintf(object, "wardle.example.com/v1alpha1", "Flunder", uid))
+}
+
+// collected waits until the owned object of a kind is deleted.
+func collected(t *testing.T, up *e2e.Installation, kind string) {
+	t.Helper()
+	e2e.Eventually(t, "the dependent "+kind+" is deleted", func() error {
+		if out, err := up.Kubectl(t, "get", kind, "owned"); err == nil || !strings.Contains(out, "NotFound") {
+			return fmt.Errorf("%s: %v", out, err)
+		}
+		return nil
+	})
 }
