@@ -1,6 +1,6 @@
 // Package garbage deletes objects whose owners are gone, as the garbage collector of
 // kube-controller-manager does (background, foreground and orphan deletion by
-// metadata.ownerReferences).
+// metadata.ownerReferences; docs/wire.md 15.1).
 //
 // A [Graph] has the metadata of all objects of all servers, which [Sources] keep up to date.
 // It knows which objects depend on which, and queues the uid of an object that may have to be
