@@ -13,9 +13,15 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/capabilities"
 
 	"portico/internal/testing/kindtest"
 )
+
+func init() {
+	// As with --allow-privileged, which clusters set.
+	capabilities.Setup(true, 0)
+}
 
 // theirs are the rules of kube-apiserver.
 type theirs struct {

@@ -75,7 +75,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), namespaces(), secrets(), serviceAccounts(cfg), services(cfg),
+		configMaps(), endpoints(), coreEvents(cfg), namespaces(), podTemplates(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }
 

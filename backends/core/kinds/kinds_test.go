@@ -181,7 +181,7 @@ func TestWriteSemantics(t *testing.T) {
 		"mutatingadmissionpolicies.admissionregistration.k8s.io":         admission,
 		"mutatingadmissionpolicybindings.admissionregistration.k8s.io":   admission,
 	}
-	for _, name := range []string{"priorityclasses.scheduling.k8s.io"} {
+	for _, name := range []string{"podtemplates", "priorityclasses.scheduling.k8s.io"} {
 		want[name] = semantics{unconditional: true, generation: true}
 	}
 	all := allKinds()

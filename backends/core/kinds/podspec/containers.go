@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"iter"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -44,4 +45,26 @@ func Containers(spec *corev1.PodSpec) iter.Seq[Container] {
 			}
 		}
 	}
+}
+
+// probes returns the probes of a container.
+func probes(c *corev1.Container) []*corev1.Probe {
+	all := []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}
+	return slices.DeleteFunc(all, func(p *corev1.Probe) bool { return p == nil })
+}
+
+// httpGets returns the HTTP requests of the probes and the lifecycle of a container.
+func httpGets(c *corev1.Container) []*corev1.HTTPGetAction {
+	var all []*corev1.HTTPGetAction
+	for _, p := range probes(c) {
+		all = append(all, p.HTTPGet)
+	}
+	if c.Lifecycle != nil {
+		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				all = append(all, h.HTTPGet)
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(get *corev1.HTTPGetAction) bool { return get == nil })
 }

@@ -65,36 +65,22 @@ func defaultContainer(c *corev1.Container) {
 	}
 	rules.RoundUp(c.Resources.Limits)
 	rules.RoundUp(c.Resources.Requests)
-	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+	for _, p := range probes(c) {
 		defaultProbe(p)
 	}
-	if c.Lifecycle != nil {
-		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
-			if h != nil {
-				defaultHTTPGet(h.HTTPGet)
-			}
-		}
+	for _, get := range httpGets(c) {
+		get.Path = cmp.Or(get.Path, "/")
+		get.Scheme = cmp.Or(get.Scheme, corev1.URISchemeHTTP)
 	}
 }
 
 func defaultProbe(p *corev1.Probe) {
-	if p == nil {
-		return
-	}
 	p.TimeoutSeconds = cmp.Or(p.TimeoutSeconds, 1)
 	p.PeriodSeconds = cmp.Or(p.PeriodSeconds, 10)
 	p.SuccessThreshold = cmp.Or(p.SuccessThreshold, 1)
 	p.FailureThreshold = cmp.Or(p.FailureThreshold, 3)
-	defaultHTTPGet(p.HTTPGet)
 	if p.GRPC != nil {
 		rules.Default(&p.GRPC.Service, "")
-	}
-}
-
-func defaultHTTPGet(get *corev1.HTTPGetAction) {
-	if get != nil {
-		get.Path = cmp.Or(get.Path, "/")
-		get.Scheme = cmp.Or(get.Scheme, corev1.URISchemeHTTP)
 	}
 }
 
