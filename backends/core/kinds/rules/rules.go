@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -100,6 +101,27 @@ func NonSpecialIP(address string, path *field.Path) field.ErrorList {
 		return refuse("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
 	case ip.IsLinkLocalMulticast():
 		return refuse("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+	}
+	return nil
+}
+
+// Subdomain requires a domain name (RFC 1123), which most names of objects are.
+func Subdomain(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, validation.IsDNS1123Subdomain(value))
+}
+
+// Present requires a value.
+func Present(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return nil
+}
+
+// Nonnegative requires a quantity that is not negative.
+func Nonnegative(q resource.Quantity, path *field.Path) field.ErrorList {
+	if q.Sign() < 0 {
+		return field.ErrorList{field.Invalid(path, q.String(), apivalidation.IsNegativeErrorMsg)}
 	}
 	return nil
 }
