@@ -62,6 +62,7 @@ func All(cfg Config) []*rest.Kind {
 		coordinationKinds(),
 		discoveryKinds(),
 		eventsKinds(cfg, scheme),
+		networkingKinds(),
 		schedulingKinds(),
 	)
 	for _, k := range all {
@@ -94,6 +95,10 @@ func discoveryKinds() []*rest.Kind { return []*rest.Kind{endpointSlices()} }
 
 func eventsKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 	return []*rest.Kind{groupEvents(cfg, scheme)}
+}
+
+func networkingKinds() []*rest.Kind {
+	return []*rest.Kind{ingresses(), ingressClasses(), ipAddresses(), networkPolicies(), serviceCIDRs()}
 }
 
 func schedulingKinds() []*rest.Kind { return []*rest.Kind{priorityClasses()} }

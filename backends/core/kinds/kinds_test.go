@@ -121,7 +121,11 @@ func TestRows(t *testing.T) {
 			stored[k.StoragePath()]++
 			obj := decode[rest.Object](t, k, `{"metadata":{"name":"x"}}`)
 			row, err := k.Cells(obj)
-			if err != nil || len(row) != len(k.Columns) {
+			columns := len(k.Columns)
+			if k.Resource == "ipaddresses" {
+				columns++ // as kube-apiserver
+			}
+			if err != nil || len(row) != columns {
 				t.Errorf("%d columns but cells %v, %v", len(k.Columns), row, err)
 			}
 			for i, cell := range row {
@@ -183,6 +187,11 @@ func TestWriteSemantics(t *testing.T) {
 	}
 	for _, name := range []string{"podtemplates", "priorityclasses.scheduling.k8s.io"} {
 		want[name] = semantics{unconditional: true, generation: true}
+	}
+	for name, generation := range map[string]bool{
+		"ingresses": true, "ingressclasses": true, "ipaddresses": false, "networkpolicies": true, "servicecidrs": false,
+	} {
+		want[name+".networking.k8s.io"] = semantics{unconditional: true, generation: generation}
 	}
 	all := allKinds()
 	if len(all) != len(want) {

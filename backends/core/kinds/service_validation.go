@@ -333,10 +333,8 @@ func validateIngress(in *corev1.LoadBalancerIngress, path *field.Path) field.Err
 	}
 	if in.Hostname != "" {
 		host := path.Child("hostname")
-		errs = append(errs, rules.Invalid(host, in.Hostname, validation.IsDNS1123Subdomain(in.Hostname))...)
-		if _, err := netip.ParseAddr(in.Hostname); err == nil {
-			errs = append(errs, field.Invalid(host, in.Hostname, "must be a DNS name, not an IP address"))
-		}
+		errs = append(errs, rules.DNSSubdomain(in.Hostname, host)...)
+		errs = append(errs, rules.NoIP(in.Hostname, host)...)
 	}
 	return errs
 }

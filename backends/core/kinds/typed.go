@@ -46,6 +46,16 @@ func warn[T rest.Object](f func(obj T) []string) func(context.Context, rest.Obje
 	return func(_ context.Context, obj, _ rest.Object) []string { return f(obj.(T)) }
 }
 
+// warnNew adapts a function that warns on create alone.
+func warnNew[T rest.Object](f func(obj T) []string) func(context.Context, rest.Object, rest.Object) []string {
+	return func(_ context.Context, obj, old rest.Object) []string {
+		if old != nil {
+			return nil
+		}
+		return f(obj.(T))
+	}
+}
+
 // cells adapts a function that returns the cells of an object. An object of another type is an
 // error.
 func cells[T rest.Object](f func(obj T) []any) func(runtime.Object) ([]any, error) {

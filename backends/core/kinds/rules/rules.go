@@ -11,10 +11,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 )
 
 // Default sets a field that is nil.
@@ -44,6 +47,36 @@ func Invalid(path *field.Path, value any, messages []string) field.ErrorList {
 // DNSLabel requires a label of a domain name (RFC 1123).
 func DNSLabel(value string, path *field.Path) field.ErrorList {
 	return Invalid(path, value, validation.IsDNS1123Label(value))
+}
+
+// DNSSubdomain requires a domain name (RFC 1123).
+func DNSSubdomain(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, validation.IsDNS1123Subdomain(value))
+}
+
+// PathSegment requires a value that may be one segment of a URL path.
+func PathSegment(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return Invalid(path, value, content.IsPathSegmentName(value))
+}
+
+// NoIP rejects an IP address in the place of a host name.
+func NoIP(host string, path *field.Path) field.ErrorList {
+	if netutils.ParseIPSloppy(host) == nil {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, host, "must be a DNS name, not an IP address")}
+}
+
+// Immutable refuses a change of a field. The error has no value, as that of a field which
+// kube-apiserver declares as immutable.
+func Immutable(now, was any, path *field.Path) field.ErrorList {
+	if equality.Semantic.DeepEqual(now, was) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, nil, apivalidation.FieldImmutableErrorMsg)}
 }
 
 // QualifiedName requires a name that may have a domain before it, as that of a label.
