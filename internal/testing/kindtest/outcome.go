@@ -198,6 +198,9 @@ func (o kindRules) Update(body, old []byte) Outcome {
 	if s.ValidateUpdate != nil {
 		errs = s.ValidateUpdate(ctx, obj, before)
 	}
+	if s.ChangesGeneration(obj, before) {
+		obj.SetGeneration(before.GetGeneration() + 1)
+	}
 	return o.result(obj, errs)
 }
 
@@ -231,7 +234,7 @@ func Document(data []byte) map[string]any {
 		panic(err)
 	}
 	m, _ := doc["metadata"].(map[string]any)
-	for _, name := range []string{"uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink", "generation", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"} {
+	for _, name := range []string{"uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"} {
 		delete(m, name)
 	}
 	return doc
@@ -245,5 +248,6 @@ func Identify(obj runtime.Object) {
 	}
 	m.SetUID("u")
 	m.SetResourceVersion("1")
+	m.SetGeneration(1)
 	m.SetCreationTimestamp(metav1.Unix(1_700_000_000, 0))
 }

@@ -3,17 +3,14 @@ package handlers
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
@@ -140,58 +137,6 @@ func bareFinalizers(finalizers, old []string, path *field.Path) field.ErrorList 
 		errs = append(errs, field.Invalid(path.Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
 	}
 	return errs
-}
-
-// specChanged reports whether obj has a new generation.
-func specChanged(s *rest.Strategy, obj, old rest.Object) bool {
-	if s.SpecChanged != nil {
-		return s.SpecChanged(obj, old)
-	}
-	a, aok := obj.(runtime.Unstructured)
-	b, bok := old.(runtime.Unstructured)
-	if aok && bok {
-		return !apiequality.Semantic.DeepEqual(desired(a), desired(b))
-	}
-	return fieldsChanged(reflect.ValueOf(obj), reflect.ValueOf(old))
-}
-
-// desired returns the desired state of an unstructured object.
-func desired(u runtime.Unstructured) map[string]any {
-	out := map[string]any{}
-	for name, value := range u.UnstructuredContent() {
-		if !undesired(name) {
-			out[name] = value
-		}
-	}
-	return out
-}
-
-// undesired reports whether a top-level field is not desired state.
-func undesired(name string) bool {
-	switch name {
-	case "apiVersion", "kind", "metadata", "status":
-		return true
-	}
-	return false
-}
-
-// fieldsChanged reports whether two pointers to a struct type differ in other fields than
-// TypeMeta (inline, without a JSON name), metadata and status.
-func fieldsChanged(a, b reflect.Value) bool {
-	a, b = reflect.Indirect(a), reflect.Indirect(b)
-	if a.Type() != b.Type() {
-		return true
-	}
-	for i := range a.NumField() {
-		name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
-		if name == "" || undesired(name) {
-			continue
-		}
-		if !apiequality.Semantic.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
-			return true
-		}
-	}
-	return false
 }
 
 // Bounds of lists and maps in metadata, each member of which is validated, tracked and

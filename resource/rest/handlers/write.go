@@ -211,7 +211,7 @@ func (w *write) mutation(ctx context.Context, obj, old rest.Object) (m resource.
 		return m, err
 	}
 	if old != nil {
-		if s.TrackGeneration && specChanged(s, obj, old) {
+		if s.ChangesGeneration(obj, old) {
 			obj.SetGeneration(old.GetGeneration() + 1)
 		}
 		managedfields.KeepTimes(obj, old)
