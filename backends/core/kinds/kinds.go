@@ -76,7 +76,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), namespaces(), podTemplates(), secrets(), serviceAccounts(cfg), services(cfg),
+		configMaps(), endpoints(), coreEvents(cfg), namespaces(), nodes(), podTemplates(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }
 

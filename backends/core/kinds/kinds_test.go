@@ -170,6 +170,7 @@ func TestWriteSemantics(t *testing.T) {
 	want := map[string]semantics{
 		"namespaces":                      {unconditional: true, returnDeleted: true},
 		"configmaps":                      {unconditional: true},
+		"nodes":                           {unconditional: true},
 		"secrets":                         {unconditional: true},
 		"services":                        {createOnUpdate: true, unconditional: true, returnDeleted: true},
 		"endpoints":                       {createOnUpdate: true, unconditional: true},

@@ -109,6 +109,9 @@ func Joined[T ~string](values []T) string {
 	return strings.Join(texts, ", ")
 }
 
+// TaintEffects are the effects of a taint.
+var TaintEffects = []corev1.TaintEffect{corev1.TaintEffectNoExecute, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule}
+
 // Protocol requires a transport protocol.
 func Protocol(p corev1.Protocol, path *field.Path) field.ErrorList {
 	return Enum(p, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
