@@ -14,21 +14,23 @@ import (
 	"portico/backends/core/kinds/rules"
 )
 
-// validateResources returns the errors of the resources of the whole pod.
+// validateResources returns the errors of the resources and the overhead of the whole pod.
 func validateResources(spec *corev1.PodSpec, path *field.Path, o Options) field.ErrorList {
+	brokenPages := o.stored(hasBrokenPages)
+	overhead := &corev1.ResourceRequirements{Limits: spec.Overhead}
+	errs := rules.ResourceRequirements(overhead, rules.ContainerResourceName, brokenPages, path.Child("overhead"))
 	r := spec.Resources
 	if r == nil {
-		return nil
+		return errs
 	}
 	path = path.Child("resources")
 	if spec.OS != nil && spec.OS.Name == corev1.Windows {
-		return field.ErrorList{field.Forbidden(path, "may not be set for a windows pod")}
+		return append(errs, field.Forbidden(path, "may not be set for a windows pod"))
 	}
-	var errs field.ErrorList
 	if r.Claims != nil {
 		errs = append(errs, field.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level"))
 	}
-	errs = append(errs, rules.ResourceRequirements(r, podResourceName, o.stored(hasBrokenPages), path)...)
+	errs = append(errs, rules.ResourceRequirements(r, podResourceName, brokenPages, path)...)
 	errs = append(errs, claimReferences(r.Claims, claimNames(spec), path.Child("claims"))...)
 	return append(errs, containersFit(spec, path)...)
 }

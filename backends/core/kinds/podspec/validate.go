@@ -34,7 +34,7 @@ func Validate(spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path, o
 	errs = append(errs, validateResourceClaims(spec, meta, path.Child("resourceClaims"))...)
 	errs = append(errs, validateContainers(spec, volumes, path, o)...)
 	errs = append(errs, validateResources(spec, path, o)...)
-	errs = append(errs, rules.Enum(spec.RestartPolicy, path.Child("restartPolicy"), corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure)...)
+	errs = append(errs, rules.Enum(spec.RestartPolicy, path.Child("restartPolicy"), corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
 	errs = append(errs, unversionedvalidation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, validateSecurity(spec, path, o)...)
 	errs = append(errs, validateNetwork(spec, path, o)...)
