@@ -81,6 +81,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattachment"
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattributesclass"
 	"k8s.io/kubernetes/pkg/registry/storagemigration/storagemigration"
+	"k8s.io/utils/clock"
 )
 
 // strategy is what create and update of a kind need of kube-apiserver.
@@ -99,6 +100,7 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 		plural, _ := meta.UnsafeGuessKindToResource(gvk)
 		return plural, nil
 	})
+	podRequests := podcertificaterequest.NewStrategy()
 	claims := resourceclaim.NewStrategy(nil, nil)
 	all := map[string]map[string]rest.RESTUpdateStrategy{
 		"/v1": {
@@ -144,7 +146,7 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 		"certificates.k8s.io/v1": {
 			"certificatesigningrequests": certificates.Strategy, "certificatesigningrequests/status": certificates.StatusStrategy, "certificatesigningrequests/approval": certificates.ApprovalStrategy,
 			"clustertrustbundles":    clustertrustbundle.Strategy,
-			"podcertificaterequests": podcertificaterequest.NewStrategy(),
+			"podcertificaterequests": podRequests, "podcertificaterequests/status": podcertificaterequest.NewStatusStrategy(podRequests, everything, clock.RealClock{}),
 		},
 		"coordination.k8s.io/v1": {"leases": lease.Strategy},
 		"discovery.k8s.io/v1":    {"endpointslices": endpointslice.Strategy},

@@ -158,7 +158,7 @@ func validateIngressSpec(spec, old *networkingv1.IngressSpec) field.ErrorList {
 		}
 	}
 	if spec.IngressClassName != nil {
-		errs = append(errs, rules.DNSSubdomain(*spec.IngressClassName, path.Child("ingressClassName"))...)
+		errs = append(errs, rules.Subdomain(*spec.IngressClassName, path.Child("ingressClassName"))...)
 	}
 	return errs
 }
@@ -168,14 +168,14 @@ func validateHostPattern(host string, path *field.Path) field.ErrorList {
 	if strings.Contains(host, "*") {
 		return rules.Invalid(path, host, validation.IsWildcardDNS1123Subdomain(host))
 	}
-	return rules.DNSSubdomain(host, path)
+	return rules.Subdomain(host, path)
 }
 
 func validateTLSSecret(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
 	}
-	return rules.DNSSubdomain(name, path)
+	return rules.Subdomain(name, path)
 }
 
 func validateIngressPaths(http *networkingv1.HTTPIngressRuleValue, path *field.Path) field.ErrorList {
@@ -253,7 +253,7 @@ func validateIngressBackend(b *networkingv1.IngressBackend, path *field.Path) fi
 func validateReference(path *field.Path, group *string, kind, name string) field.ErrorList {
 	var errs field.ErrorList
 	if group != nil {
-		errs = rules.DNSSubdomain(*group, path.Child("apiGroup"))
+		errs = rules.Subdomain(*group, path.Child("apiGroup"))
 	}
 	errs = append(errs, rules.PathSegment(kind, path.Child("kind"))...)
 	return append(errs, rules.PathSegment(name, path.Child("name"))...)
@@ -274,7 +274,7 @@ func validateIngressStatus(in, old *networkingv1.Ingress) field.ErrorList {
 			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), a.IP, true, known)...)
 		}
 		if a.Hostname != "" {
-			errs = append(errs, rules.DNSSubdomain(a.Hostname, at.Child("hostname"))...)
+			errs = append(errs, rules.Subdomain(a.Hostname, at.Child("hostname"))...)
 			errs = append(errs, rules.NoIP(a.Hostname, at.Child("hostname"))...)
 		}
 	}

@@ -60,7 +60,7 @@ func validateIPAddress(ip *networkingv1.IPAddress) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if p.Group != "" { // that of a Service is empty
-		errs = rules.DNSSubdomain(p.Group, path.Child("group"))
+		errs = rules.Subdomain(p.Group, path.Child("group"))
 	}
 	errs = append(errs, rules.PathSegment(p.Resource, path.Child("resource"))...)
 	errs = append(errs, rules.PathSegment(p.Name, path.Child("name"))...)

@@ -59,6 +59,7 @@ func All(cfg Config) []*rest.Kind {
 	all := slices.Concat(
 		coreKinds(cfg),
 		admissionKinds(),
+		certificatesKinds(),
 		coordinationKinds(),
 		discoveryKinds(),
 		eventsKinds(cfg, scheme),
@@ -87,6 +88,10 @@ func admissionKinds() []*rest.Kind {
 		validatingAdmissionPolicies(), validatingAdmissionPolicyBindings(),
 		mutatingAdmissionPolicies(), mutatingAdmissionPolicyBindings(),
 	}
+}
+
+func certificatesKinds() []*rest.Kind {
+	return []*rest.Kind{certificateSigningRequests(), clusterTrustBundles(), podCertificateRequests()}
 }
 
 func coordinationKinds() []*rest.Kind { return []*rest.Kind{leases()} }

@@ -189,6 +189,11 @@ func TestWriteSemantics(t *testing.T) {
 	for _, name := range []string{"podtemplates", "priorityclasses.scheduling.k8s.io"} {
 		want[name] = semantics{unconditional: true, generation: true}
 	}
+	for name, unconditional := range map[string]bool{
+		"certificatesigningrequests": true, "clustertrustbundles": false, "podcertificaterequests": false,
+	} {
+		want[name+".certificates.k8s.io"] = semantics{unconditional: unconditional}
+	}
 	for name, generation := range map[string]bool{
 		"ingresses": true, "ingressclasses": true, "ipaddresses": false, "networkpolicies": true, "servicecidrs": false,
 	} {

@@ -333,7 +333,7 @@ func validateIngress(in *corev1.LoadBalancerIngress, path *field.Path) field.Err
 	}
 	if in.Hostname != "" {
 		host := path.Child("hostname")
-		errs = append(errs, rules.DNSSubdomain(in.Hostname, host)...)
+		errs = append(errs, rules.Subdomain(in.Hostname, host)...)
 		errs = append(errs, rules.NoIP(in.Hostname, host)...)
 	}
 	return errs

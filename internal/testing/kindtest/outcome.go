@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"portico/resource"
 	"portico/resource/rest"
 )
 
@@ -131,6 +132,11 @@ func nameOf(o map[string]any) string {
 	return name
 }
 
+// writer returns the context of a write by the user admin.
+func writer() context.Context {
+	return resource.WithAction(context.Background(), &resource.Action{User: &resource.User{Name: "admin"}})
+}
+
 // kindRules are the rules of a rest.Kind.
 type kindRules struct {
 	kind     *rest.Kind
@@ -164,7 +170,7 @@ func (o kindRules) Create(body []byte) Outcome {
 	if err != nil {
 		return Outcome{Undecodable: true}
 	}
-	s, ctx := o.kind.Strategy, context.Background()
+	s, ctx := o.kind.Strategy, writer()
 	if s.PrepareCreate != nil {
 		s.PrepareCreate(ctx, obj)
 	}
@@ -190,7 +196,7 @@ func (o kindRules) Update(body, old []byte) Outcome {
 	}
 	Identify(before)
 	Identify(obj)
-	s, ctx := o.strategy, context.Background()
+	s, ctx := o.strategy, writer()
 	if s.PrepareUpdate != nil {
 		s.PrepareUpdate(ctx, obj, before)
 	}

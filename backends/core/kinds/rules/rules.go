@@ -49,11 +49,6 @@ func DNSLabel(value string, path *field.Path) field.ErrorList {
 	return Invalid(path, value, validation.IsDNS1123Label(value))
 }
 
-// DNSSubdomain requires a domain name (RFC 1123).
-func DNSSubdomain(value string, path *field.Path) field.ErrorList {
-	return Invalid(path, value, validation.IsDNS1123Subdomain(value))
-}
-
 // PathSegment requires a value that may be one segment of a URL path.
 func PathSegment(value string, path *field.Path) field.ErrorList {
 	if value == "" {

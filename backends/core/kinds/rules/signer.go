@@ -1,0 +1,50 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxSignerName is the length of a domain name, a slash, and a namespace with a name.
+const maxSignerName = 2*validation.DNS1123SubdomainMaxLength + validation.DNS1123LabelMaxLength + 2
+
+// SignerName requires the name of a signer of certificates: a domain, a slash and a path.
+func SignerName(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	domain, rest, ok := strings.Cut(name, "/")
+	if !ok || strings.Contains(rest, "/") {
+		return field.ErrorList{field.Invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	var errs field.ErrorList
+	if len(domain) > validation.DNS1123SubdomainMaxLength {
+		errs = append(errs, field.TooLong(path, "", validation.DNS1123SubdomainMaxLength))
+	}
+	errs = append(errs, firstWrong(domain, validation.IsDNS1123Label, path)...)
+	if !strings.Contains(domain, ".") {
+		errs = append(errs, field.Invalid(path, domain, "should be a domain with at least two segments separated by dots"))
+	}
+	errs = append(errs, firstWrong(rest, validation.IsDNS1123Subdomain, path)...)
+	if len(name) > maxSignerName {
+		errs = append(errs, field.TooLong(path, "", maxSignerName))
+	}
+	return errs
+}
+
+// firstWrong returns the errors of the first wrong part of a dotted name.
+func firstWrong(name string, rule func(string) []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for part := range strings.SplitSeq(name, ".") {
+		for _, m := range rule(part) {
+			errs = append(errs, field.Invalid(path, name, fmt.Sprintf("validating label %q: %s", part, m)))
+		}
+		if len(errs) > 0 {
+			break
+		}
+	}
+	return errs
+}
