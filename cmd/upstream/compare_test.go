@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -121,9 +122,15 @@ func (c *comparison) compare(w kindtest.Case) {
 	}
 }
 
+// inPodSpec matches the changes inside the fields of a pod template's spec.
+var inPodSpec = regexp.MustCompile(`\.template\.spec\.\w+[.\[]`)
+
 // note keeps the first case, in alphabetical order, of each distinct list of fields and
-// reasons.
+// reasons. Those of pod templates are kept for PodTemplate alone.
 func (c *comparison) note(name string, causes []kindtest.Cause) {
+	if c.gvk.Kind != "PodTemplate" && inPodSpec.MatchString(name) {
+		return
+	}
 	var key strings.Builder
 	for _, cause := range causes {
 		fmt.Fprintln(&key, cause.Field, cause.Reason)

@@ -59,6 +59,7 @@ func All(cfg Config) []*rest.Kind {
 	all := slices.Concat(
 		coreKinds(cfg),
 		admissionKinds(),
+		appsKinds(),
 		certificatesKinds(),
 		coordinationKinds(),
 		discoveryKinds(),
@@ -77,7 +78,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), namespaces(), nodes(), podTemplates(), secrets(), serviceAccounts(cfg), services(cfg),
+		configMaps(), endpoints(), coreEvents(cfg), namespaces(), nodes(), podTemplates(), replicationControllers(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }
 
@@ -88,6 +89,10 @@ func admissionKinds() []*rest.Kind {
 		validatingAdmissionPolicies(), validatingAdmissionPolicyBindings(),
 		mutatingAdmissionPolicies(), mutatingAdmissionPolicyBindings(),
 	}
+}
+
+func appsKinds() []*rest.Kind {
+	return []*rest.Kind{controllerRevisions(), daemonSets(), deployments(), replicaSets(), statefulSets()}
 }
 
 func certificatesKinds() []*rest.Kind {

@@ -168,6 +168,7 @@ func TestWriteSemantics(t *testing.T) {
 	type semantics struct{ createOnUpdate, unconditional, returnDeleted, generation bool }
 	admission := semantics{generation: true}
 	want := map[string]semantics{
+		"controllerrevisions.apps":        {unconditional: true},
 		"namespaces":                      {unconditional: true, returnDeleted: true},
 		"configmaps":                      {unconditional: true},
 		"nodes":                           {unconditional: true},
@@ -186,7 +187,10 @@ func TestWriteSemantics(t *testing.T) {
 		"mutatingadmissionpolicies.admissionregistration.k8s.io":         admission,
 		"mutatingadmissionpolicybindings.admissionregistration.k8s.io":   admission,
 	}
-	for _, name := range []string{"podtemplates", "priorityclasses.scheduling.k8s.io"} {
+	for _, name := range []string{
+		"daemonsets.apps", "deployments.apps", "podtemplates", "priorityclasses.scheduling.k8s.io", "replicasets.apps", "replicationcontrollers",
+		"statefulsets.apps",
+	} {
 		want[name] = semantics{unconditional: true, generation: true}
 	}
 	for name, unconditional := range map[string]bool{

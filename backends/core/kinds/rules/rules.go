@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
@@ -110,6 +112,35 @@ var TaintEffects = []corev1.TaintEffect{corev1.TaintEffectNoExecute, corev1.Tain
 // Protocol requires a transport protocol.
 func Protocol(p corev1.Protocol, path *field.Path) field.ErrorList {
 	return Enum(p, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+}
+
+// IntOrPercent requires a number that is not negative or a percentage.
+func IntOrPercent(value intstr.IntOrString, path *field.Path) field.ErrorList {
+	if value.Type == intstr.String {
+		return Invalid(path, value, validation.IsValidPercent(value.StrVal))
+	}
+	return apivalidation.ValidateNonnegativeField(int64(value.IntVal), path)
+}
+
+// AtMost100Percent rejects percentages above 100; numbers may have any value.
+func AtMost100Percent(value intstr.IntOrString, path *field.Path) field.ErrorList {
+	if isPercent(value) && PercentValue(value) > 100 {
+		return field.ErrorList{field.Invalid(path, value, "must not be greater than 100%")}
+	}
+	return nil
+}
+
+func isPercent(value intstr.IntOrString) bool {
+	return value.Type == intstr.String && len(validation.IsValidPercent(value.StrVal)) == 0
+}
+
+// PercentValue returns a number, or a percentage without its sign; 0 if it is not well formed.
+func PercentValue(value intstr.IntOrString) int {
+	if !isPercent(value) {
+		return value.IntValue()
+	}
+	n, _ := strconv.Atoi(strings.TrimSuffix(value.StrVal, "%")) // the largest number if it is out of range
+	return n
 }
 
 // NonSpecialIP rejects addresses by which a tenant could reach the loopback interface
