@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,13 @@ func podTemplates() *rest.Kind {
 				o := podspec.Options{Old: &old.Template.Spec, OldMeta: &old.Template.ObjectMeta}
 				return podspec.ValidateTemplate(&t.Template, field.NewPath("template"), o)
 			}),
+			Warnings: func(_ context.Context, obj, old rest.Object) []string {
+				t := obj.(*corev1.PodTemplate)
+				if old != nil && equality.Semantic.DeepEqual(t.Template, old.(*corev1.PodTemplate).Template) {
+					return nil
+				}
+				return podspec.TemplateWarnings(&t.Template, field.NewPath("template"))
+			},
 		},
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn(),

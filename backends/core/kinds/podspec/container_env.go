@@ -1,8 +1,6 @@
 package podspec
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -25,8 +23,9 @@ func required(value string, path *field.Path, check func(string) []string) field
 	return rules.Invalid(path, value, check(value))
 }
 
-// validateEnv returns the errors of environment variables.
-func validateEnv(spec *corev1.PodSpec, vars []corev1.EnvVar, path *field.Path) field.ErrorList {
+// validateEnv returns the errors of environment variables. files are the volumes of the pod,
+// true for those with variables.
+func validateEnv(vars []corev1.EnvVar, files map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, v := range vars {
 		errs = append(errs, required(v.Name, path.Index(i).Child("name"), validation.IsRelaxedEnvVarName)...)
@@ -48,7 +47,7 @@ func validateEnv(spec *corev1.PodSpec, vars []corev1.EnvVar, path *field.Path) f
 			source(validateKeyRef(ref.Name, ref.Key, at.Child("secretKeyRef")))
 		}
 		if ref := v.ValueFrom.FileKeyRef; ref != nil {
-			source(validateFileKeyRef(spec, ref, at.Child("fileKeyRef")))
+			source(validateFileKeyRef(ref, files, at.Child("fileKeyRef")))
 		}
 		switch {
 		case sources == 0:
@@ -70,7 +69,7 @@ func validateKeyRef(name, key string, path *field.Path) field.ErrorList {
 
 // validateFileKeyRef returns the errors of a reference to a variable in a file, which is in an
 // empty directory.
-func validateFileKeyRef(spec *corev1.PodSpec, ref *corev1.FileKeySelector, path *field.Path) field.ErrorList {
+func validateFileKeyRef(ref *corev1.FileKeySelector, files map[string]bool, path *field.Path) field.ErrorList {
 	errs := required(ref.Key, path.Child("key"), validation.IsRelaxedEnvVarName)
 	errs = append(errs, required(ref.VolumeName, path.Child("volumeName"), validation.IsDNS1123Label)...)
 	if ref.Path == "" {
@@ -78,10 +77,9 @@ func validateFileKeyRef(spec *corev1.PodSpec, ref *corev1.FileKeySelector, path 
 	} else {
 		errs = append(errs, rules.NoParent(ref.Path, path.Child("path"))...)
 	}
-	named := func(v corev1.Volume) bool { return v.Name == ref.VolumeName }
-	if i := slices.IndexFunc(spec.Volumes, named); i < 0 {
+	if empty, ok := files[ref.VolumeName]; !ok {
 		errs = append(errs, field.NotFound(path.Child("volumeName"), ref.VolumeName))
-	} else if spec.Volumes[i].EmptyDir == nil {
+	} else if !empty {
 		errs = append(errs, field.Invalid(path.Child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir"))
 	}
 	return errs

@@ -18,7 +18,9 @@ type containerRules struct {
 	Options
 	spec    *corev1.PodSpec
 	volumes map[string]*corev1.Volume
-	claims  []string
+	claims  sets.Set[string]
+	// files tells for each volume whether it can have files with environment variables.
+	files map[string]bool
 	// The stored spec has quantities of huge pages that are not whole pages, an
 	// administrator without privilege escalation, and an init container that restarts when
 	// it is resized.
@@ -28,8 +30,11 @@ type containerRules struct {
 // validateContainers returns the errors of the containers of all three lists.
 func validateContainers(spec *corev1.PodSpec, volumes map[string]*corev1.Volume, path *field.Path, o Options) field.ErrorList {
 	r := &containerRules{
-		Options: o, spec: spec, volumes: volumes, claims: claimNames(spec),
+		Options: o, spec: spec, volumes: volumes, claims: claimNames(spec), files: map[string]bool{},
 		brokenPages: o.stored(hasBrokenPages), admins: o.stored(hasAdmins), restarting: o.stored(hasRestartingInit),
+	}
+	for _, v := range spec.Volumes {
+		r.files[v.Name] = v.EmptyDir != nil
 	}
 	var errs field.ErrorList
 	if len(spec.Containers) == 0 {
@@ -69,7 +74,7 @@ func (r *containerRules) common(c Container, path *field.Path) field.ErrorList {
 	errs = append(errs, rules.Enum(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
 	errs = append(errs, validatePorts(c.Ports, path.Child("ports"))...)
-	errs = append(errs, validateEnv(r.spec, c.Env, path.Child("env"))...)
+	errs = append(errs, validateEnv(c.Env, r.files, path.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
 	errs = append(errs, validateMounts(c.Container, r.volumes, path.Child("volumeMounts"))...)
 	errs = append(errs, validateDevices(c.Container, r.volumes, path.Child("volumeDevices"))...)

@@ -90,20 +90,24 @@ func hasBrokenPages(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// claimNames returns the names of the resource claims of a pod, sorted.
-func claimNames(spec *corev1.PodSpec) []string {
+// maxListed bounds the claims that an error lists.
+const maxListed = 100
+
+// claimNames returns the names of the resource claims of a pod.
+func claimNames(spec *corev1.PodSpec) sets.Set[string] {
 	names := sets.New[string]()
 	for _, c := range spec.ResourceClaims {
 		names.Insert(c.Name)
 	}
-	return sets.List(names.Delete(""))
+	return names.Delete("")
 }
 
 // claimReferences returns the errors of references to the resource claims of a pod. One refers
 // to a whole claim or to a request of it, and no two to the same.
-func claimReferences(refs []corev1.ResourceClaim, claims []string, path *field.Path) field.ErrorList {
+func claimReferences(refs []corev1.ResourceClaim, claims sets.Set[string], path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := sets.New[string]()
+	// Seen are the claims and requests, and parts the claims with requests.
+	seen, parts := sets.New[string](), sets.New[string]()
 	for i, ref := range refs {
 		at := path.Index(i)
 		if ref.Name == "" {
@@ -114,24 +118,20 @@ func claimReferences(refs []corev1.ResourceClaim, claims []string, path *field.P
 		if !seen.Has(ref.Name) && ref.Request != "" {
 			errs = append(errs, rules.DNSLabel(ref.Request, at.Child("request"))...)
 			key += "/" + ref.Request
+			parts.Insert(ref.Name)
 		}
-		if seen.Has(key) {
+		if seen.Has(key) || ref.Request == "" && parts.Has(ref.Name) {
 			errs = append(errs, field.Duplicate(at, key))
-		} else if ref.Request == "" {
-			for other := range seen {
-				if strings.HasPrefix(other, ref.Name+"/") {
-					errs = append(errs, field.Duplicate(at, ref.Name))
-				}
-			}
 		}
 		seen.Insert(key)
-		if !slices.Contains(claims, ref.Name) {
+		if !claims.Has(ref.Name) {
 			missing := field.NotFound(at, ref.Name)
 			missing.Detail = "must be one of the names in pod.spec.resourceClaims"
 			if len(claims) == 0 {
 				missing.Detail += " which is empty"
 			} else {
-				missing.Detail += ": " + strings.Join(claims, ", ")
+				names := sets.List(claims)
+				missing.Detail += ": " + strings.Join(names[:min(len(names), maxListed)], ", ")
 			}
 			errs = append(errs, missing)
 		}
