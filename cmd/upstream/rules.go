@@ -68,6 +68,7 @@ func (t theirs) Create(body []byte) kindtest.Outcome {
 		panic(err)
 	}
 	rest.FillObjectMetaSystemFields(m)
+	m.SetUID(kindtest.UID)
 	if err := rest.BeforeCreate(t.main, t.context(), obj); err != nil {
 		return refused(err)
 	}

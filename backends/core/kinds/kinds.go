@@ -60,11 +60,14 @@ func All(cfg Config) []*rest.Kind {
 		coreKinds(cfg),
 		admissionKinds(),
 		appsKinds(),
+		autoscalingKinds(scheme),
+		batchKinds(),
 		certificatesKinds(),
 		coordinationKinds(),
 		discoveryKinds(),
 		eventsKinds(cfg, scheme),
 		networkingKinds(),
+		policyKinds(),
 		schedulingKinds(),
 	)
 	for _, k := range all {
@@ -95,6 +98,12 @@ func appsKinds() []*rest.Kind {
 	return []*rest.Kind{controllerRevisions(), daemonSets(), deployments(), replicaSets(), statefulSets()}
 }
 
+func autoscalingKinds(scheme *runtime.Scheme) []*rest.Kind {
+	return []*rest.Kind{horizontalPodAutoscalers(scheme)}
+}
+
+func batchKinds() []*rest.Kind { return []*rest.Kind{cronJobs(), jobs()} }
+
 func certificatesKinds() []*rest.Kind {
 	return []*rest.Kind{certificateSigningRequests(), clusterTrustBundles(), podCertificateRequests()}
 }
@@ -110,6 +119,8 @@ func eventsKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 func networkingKinds() []*rest.Kind {
 	return []*rest.Kind{ingresses(), ingressClasses(), ipAddresses(), networkPolicies(), serviceCIDRs()}
 }
+
+func policyKinds() []*rest.Kind { return []*rest.Kind{podDisruptionBudgets()} }
 
 func schedulingKinds() []*rest.Kind { return []*rest.Kind{priorityClasses()} }
 

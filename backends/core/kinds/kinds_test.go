@@ -203,6 +203,10 @@ func TestWriteSemantics(t *testing.T) {
 	} {
 		want[name+".networking.k8s.io"] = semantics{unconditional: true, generation: generation}
 	}
+	for _, name := range []string{"jobs.batch", "cronjobs.batch", "horizontalpodautoscalers.autoscaling"} {
+		want[name] = semantics{unconditional: true, generation: true}
+	}
+	want["poddisruptionbudgets.policy"] = semantics{generation: true}
 	all := allKinds()
 	if len(all) != len(want) {
 		t.Errorf("%d kinds, want %d", len(all), len(want))

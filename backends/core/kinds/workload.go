@@ -76,8 +76,8 @@ func (w *workload[T, S, U]) strategy() rest.Strategy {
 		ValidateUpdate: checkUpdate(w.validate),
 		Warnings: func(_ context.Context, obj, old rest.Object) []string {
 			var all []string
-			if messages := validation.IsDNS1123Label(obj.GetName()); w.named && old == nil && len(messages) > 0 {
-				all = append(all, fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", messages))
+			if w.named && old == nil {
+				all = podNameWarning(obj.GetName())
 			}
 			if w.warnings != nil {
 				all = append(all, w.warnings(obj.(T))...)
@@ -85,6 +85,14 @@ func (w *workload[T, S, U]) strategy() rest.Strategy {
 			return all
 		},
 	}
+}
+
+// podNameWarning warns of the name of a new object by which its pods cannot have host names.
+func podNameWarning(name string) []string {
+	if messages := validation.IsDNS1123Label(name); len(messages) > 0 {
+		return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", messages)}
+	}
+	return nil
 }
 
 func (w *workload[T, S, U]) statusSubresource() rest.Subresource {

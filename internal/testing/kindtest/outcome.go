@@ -170,6 +170,7 @@ func (o kindRules) Create(body []byte) Outcome {
 	if err != nil {
 		return Outcome{Undecodable: true}
 	}
+	obj.SetUID(UID)
 	s, ctx := o.kind.Strategy, writer()
 	if s.PrepareCreate != nil {
 		s.PrepareCreate(ctx, obj)
@@ -246,13 +247,16 @@ func Document(data []byte) map[string]any {
 	return doc
 }
 
+// UID is that of all objects, because some rules copy it.
+const UID = "u"
+
 // Identify gives an object the metadata that a stored one has.
 func Identify(obj runtime.Object) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		panic(err)
 	}
-	m.SetUID("u")
+	m.SetUID(UID)
 	m.SetResourceVersion("1")
 	m.SetGeneration(1)
 	m.SetCreationTimestamp(metav1.Unix(1_700_000_000, 0))
