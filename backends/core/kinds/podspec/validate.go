@@ -22,8 +22,8 @@ type Options struct {
 // stored reports whether the stored spec has a property.
 func (o Options) stored(has func(old *corev1.PodSpec) bool) bool { return o.Old != nil && has(o.Old) }
 
-// Validate returns the errors of a defaulted pod spec. meta is the metadata of the pod or
-// template.
+// Validate returns the errors of a defaulted pod spec. meta is the metadata of the pod, nil
+// for a template.
 func Validate(spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path, o Options) field.ErrorList {
 	var errs field.ErrorList
 	if spec.TerminationGracePeriodSeconds == nil {
@@ -44,6 +44,11 @@ func Validate(spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path, o
 
 // ValidateTemplate returns the errors of a defaulted pod template.
 func ValidateTemplate(t *corev1.PodTemplateSpec, path *field.Path, o Options) field.ErrorList {
-	errs := validateTemplateMeta(t, path.Child("metadata"), o)
-	return append(errs, Validate(&t.Spec, &t.ObjectMeta, path.Child("spec"), o)...)
+	errs := validateTemplateMeta(t, path, o)
+	errs = append(errs, Validate(&t.Spec, nil, path.Child("spec"), o)...)
+	errs = append(errs, ValidateProfiles(&t.ObjectMeta, &t.Spec, path.Child("spec"))...)
+	if len(t.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
+	}
+	return errs
 }

@@ -107,7 +107,7 @@ func Joined[T ~string](values []T) string {
 }
 
 // TaintEffects are the effects of a taint.
-var TaintEffects = []corev1.TaintEffect{corev1.TaintEffectNoExecute, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule}
+var TaintEffects = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
 
 // Protocol requires a transport protocol.
 func Protocol(p corev1.Protocol, path *field.Path) field.ErrorList {
