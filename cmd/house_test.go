@@ -108,6 +108,7 @@ var floors = []struct {
 	{"backends/core/garbage", 3, 0},
 	{"backends/core/kinds/rules", 3, 0},
 	{"backends/core/kinds/podspec", 3, 1},
+	{"backends/core/kinds/devices", 3, 1},
 	{"backends/core/kinds", 3, 2},
 	{"backends/core", 3, 3},
 	{"backends/crd/prevalidate", 3, 0},
