@@ -126,7 +126,7 @@ func (c *Core) assembleKinds() (err error) {
 	if c.addresses, err = newAddresses(c.cfg.ServiceClusterIPRange, c.storage.Store(claimInfo())); err != nil {
 		return err
 	}
-	cfg := kinds.Config{AllocateClusterIP: c.addresses.allocate, EventTTL: c.cfg.EventTTL}
+	cfg := kinds.Config{AllocateClusterIP: c.addresses.allocate, NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL}
 	if c.cfg.ServiceAccountSigningKeyFile != "" {
 		signer, err := authn.NewSigner(c.cfg.ServiceAccountSigningKeyFile, c.cfg.ServiceAccountIssuer)
 		if err != nil {
@@ -210,6 +210,15 @@ func (c *Core) lookupNamespace(ctx context.Context, name string, live bool) (adm
 		return admission.NamespaceState{}, err
 	}
 	return admission.NamespaceState{Exists: true, Terminating: o.Terminating()}, nil
+}
+
+// namespaceLabel is kinds.Config.NamespaceLabel.
+func (c *Core) namespaceLabel(ctx context.Context, namespace, label string) (string, error) {
+	o, err := c.find("", "namespaces").Store.Get(ctx, resource.Key{Name: namespace}, resource.At{})
+	if err != nil {
+		return "", err
+	}
+	return o.Labels.Get(label), nil
 }
 
 // assembleServer makes the listener with its filters and health checks.

@@ -3,10 +3,13 @@ package upstream
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/registry/rest"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"k8s.io/kubernetes/pkg/apis/admissionregistration"
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
@@ -101,7 +104,7 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 		return plural, nil
 	})
 	podRequests := podcertificaterequest.NewStrategy()
-	claims := resourceclaim.NewStrategy(nil, nil)
+	claims := resourceclaim.NewStrategy(namespaces{}, everything)
 	all := map[string]map[string]rest.RESTUpdateStrategy{
 		"/v1": {
 			"configmaps": configmap.Strategy, "endpoints": endpoint.Strategy, "events": event.Strategy,
@@ -164,7 +167,7 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 			"deviceclasses":    deviceclass.Strategy,
 			"devicetaintrules": devicetaintrule.Strategy, "devicetaintrules/status": devicetaintrule.StatusStrategy,
 			"resourceclaims": claims, "resourceclaims/status": resourceclaim.NewStatusStrategy(claims),
-			"resourceclaimtemplates": resourceclaimtemplate.NewStrategy(nil),
+			"resourceclaimtemplates": resourceclaimtemplate.NewStrategy(namespaces{}),
 			"resourceslices":         resourceslice.Strategy,
 		},
 		"scheduling.k8s.io/v1": {"priorityclasses": priorityclass.Strategy},
@@ -193,6 +196,13 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 		}
 	}
 	return out
+}
+
+// namespaces has every namespace, without labels.
+type namespaces struct{ typedcorev1.NamespaceInterface }
+
+func (namespaces) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Namespace, error) {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 }
 
 // policies has every policy, with parameters of kind ConfigMap.

@@ -45,6 +45,8 @@ type Config struct {
 	// CreateToken serves serviceaccounts/token; body is a decoded TokenRequest of
 	// authentication.k8s.io/v1. nil: the subresource is not served.
 	CreateToken func(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error)
+	// NamespaceLabel returns the value of a label of a namespace. nil: namespaces have none.
+	NamespaceLabel func(ctx context.Context, namespace, label string) (string, error)
 	// EventTTL is how long an event is kept after its last write. Default: 1 h.
 	EventTTL time.Duration
 }
@@ -68,6 +70,7 @@ func All(cfg Config) []*rest.Kind {
 		eventsKinds(cfg, scheme),
 		networkingKinds(),
 		policyKinds(),
+		resourceKinds(cfg),
 		schedulingKinds(),
 	)
 	for _, k := range all {
@@ -123,6 +126,12 @@ func networkingKinds() []*rest.Kind {
 func policyKinds() []*rest.Kind { return []*rest.Kind{podDisruptionBudgets()} }
 
 func schedulingKinds() []*rest.Kind { return []*rest.Kind{priorityClasses()} }
+
+func resourceKinds(cfg Config) []*rest.Kind {
+	return []*rest.Kind{
+		deviceClasses(), deviceTaintRules(), resourceClaims(cfg), resourceClaimTemplates(cfg), resourceSlices(),
+	}
+}
 
 // newScheme returns a scheme of the served groups and of the body of the token subresource.
 // Registering fixed types fails only by a programming error.

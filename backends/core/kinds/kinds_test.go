@@ -207,6 +207,12 @@ func TestWriteSemantics(t *testing.T) {
 		want[name] = semantics{unconditional: true, generation: true}
 	}
 	want["poddisruptionbudgets.policy"] = semantics{generation: true}
+	for name, generation := range map[string]bool{
+		"deviceclasses": true, "resourceclaims": false, "resourceclaimtemplates": false, "resourceslices": true,
+	} {
+		want[name+".resource.k8s.io"] = semantics{unconditional: true, returnDeleted: true, generation: generation}
+	}
+	want["devicetaintrules.resource.k8s.io"] = semantics{generation: true}
 	all := allKinds()
 	if len(all) != len(want) {
 		t.Errorf("%d kinds, want %d", len(all), len(want))
