@@ -72,6 +72,7 @@ func All(cfg Config) []*rest.Kind {
 		policyKinds(),
 		resourceKinds(cfg),
 		schedulingKinds(),
+		storageMigrationKinds(),
 	)
 	for _, k := range all {
 		if k.Codec == nil {
@@ -84,7 +85,8 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), namespaces(), nodes(), podTemplates(), replicationControllers(), secrets(), serviceAccounts(cfg), services(cfg),
+		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(), podTemplates(),
+		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }
 
@@ -124,6 +126,8 @@ func networkingKinds() []*rest.Kind {
 }
 
 func policyKinds() []*rest.Kind { return []*rest.Kind{podDisruptionBudgets()} }
+
+func storageMigrationKinds() []*rest.Kind { return []*rest.Kind{storageVersionMigrations()} }
 
 func schedulingKinds() []*rest.Kind { return []*rest.Kind{priorityClasses()} }
 

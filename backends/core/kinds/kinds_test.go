@@ -119,6 +119,9 @@ func TestRows(t *testing.T) {
 				served[gvr] = true
 			}
 			stored[k.StoragePath()]++
+			if k.Columns == nil {
+				return // the default ones
+			}
 			obj := decode[rest.Object](t, k, `{"metadata":{"name":"x"}}`)
 			row, err := k.Cells(obj)
 			columns := len(k.Columns)
@@ -193,6 +196,9 @@ func TestWriteSemantics(t *testing.T) {
 	} {
 		want[name] = semantics{unconditional: true, generation: true}
 	}
+	want["limitranges"] = semantics{createOnUpdate: true, unconditional: true}
+	want["resourcequotas"] = semantics{unconditional: true, returnDeleted: true}
+	want["storageversionmigrations.storagemigration.k8s.io"] = semantics{}
 	for name, unconditional := range map[string]bool{
 		"certificatesigningrequests": true, "clustertrustbundles": false, "podcertificaterequests": false,
 	} {

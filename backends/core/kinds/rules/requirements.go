@@ -28,13 +28,20 @@ func native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
+// Overcommit reports whether the limit of a resource may be above its request.
+func Overcommit(name corev1.ResourceName) bool { return native(name) && !HugePages(name) }
+
+// StandardResource reports whether a resource needs no domain.
+func StandardResource(name corev1.ResourceName) bool {
+	return slices.Contains(standard, name) || HugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
+}
+
 // ResourceName requires the name of a resource: a standard one, or one with a domain.
 func ResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := QualifiedName(string(name), path); len(errs) > 0 {
 		return errs
 	}
-	quota := HugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
-	if !strings.Contains(string(name), "/") && !slices.Contains(standard, name) && !quota {
+	if !strings.Contains(string(name), "/") && !StandardResource(name) {
 		return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
 	}
 	return nil
@@ -86,7 +93,7 @@ func ResourceRequirements(r *corev1.ResourceRequirements, name func(corev1.Resou
 	check(limits, r.Limits)
 	check(requests, r.Requests)
 	for _, n := range slices.Sorted(maps.Keys(r.Requests)) {
-		q, overcommit := r.Requests[n], native(n) && !HugePages(n)
+		q, overcommit := r.Requests[n], Overcommit(n)
 		limit, limited := r.Limits[n]
 		switch {
 		case !limited && !overcommit:
