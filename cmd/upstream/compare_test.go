@@ -95,7 +95,7 @@ func (c *comparison) run() {
 	}
 	kindtest.Cases(c.t, c.objects, reflect.TypeOf(sample).Elem(), c.subresource != "", c.compare)
 	if filled := c.filled(); c.subresource == "" && filled != nil {
-		c.compare(kindtest.Case{Name: "create filled", Body: filled})
+		c.compare(kindtest.Case{Name: "create filled", Body: func() []byte { return filled }})
 	}
 	c.report()
 }
@@ -103,10 +103,10 @@ func (c *comparison) run() {
 func (c *comparison) compare(w kindtest.Case) {
 	c.cases++
 	var want, got kindtest.Outcome
-	if caught(func() { want = kindtest.Write(c.theirs, w.Body, w.Old) }) != nil {
+	if caught(func() { want = w.Outcome(c.theirs) }) != nil {
 		return // kube-apiserver panics
 	}
-	if err := caught(func() { got = kindtest.Write(c.ours, w.Body, w.Old) }); err != nil {
+	if err := caught(func() { got = w.Outcome(c.ours) }); err != nil {
 		c.differences = append(c.differences, fmt.Sprintf("%s\n\tPANIC: %v", w.Name, err))
 		return
 	}
@@ -240,7 +240,7 @@ func (c *comparison) write() {
 		}
 		names[w.Name] = false
 		text := w.Name + "\n"
-		for _, cause := range kindtest.Write(c.theirs, w.Body, w.Old).Causes {
+		for _, cause := range w.Outcome(c.theirs).Causes {
 			text += "\t" + cause.Field + ": " + cause.Reason + "\n"
 		}
 		all = append(all, text)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,8 +24,8 @@ const maxAbsent = 3
 type Mutation struct {
 	// Change says what was changed: a path and its new value.
 	Change string
-	// Body is the object in JSON.
-	Body []byte
+	// Body returns the object in JSON.
+	Body func() []byte
 }
 
 // Each calls emit with base and with objects that differ from base in one field. typ is the
@@ -34,7 +35,7 @@ type Mutation struct {
 func Each(t testing.TB, base map[string]any, typ reflect.Type, emit func(Mutation)) {
 	t.Helper()
 	m := &mutator{base: base, constants: constantsOf(t), emit: emit}
-	emit(Mutation{Change: "unchanged", Body: Encoded(base)})
+	emit(Mutation{Change: "unchanged", Body: func() []byte { return Encoded(base) }})
 	m.visit(nil, typ, base, 0)
 }
 
@@ -163,29 +164,26 @@ func scalars(t reflect.Type) []any {
 }
 
 func (m *mutator) set(path []any, v any) {
-	doc := Put(Clone(m.base), path, v)
-	value, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
+	value := Encoded(v)
 	if len(value) > 80 {
 		value = fmt.Appendf(value[:80], "... (%d bytes)", len(value))
 	}
-	m.emit(Mutation{Change: text(path) + " = " + string(value), Body: Encoded(doc)})
+	m.emit(Mutation{Change: text(path) + " = " + string(value), Body: func() []byte { return Encoded(Put(Clone(m.base), path, v)) }})
 }
 
 func (m *mutator) remove(path []any) {
-	doc := Clone(m.base)
-	parent := Dig(doc, path[:len(path)-1]...)
-	switch last := path[len(path)-1].(type) {
-	case string:
-		delete(parent.(map[string]any), last)
-	case int:
-		all := parent.([]any)
-		rest := append(append([]any{}, all[:last]...), all[last+1:]...)
-		doc = Put(doc, path[:len(path)-1], rest)
-	}
-	m.emit(Mutation{Change: text(path) + " removed", Body: Encoded(doc)})
+	m.emit(Mutation{Change: text(path) + " removed", Body: func() []byte {
+		doc := Clone(m.base)
+		parent := Dig(doc, path[:len(path)-1]...)
+		switch last := path[len(path)-1].(type) {
+		case string:
+			delete(parent.(map[string]any), last)
+		case int:
+			all := parent.([]any)
+			doc = Put(doc, path[:len(path)-1], slices.Delete(slices.Clone(all), last, last+1))
+		}
+		return Encoded(doc)
+	}})
 }
 
 // Put returns at with v at path; what is missing on the way is made.

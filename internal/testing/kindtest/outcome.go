@@ -50,12 +50,12 @@ type Rules interface {
 	Update(body, old []byte) Outcome
 }
 
-// Write returns the outcome of a creation, or of an update if there is an old object.
-func Write(r Rules, body, old []byte) Outcome {
-	if old == nil {
-		return r.Create(body)
+// Outcome returns the outcome of a case.
+func (c Case) Outcome(r Rules) Outcome {
+	if c.Old == nil {
+		return r.Create(c.Body())
 	}
-	return r.Update(body, old)
+	return r.Update(c.Body(), c.Old)
 }
 
 // Of returns the rules of a version of a kind, or of a subresource that has a Strategy
@@ -105,8 +105,9 @@ func FileName(gvr schema.GroupVersionResource) string {
 type Case struct {
 	// Name says what is written: an object and the change to it.
 	Name string
-	// Body is what is written, and Old the stored object, nil for a creation.
-	Body, Old []byte
+	// Body returns what is written, and Old is the stored object, nil for a creation.
+	Body func() []byte
+	Old  []byte
 }
 
 // Cases calls emit with writes of one resource or subresource: creations (of the main
@@ -121,7 +122,7 @@ func Cases(t testing.TB, objects []map[string]any, typ reflect.Type, subresource
 		}
 		Each(t, base, typ, func(m Mutation) { emit(Case{"update " + name + ": " + m.Change, m.Body, old}) })
 		for _, other := range objects {
-			body := Encoded(Put(Clone(other), []any{"metadata", "name"}, name))
+			body := func() []byte { return Encoded(Put(Clone(other), []any{"metadata", "name"}, name)) }
 			emit(Case{"update " + name + " to " + nameOf(other), body, old})
 		}
 	}
