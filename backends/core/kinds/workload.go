@@ -79,6 +79,9 @@ func (w *workload[T, S, U]) strategy() rest.Strategy {
 			if w.named && old == nil {
 				all = podNameWarning(obj.GetName())
 			}
+			if t := w.template(obj.(T)); t != nil && (old == nil || obj.GetGeneration() != old.GetGeneration()) {
+				all = append(all, podspec.TemplateWarnings(t, field.NewPath("spec", "template"))...)
+			}
 			if w.warnings != nil {
 				all = append(all, w.warnings(obj.(T))...)
 			}

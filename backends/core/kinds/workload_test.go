@@ -98,7 +98,7 @@ func TestStatefulSetVolumes(t *testing.T) {
 // New objects with names that are no host names get a warning, and those of claims no panic.
 func TestWorkloadWarnings(t *testing.T) {
 	for name, manifest := range map[string]string{
-		"deployments.apps": `{"metadata":{"name":"a.b"}}`, "replicationcontrollers": `{"metadata":{"name":"a.b"}}`,
+		"deployments.apps": `{"metadata":{"name":"a.b"}}`, "replicasets.apps": `{"metadata":{"name":"a"},"spec":{"template":{"spec":{"terminationGracePeriodSeconds":-1}}}}`, "replicationcontrollers": `{"metadata":{"name":"a.b"}}`,
 		"statefulsets.apps": `{"spec":{"revisionHistoryLimit":-1,"volumeClaimTemplates":[{}]}}`,
 	} {
 		k := kind(t, name)
