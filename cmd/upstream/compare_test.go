@@ -100,7 +100,19 @@ func (c *comparison) run() {
 	c.report()
 }
 
+// filledFirst are the changes that the storage of a resource completes or refuses before its
+// strategy validates them. Portico does so in the strategy.
+var filledFirst = map[string]*regexp.Regexp{
+	// Cluster IPs with their families and node ports are those of the stored object if the
+	// body omits them, and otherwise derived from each other and allocated.
+	"services": regexp.MustCompile(`: spec( removed| = {}|\.(clusterIPs?|ipFamilies|ipFamilyPolicy)\b.*|` +
+		`\.(healthCheckNodePort|ports\[\d\]\.nodePort)( removed| = 0))$`),
+}
+
 func (c *comparison) compare(w kindtest.Case) {
+	if first := filledFirst[c.gvr.Resource]; first != nil && first.MatchString(w.Name) {
+		return
+	}
 	c.cases++
 	var want, got kindtest.Outcome
 	if caught(func() { want = w.Outcome(c.theirs) }) != nil {

@@ -108,9 +108,7 @@ func validateRuleResources(resources []string, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateMatchConditions validates names, and that there are expressions, which are not
-// compiled.
-func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, path *field.Path) field.ErrorList {
+func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, cel *celRules, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(conditions) > maxMatchConditions {
 		errs = append(errs, field.TooMany(path, len(conditions), maxMatchConditions))
@@ -120,6 +118,8 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 		at := path.Index(i)
 		if strings.TrimSpace(c.Expression) == "" {
 			errs = append(errs, field.Required(at.Child("expression"), ""))
+		} else {
+			errs = append(errs, cel.condition(c.Expression, at.Child("expression"))...)
 		}
 		if c.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))

@@ -133,7 +133,7 @@ func invalidOnce(path *field.Path, value, prefix string, messages []string) fiel
 	return field.ErrorList{field.Invalid(path, value, prefix+strings.Join(messages, ","))}
 }
 
-func validateVariables(variables []admissionregistrationv1.Variable, path *field.Path) field.ErrorList {
+func validateVariables(variables []admissionregistrationv1.Variable, cel *celRules, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, v := range variables {
 		at := path.Index(i)
@@ -141,10 +141,12 @@ func validateVariables(variables []admissionregistrationv1.Variable, path *field
 		case strings.TrimSpace(v.Name) == "":
 			errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
 		case !isCELIdentifier(v.Name):
-			errs = append(errs, field.Invalid(at.Child("name"), v.Name, "name is not a valid CEL identifier"))
+			errs = append(errs, field.Invalid(at.Child("name"), v.Name, "must be a valid CEL identifier"))
 		}
 		if strings.TrimSpace(v.Expression) == "" {
 			errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
+		} else {
+			errs = append(errs, cel.variable(&v, at.Child("expression"))...)
 		}
 	}
 	return errs
@@ -240,7 +242,7 @@ const (
 	maxAuditExpression  = 5 * 1024
 )
 
-func validateAuditAnnotations(policy string, annotations []admissionregistrationv1.AuditAnnotation, path *field.Path) field.ErrorList {
+func validateAuditAnnotations(policy string, annotations []admissionregistrationv1.AuditAnnotation, cel *celRules, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(annotations) > maxAuditAnnotations {
 		errs = append(errs, field.Invalid(path, annotations, fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations)))
@@ -258,6 +260,8 @@ func validateAuditAnnotations(policy string, annotations []admissionregistration
 			errs = append(errs, field.Required(expression, "valueExpression is not specified"))
 		case n > maxAuditExpression:
 			errs = append(errs, field.Required(expression, fmt.Sprintf("must not exceed %d bytes in length", maxAuditExpression)))
+		default:
+			errs = append(errs, cel.audit(a.ValueExpression, expression)...)
 		}
 		if seen[a.Key] {
 			errs = append(errs, field.Duplicate(key, a.Key))

@@ -92,9 +92,7 @@ func validateEndpoints(ep *corev1.Endpoints) field.ErrorList {
 
 func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
 	errs := validateLegacyIP(a.IP, path.Child("ip"))
-	if len(errs) == 0 {
-		errs = append(errs, rules.NonSpecialIP(a.IP, path.Child("ip"))...)
-	}
+	errs = append(errs, rules.NonSpecialIP(a.IP, path.Child("ip"))...)
 	if a.Hostname != "" {
 		errs = append(errs, rules.DNSLabel(a.Hostname, path.Child("hostname"))...)
 	}

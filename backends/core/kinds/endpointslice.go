@@ -147,7 +147,7 @@ func validateSliceAddresses(addresses []string, kind discoveryv1.AddressType, pa
 	var errs field.ErrorList
 	switch n := len(addresses); {
 	case n == 0:
-		errs = append(errs, field.Required(path, "must contain at least 1 address"))
+		errs = append(errs, field.Required(path, ""))
 	case n > maxSliceAddresses:
 		return append(errs, field.TooMany(path, n, maxSliceAddresses))
 	}
@@ -155,7 +155,7 @@ func validateSliceAddresses(addresses []string, kind discoveryv1.AddressType, pa
 		at := path.Index(i)
 		switch kind {
 		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-			errs = append(errs, validateSliceIP(a, kind, at)...)
+			errs = append(errs, validateSliceIP(a, kind, path, at)...)
 		case discoveryv1.AddressTypeFQDN:
 			errs = append(errs, validation.IsFullyQualifiedDomainName(at, a)...)
 		}
@@ -163,14 +163,15 @@ func validateSliceAddresses(addresses []string, kind discoveryv1.AddressType, pa
 	return errs
 }
 
-func validateSliceIP(address string, kind discoveryv1.AddressType, path *field.Path) field.ErrorList {
+func validateSliceIP(address string, kind discoveryv1.AddressType, list, path *field.Path) field.ErrorList {
 	if errs := validateLegacyIP(address, path); len(errs) > 0 {
 		return errs
 	}
+	errs := rules.NonSpecialIP(address, path)
 	if got := discoveryv1.AddressType(familyOf(address)); got != kind {
-		return field.ErrorList{field.Invalid(path, address, "must be a valid "+string(kind)+" address")}
+		errs = append(errs, field.Invalid(list, address, "must be an "+string(kind)+" address"))
 	}
-	return rules.NonSpecialIP(address, path)
+	return errs
 }
 
 func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {

@@ -39,8 +39,9 @@ func coreEvents(cfg Config) *rest.Kind {
 	}
 	// Old recorders use names that are valid in a URL but are no DNS subdomains.
 	k.Strategy.ValidateName = func(name string, _ bool) []string { return content.IsPathSegmentName(name) }
-	k.Strategy.Validate = check(validateEvent)
-	k.Strategy.ValidateUpdate = checkNew(validateEvent)
+	validate := func(e *corev1.Event) field.ErrorList { return validateEvent(e, "reportingComponent") }
+	k.Strategy.Validate = check(validate)
+	k.Strategy.ValidateUpdate = checkNew(validate)
 	k.FieldLabels = append(referenceFields("involvedObject"), "reason", "reportingComponent", "source", "type")
 	return k
 }
@@ -232,9 +233,9 @@ func toCoreEvent(e *eventsv1.Event) *corev1.Event {
 	return out
 }
 
-// validateEvent validates an event written as v1. One with an event time is of the newer
-// form.
-func validateEvent(e *corev1.Event) field.ErrorList {
+// validateEvent validates an event. One with an event time is of the newer form. controller is
+// the name of the field reportingController.
+func validateEvent(e *corev1.Event, controller string) field.ErrorList {
 	var errs field.ErrorList
 	mismatch := func(bad bool) {
 		if bad {
@@ -248,12 +249,12 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 		mismatch(about != "" && e.Namespace != about)
 	} else {
 		mismatch(about == "" && e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem)
-		errs = append(errs, validateReport(e)...)
+		errs = append(errs, validateReport(e, controller)...)
 	}
 	return append(errs, rules.Invalid(field.NewPath("namespace"), e.Namespace, validation.IsDNS1123Subdomain(e.Namespace))...)
 }
 
-func validateReport(e *corev1.Event) field.ErrorList {
+func validateReport(e *corev1.Event, controller string) field.ErrorList {
 	var errs field.ErrorList
 	require := func(name, value string) {
 		if value == "" {
@@ -265,8 +266,8 @@ func validateReport(e *corev1.Event) field.ErrorList {
 			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %v characters", most)))
 		}
 	}
-	require("reportingController", e.ReportingController)
-	errs = append(errs, rules.QualifiedName(e.ReportingController, field.NewPath("reportingController"))...)
+	require(controller, e.ReportingController)
+	errs = append(errs, rules.QualifiedName(e.ReportingController, field.NewPath(controller))...)
 	require("reportingInstance", e.ReportingInstance)
 	limit("reportingInstance", e.ReportingInstance, maxEventName)
 	require("action", e.Action)
@@ -280,7 +281,7 @@ func validateReport(e *corev1.Event) field.ErrorList {
 // validateNewEvent validates an event created as events.k8s.io/v1, which must not have the
 // deprecated fields. Paths are those of the stored form.
 func validateNewEvent(e *corev1.Event) field.ErrorList {
-	errs := append(validateEvent(e), validateSeries(e)...)
+	errs := append(validateEvent(e, "reportingController"), validateSeries(e)...)
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
 	}
@@ -301,7 +302,7 @@ func validateNewEvent(e *corev1.Event) field.ErrorList {
 
 // validateNewEventUpdate permits changes of the series and of metadata only.
 func validateNewEventUpdate(e, old *corev1.Event) field.ErrorList {
-	errs := validateEvent(e)
+	errs := validateEvent(e, "reportingController")
 	if !reflect.DeepEqual(e.Series, old.Series) {
 		errs = append(errs, validateSeries(e)...)
 	}

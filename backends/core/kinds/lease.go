@@ -21,6 +21,16 @@ func leases() *rest.Kind {
 			Group: coordinationv1.GroupName, Versions: []string{"v1"}, Resource: "leases", Kind: "Lease", Namespaced: true,
 		},
 		Strategy: rest.Strategy{
+			// Coordinated leader election is behind a gate that is off.
+			PrepareCreate: onCreate(func(l *coordinationv1.Lease) { l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil }),
+			PrepareUpdate: onUpdate(func(l, old *coordinationv1.Lease) {
+				if old.Spec.Strategy == nil {
+					l.Spec.Strategy = nil
+				}
+				if old.Spec.PreferredHolder == nil {
+					l.Spec.PreferredHolder = nil
+				}
+			}),
 			Validate:       check(validateLease),
 			ValidateUpdate: checkNew(validateLease),
 		},

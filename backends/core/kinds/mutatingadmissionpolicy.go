@@ -23,10 +23,10 @@ func mutatingAdmissionPolicies() *rest.Kind {
 			}),
 			TrackGeneration: true,
 			Validate: check(func(p *policy) field.ErrorList {
-				return validateMutatingPolicy(p, true)
+				return validateMutatingPolicy(p, nil, true)
 			}),
 			ValidateUpdate: checkUpdate(func(p, old *policy) field.ErrorList {
-				return validateMutatingPolicy(p, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
+				return validateMutatingPolicy(p, old, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
 					!equality.Semantic.DeepEqual(p.Spec.MatchConditions, old.Spec.MatchConditions))
 			}),
 		},
@@ -55,21 +55,34 @@ func mutatingAdmissionPolicyBindings() *rest.Kind {
 	}
 }
 
-func validateMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy, matchConditions bool) field.ErrorList {
+// validateMutatingPolicy validates a policy. old is nil on create.
+func validateMutatingPolicy(p, old *admissionregistrationv1.MutatingAdmissionPolicy, matchConditions bool) field.ErrorList {
 	spec, path := &p.Spec, field.NewPath("spec")
+	cel := newCELRules(spec.ParamKind != nil)
+	if old != nil {
+		cel.keep(old.Spec.MatchConditions, old.Spec.Variables)
+		for _, m := range old.Spec.Mutations {
+			if m.ApplyConfiguration != nil {
+				cel.stored[m.ApplyConfiguration.Expression] = true
+			}
+			if m.JSONPatch != nil {
+				cel.stored[m.JSONPatch.Expression] = true
+			}
+		}
+	}
 	errs := validateRequiredFailurePolicy(spec.FailurePolicy, path.Child("failurePolicy"))
 	errs = append(errs, validateParamKind(spec.ParamKind, path.Child("paramKind"))...)
 	errs = append(errs, validateMatchConstraints(spec.MatchConstraints, path.Child("matchConstraints"))...)
 	errs = append(errs, validateMutable(spec.MatchConstraints, path.Child("matchConstraints", "resourceRules", "operations"))...)
 	if matchConditions {
-		errs = append(errs, validateMatchConditions(spec.MatchConditions, path.Child("matchConditions"))...)
+		errs = append(errs, validateMatchConditions(spec.MatchConditions, cel, path.Child("matchConditions"))...)
 	}
-	errs = append(errs, validateVariables(spec.Variables, path.Child("variables"))...)
+	errs = append(errs, validateVariables(spec.Variables, cel, path.Child("variables"))...)
 	if len(spec.Mutations) == 0 {
 		errs = append(errs, field.Required(path.Child("mutations"), "mutations must contain at least one item"))
 	}
 	for i := range spec.Mutations {
-		errs = append(errs, validateMutation(&spec.Mutations[i], path.Child("mutations").Index(i))...)
+		errs = append(errs, validateMutation(&spec.Mutations[i], cel, path.Child("mutations").Index(i))...)
 	}
 	return append(errs, rules.Enum(spec.ReinvocationPolicy, path.Child("reinvocationPolicy"),
 		admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
@@ -90,7 +103,7 @@ func validateMutable(m *admissionregistrationv1.MatchResources, path *field.Path
 	return errs
 }
 
-func validateMutation(m *admissionregistrationv1.Mutation, path *field.Path) field.ErrorList {
+func validateMutation(m *admissionregistrationv1.Mutation, cel *celRules, path *field.Path) field.ErrorList {
 	errs := rules.Enum(m.PatchType, path.Child("patchType"),
 		admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch)
 	// Each patch type requires a field of its own and excludes that of the other.
@@ -117,6 +130,8 @@ func validateMutation(m *admissionregistrationv1.Mutation, path *field.Path) fie
 		errs = append(errs, field.Required(path.Child(own.name), "must be specified when patchType is "+string(m.PatchType)))
 	case strings.TrimSpace(own.expression) == "":
 		errs = append(errs, field.Required(path.Child(own.name, "expression"), ""))
+	default:
+		errs = append(errs, cel.mutation(m.PatchType, own.expression, path.Child(own.name, "expression"))...)
 	}
 	if other.set {
 		errs = append(errs, field.Invalid(path.Child(other.name), "{"+other.name+"}", "must not be specified when patchType is "+string(m.PatchType)))

@@ -155,6 +155,11 @@ func externallyAccessible(svc *corev1.Service) bool {
 	return false
 }
 
+// onNodes reports whether services of that type may have node ports.
+func onNodes(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
 // needsNodePort reports whether the ports of the service have node ports.
 func needsNodePort(svc *corev1.Service) bool {
 	switch svc.Spec.Type {
@@ -188,7 +193,7 @@ func dropFieldsOfOtherType(svc, old *corev1.Service) {
 			spec.IPFamilyPolicy = nil
 		}
 	}
-	if needsNodePort(old) && !needsNodePort(svc) && sameNodePorts(svc, old) {
+	if onNodes(old) && !onNodes(svc) && sameNodePorts(svc, old) {
 		for i := range spec.Ports {
 			spec.Ports[i].NodePort = 0
 		}

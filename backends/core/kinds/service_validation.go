@@ -293,8 +293,8 @@ func validateTraffic(svc *corev1.Service, path *field.Path) field.ErrorList {
 	}
 	if spec.TrafficDistribution != nil {
 		errs = append(errs, rules.Supported(*spec.TrafficDistribution, path.Child("trafficDistribution"),
-			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode,
-			corev1.ServiceTrafficDistributionPreferSameZone)...)
+			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
+			corev1.ServiceTrafficDistributionPreferSameNode)...)
 	}
 	return errs
 }

@@ -30,12 +30,12 @@ func validatingAdmissionPolicies() *rest.Kind {
 			}),
 			PrepareUpdate: onUpdate(func(p, old *policy) { old.Status.DeepCopyInto(&p.Status) }),
 			Validate: check(func(p *policy) field.ErrorList {
-				return validateValidatingPolicy(p, true)
+				return validateValidatingPolicy(p, nil, true)
 			}),
 			ValidateUpdate: checkUpdate(func(p, old *policy) field.ErrorList {
 				// Match conditions are validated again only if they or their parameters
 				// change.
-				return validateValidatingPolicy(p, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
+				return validateValidatingPolicy(p, old, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
 					!equality.Semantic.DeepEqual(p.Spec.MatchConditions, old.Spec.MatchConditions))
 			}),
 		},
@@ -72,38 +72,55 @@ func validatingAdmissionPolicyBindings() *rest.Kind {
 	}
 }
 
-func validateValidatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy, matchConditions bool) field.ErrorList {
+// validateValidatingPolicy validates a policy. old is nil on create.
+func validateValidatingPolicy(p, old *admissionregistrationv1.ValidatingAdmissionPolicy, matchConditions bool) field.ErrorList {
 	spec, path := &p.Spec, field.NewPath("spec")
+	cel := newCELRules(spec.ParamKind != nil)
+	if old != nil {
+		cel.keep(old.Spec.MatchConditions, old.Spec.Variables)
+		for _, v := range old.Spec.Validations {
+			cel.stored[v.Expression], cel.stored[v.MessageExpression] = true, true
+		}
+		for _, a := range old.Spec.AuditAnnotations {
+			cel.stored[a.ValueExpression] = true
+		}
+	}
 	errs := validateRequiredFailurePolicy(spec.FailurePolicy, path.Child("failurePolicy"))
 	errs = append(errs, validateParamKind(spec.ParamKind, path.Child("paramKind"))...)
 	errs = append(errs, validateMatchConstraints(spec.MatchConstraints, path.Child("matchConstraints"))...)
 	if matchConditions {
-		errs = append(errs, validateMatchConditions(spec.MatchConditions, path.Child("matchConditions"))...)
+		errs = append(errs, validateMatchConditions(spec.MatchConditions, cel, path.Child("matchConditions"))...)
 	}
-	errs = append(errs, validateVariables(spec.Variables, path.Child("variables"))...)
+	errs = append(errs, validateVariables(spec.Variables, cel, path.Child("variables"))...)
 	if len(spec.Validations) == 0 && len(spec.AuditAnnotations) == 0 {
 		const why = "validations or auditAnnotations must contain at least one item"
 		return append(errs, field.Required(path.Child("validations"), why), field.Required(path.Child("auditAnnotations"), why))
 	}
 	for i := range spec.Validations {
-		errs = append(errs, validateValidation(&spec.Validations[i], path.Child("validations").Index(i))...)
+		errs = append(errs, validateValidation(&spec.Validations[i], cel, path.Child("validations").Index(i))...)
 	}
-	return append(errs, validateAuditAnnotations(p.Name, spec.AuditAnnotations, path.Child("auditAnnotations"))...)
+	return append(errs, validateAuditAnnotations(p.Name, spec.AuditAnnotations, cel, path.Child("auditAnnotations"))...)
 }
 
-func validateValidation(v *admissionregistrationv1.Validation, path *field.Path) field.ErrorList {
+func validateValidation(v *admissionregistrationv1.Validation, cel *celRules, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if strings.TrimSpace(v.Expression) == "" {
 		errs = append(errs, field.Required(path.Child("expression"), "expression is not specified"))
+	} else {
+		errs = append(errs, cel.validation(v.Expression, path.Child("expression"))...)
 	}
-	if v.MessageExpression != "" && strings.TrimSpace(v.MessageExpression) == "" {
+	switch {
+	case v.MessageExpression == "":
+	case strings.TrimSpace(v.MessageExpression) == "":
 		errs = append(errs, field.Invalid(path.Child("messageExpression"), v.MessageExpression, "must be non-empty if specified"))
+	default:
+		errs = append(errs, cel.message(v.MessageExpression, path.Child("messageExpression"))...)
 	}
 	switch message := strings.TrimSpace(v.Message); {
 	case v.Message != "" && message == "":
-		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "message must be non-empty if specified"))
+		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "must be non-empty if specified"))
 	case strings.ContainsAny(message, "\r\n"):
-		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "message must not contain line breaks"))
+		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "must not contain line breaks"))
 	}
 	if v.Reason != nil {
 		errs = append(errs, rules.Supported(*v.Reason, path.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,

@@ -124,15 +124,16 @@ func defaultRule(r *admissionregistrationv1.Rule) {
 // already.
 type webhookRules struct {
 	noSideEffects, knownReviewVersion, uniqueNames, strictSelectors, matchConditions bool
+	cel                                                                              *celRules
 }
 
 func validateWebhooks[T rest.Object](config T) field.ErrorList {
-	return checkWebhooks(hooksOf(config), webhookRules{true, true, true, true, true})
+	return checkWebhooks(hooksOf(config), webhookRules{true, true, true, true, true, newCELRules(false)})
 }
 
 func validateWebhooksUpdate[T rest.Object](config, oldConfig T) field.ErrorList {
 	hooks, old := hooksOf(config), hooksOf(oldConfig)
-	rules := webhookRules{true, true, true, true, len(hooks) != len(old)}
+	rules := webhookRules{true, true, true, true, len(hooks) != len(old), newCELRules(false)}
 	names := map[string]bool{}
 	for i, h := range old {
 		rules.noSideEffects = rules.noSideEffects && hasNoSideEffects(h.sideEffects)
@@ -140,6 +141,9 @@ func validateWebhooksUpdate[T rest.Object](config, oldConfig T) field.ErrorList 
 		rules.uniqueNames = rules.uniqueNames && !names[h.name]
 		names[h.name] = true
 		rules.strictSelectors = rules.strictSelectors && !hasInvalidLabelValue(*h.namespaceSelector) && !hasInvalidLabelValue(*h.objectSelector)
+		for _, c := range h.matchConditions {
+			rules.cel.stored[c.Expression] = true
+		}
 		rules.matchConditions = rules.matchConditions || !reflect.DeepEqual(hooks[i].matchConditions, h.matchConditions)
 	}
 	return checkWebhooks(hooks, rules)
@@ -185,7 +189,7 @@ func checkWebhook(h *webhook, rules webhookRules, path *field.Path) field.ErrorL
 	}
 	errs = append(errs, checkWebhookClient(h.client, path.Child("clientConfig"))...)
 	if rules.matchConditions {
-		errs = append(errs, validateMatchConditions(h.matchConditions, path.Child("matchConditions"))...)
+		errs = append(errs, validateMatchConditions(h.matchConditions, rules.cel, path.Child("matchConditions"))...)
 	}
 	return errs
 }
