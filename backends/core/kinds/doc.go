@@ -16,7 +16,7 @@
 //     [Config], so this package has no state, no clients and no goroutines.
 //   - CEL expressions (match conditions, validations, variables, mutations) are checked for
 //     presence and size, and are not compiled: the engine that evaluates policies reports those
-//     that do not compile.
+//     that do not compile. Selectors of devices are compiled: nothing here evaluates them.
 //   - Portico has no nodes, so node ports are kept if requested but never allocated, and
 //     healthCheckNodePort is never required.
 //   - Cluster IPs are IPv4 only.

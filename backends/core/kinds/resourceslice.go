@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -24,9 +25,16 @@ func resourceSlices() *rest.Kind {
 			Default:         onDefault(devices.SetObjectDefaults_ResourceSlice),
 			TrackGeneration: true,
 			PrepareCreate:   onCreate(func(s *resourcev1.ResourceSlice) { devices.DropSlice(s, nil) }),
-			PrepareUpdate:   onUpdate(devices.DropSlice),
-			Validate:        check(func(s *resourcev1.ResourceSlice) field.ErrorList { return devices.Slice(s, nil) }),
-			ValidateUpdate:  checkUpdate(devices.Slice),
+			PrepareUpdate: onUpdate(func(s, old *resourcev1.ResourceSlice) {
+				// As in kube-apiserver, fields that are dropped are a change.
+				if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
+					s.Generation = old.Generation + 1
+				}
+				devices.DropSlice(s, old)
+			}),
+			SpecChanged:    changed(func(s, old *resourcev1.ResourceSlice) bool { return s.Generation != old.Generation }),
+			Validate:       check(func(s *resourcev1.ResourceSlice) field.ErrorList { return devices.Slice(s, nil) }),
+			ValidateUpdate: checkUpdate(devices.Slice),
 			Warnings: warn(func(s *resourcev1.ResourceSlice) []string {
 				if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
 					return nil
