@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -54,21 +53,12 @@ func clusterTrustBundles() *rest.Kind {
 // validateTrustBundleName validates the name of the signer and that of the bundle, which
 // begins with it.
 func validateTrustBundleName(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
-	path, signer := field.NewPath("metadata", "name"), b.Spec.SignerName
-	if signer == "" {
-		if strings.Contains(b.Name, ":") {
-			return field.ErrorList{field.Invalid(path, b.Name, `ClusterTrustBundle without signer name must not have ":" in its name`)}
-		}
-		return rules.Subdomain(b.Name, path)
+	signer := b.Spec.SignerName
+	errs := rules.Invalid(field.NewPath("metadata", "name"), b.Name, rules.TrustBundleName(b.Name, signer))
+	if signer != "" {
+		errs = append(errs, rules.SignerName(signer, field.NewPath("spec", "signerName"))...)
 	}
-	var errs field.ErrorList
-	prefix := strings.ReplaceAll(signer, "/", ":") + ":"
-	if rest, ok := strings.CutPrefix(b.Name, prefix); ok {
-		errs = rules.Invalid(path, b.Name, apivalidation.NameIsDNSSubdomain(rest, false))
-	} else {
-		errs = append(errs, field.Invalid(path, b.Name, fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix)))
-	}
-	return append(errs, rules.SignerName(signer, field.NewPath("spec", "signerName"))...)
+	return errs
 }
 
 // validateTrustAnchors requires certificates of authorities in PEM, each once.

@@ -72,6 +72,7 @@ func All(cfg Config) []*rest.Kind {
 		policyKinds(),
 		resourceKinds(cfg),
 		schedulingKinds(),
+		storageKinds(),
 		storageMigrationKinds(),
 	)
 	for _, k := range all {
@@ -85,7 +86,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(), podTemplates(),
+		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(), persistentVolumes(), persistentVolumeClaims(), podTemplates(),
 		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }
@@ -134,6 +135,12 @@ func schedulingKinds() []*rest.Kind { return []*rest.Kind{priorityClasses()} }
 func resourceKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
 		deviceClasses(), deviceTaintRules(), resourceClaims(cfg), resourceClaimTemplates(cfg), resourceSlices(),
+	}
+}
+
+func storageKinds() []*rest.Kind {
+	return []*rest.Kind{
+		csiDrivers(), csiNodes(), csiStorageCapacities(), storageClasses(), volumeAttachments(), volumeAttributesClasses(),
 	}
 }
 

@@ -219,6 +219,12 @@ func TestWriteSemantics(t *testing.T) {
 		want[name+".resource.k8s.io"] = semantics{unconditional: true, returnDeleted: true, generation: generation}
 	}
 	want["devicetaintrules.resource.k8s.io"] = semantics{generation: true}
+	for _, name := range []string{"persistentvolumes", "persistentvolumeclaims", "storageclasses.storage.k8s.io", "volumeattributesclasses.storage.k8s.io"} {
+		want[name] = semantics{unconditional: true, returnDeleted: true}
+	}
+	for _, name := range []string{"csidrivers", "csinodes", "csistoragecapacities", "volumeattachments"} {
+		want[name+".storage.k8s.io"] = semantics{returnDeleted: name != "csistoragecapacities"}
+	}
 	all := allKinds()
 	if len(all) != len(want) {
 		t.Errorf("%d kinds, want %d", len(all), len(want))

@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -99,13 +98,7 @@ func podCertificateRequests() *rest.Kind {
 func validatePodRequest(r *podRequest) field.ErrorList {
 	path, spec := field.NewPath("spec"), &r.Spec
 	errs := rules.SignerName(spec.SignerName, path.Child("signerName"))
-	annotations := path.Child("unverifiedUserAnnotations")
-	for key := range spec.UnverifiedUserAnnotations {
-		errs = append(errs, validation.IsDomainPrefixedKey(annotations, strings.ToLower(key))...)
-	}
-	if apivalidation.ValidateAnnotationsSize(spec.UnverifiedUserAnnotations) != nil {
-		errs = append(errs, field.TooLong(annotations, "", apivalidation.TotalAnnotationSizeLimitB))
-	}
+	errs = append(errs, rules.UserAnnotations(spec.UnverifiedUserAnnotations, path.Child("unverifiedUserAnnotations"))...)
 	for _, ref := range []struct{ object, name, uid string }{
 		{"pod", spec.PodName, string(spec.PodUID)},
 		{"serviceAccount", spec.ServiceAccountName, string(spec.ServiceAccountUID)},
@@ -120,7 +113,7 @@ func validatePodRequest(r *podRequest) field.ErrorList {
 		}
 	}
 	longest := int32(maxPodCertificate)
-	if domain, _, _ := strings.Cut(spec.SignerName, "/"); domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
+	if rules.KubernetesSigner(spec.SignerName) {
 		longest = maxSystemPodCertificate
 	}
 	if s := ptr.Deref(spec.MaxExpirationSeconds, 0); s < minPodCertificate || s > longest {

@@ -21,7 +21,7 @@ var counted = []corev1.ResourceName{
 // ExtendedResource reports whether a resource is one of a device of nodes, outside the domain
 // kubernetes.io.
 func ExtendedResource(name corev1.ResourceName) bool {
-	return !native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
+	return !Native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 

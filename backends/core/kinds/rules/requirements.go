@@ -23,13 +23,13 @@ func HugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// native reports whether a resource has the domain kubernetes.io, or none.
-func native(name corev1.ResourceName) bool {
+// Native reports whether a resource has the domain kubernetes.io, or none.
+func Native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
 // Overcommit reports whether the limit of a resource may be above its request.
-func Overcommit(name corev1.ResourceName) bool { return native(name) && !HugePages(name) }
+func Overcommit(name corev1.ResourceName) bool { return Native(name) && !HugePages(name) }
 
 // StandardResource reports whether a resource needs no domain.
 func StandardResource(name corev1.ResourceName) bool {
@@ -55,7 +55,7 @@ func ContainerResourceName(name corev1.ResourceName, path *field.Path) field.Err
 		if !HugePages(name) && name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage {
 			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 		}
-	case !native(name) && !ExtendedResource(name):
+	case !Native(name) && !ExtendedResource(name):
 		errs = append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
 	}
 	return errs

@@ -187,3 +187,24 @@ func Nonnegative(q resource.Quantity, path *field.Path) field.ErrorList {
 	}
 	return nil
 }
+
+// Unique returns an error for each value that is in the list before.
+func Unique(values []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := make(map[string]bool, len(values))
+	for i, v := range values {
+		if seen[v] {
+			errs = append(errs, field.Duplicate(path.Index(i), v))
+		}
+		seen[v] = true
+	}
+	return errs
+}
+
+// BasicQuantity requires a quantity that is not negative once it is rounded up.
+func BasicQuantity(q resource.Quantity, path *field.Path) field.ErrorList {
+	if v := q.Value(); v < 0 {
+		return field.ErrorList{field.Invalid(path, v, "must be a valid resource quantity")}
+	}
+	return nil
+}

@@ -2,8 +2,11 @@ package rules
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -45,6 +48,41 @@ func firstWrong(name string, rule func(string) []string, path *field.Path) field
 		if len(errs) > 0 {
 			break
 		}
+	}
+	return errs
+}
+
+// KubernetesSigner reports whether the name of a signer is of the domain kubernetes.io.
+func KubernetesSigner(name string) bool {
+	domain, _, _ := strings.Cut(name, "/")
+	return domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
+}
+
+// TrustBundleName returns the errors of the name of a ClusterTrustBundle of a signer, "" for a
+// bundle without one.
+func TrustBundleName(name, signer string) []string {
+	if signer == "" {
+		if strings.Contains(name, ":") {
+			return []string{`ClusterTrustBundle without signer name must not have ":" in its name`}
+		}
+		return validation.IsDNS1123Subdomain(name)
+	}
+	prefix := strings.ReplaceAll(signer, "/", ":") + ":"
+	rest, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix)}
+	}
+	return validation.IsDNS1123Subdomain(rest)
+}
+
+// UserAnnotations returns the errors of the annotations of a request for a certificate.
+func UserAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		errs = append(errs, validation.IsDomainPrefixedKey(path, strings.ToLower(key))...)
+	}
+	if apivalidation.ValidateAnnotationsSize(annotations) != nil {
+		errs = append(errs, field.TooLong(path, "", apivalidation.TotalAnnotationSizeLimitB))
 	}
 	return errs
 }
