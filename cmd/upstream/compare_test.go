@@ -122,15 +122,16 @@ func (c *comparison) compare(w kindtest.Case) {
 		c.differences = append(c.differences, fmt.Sprintf("%s\n\tPANIC: %v", w.Name, err))
 		return
 	}
-	if len(want.Causes) > 0 {
-		c.note(w.Name, want.Causes)
-	}
 	switch difference := differs(want, got); {
 	case difference != "":
 		c.differences = append(c.differences, w.Name+"\n"+difference)
+		return // it is not recorded: go test shows what holds
 	case !slices.Equal(want.Causes, got.Causes):
 		c.messages++
 		c.differences = append(c.differences, w.Name+" (messages only)\n"+lines(want.Causes, got.Causes, true))
+	}
+	if len(want.Causes) > 0 {
+		c.note(w.Name, want.Causes)
 	}
 }
 
