@@ -86,7 +86,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(), persistentVolumes(), persistentVolumeClaims(), podTemplates(),
+		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(), persistentVolumes(), persistentVolumeClaims(), pods(), podTemplates(),
 		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }

@@ -174,6 +174,7 @@ func TestWriteSemantics(t *testing.T) {
 		"controllerrevisions.apps":        {unconditional: true},
 		"namespaces":                      {unconditional: true, returnDeleted: true},
 		"configmaps":                      {unconditional: true},
+		"pods":                            {unconditional: true, returnDeleted: true, generation: true},
 		"nodes":                           {unconditional: true},
 		"secrets":                         {unconditional: true},
 		"services":                        {createOnUpdate: true, unconditional: true, returnDeleted: true},
