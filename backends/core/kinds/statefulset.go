@@ -92,6 +92,10 @@ func validateStatefulSet(sts, old *appsv1.StatefulSet) field.ErrorList {
 	path := field.NewPath("spec")
 	if old == nil {
 		errs := validateStatefulSetSpec(&sts.Spec, nil, true, path)
+		for i := range sts.Spec.VolumeClaimTemplates {
+			at := path.Child("volumeClaimTemplates").Index(i).Child("spec")
+			errs = append(errs, podspec.ValidateClaimSpec(&sts.Spec.VolumeClaimTemplates[i].Spec, at, podspec.ClaimOptions{})...)
+		}
 		if name := sts.Spec.ServiceName; name != "" {
 			errs = append(errs, rules.DNSLabel(name, path.Child("serviceName"))...)
 		}
@@ -224,6 +228,9 @@ func validateStatefulSetStatus(sts, old *appsv1.StatefulSet) field.ErrorList {
 
 func statefulSetWarnings(sts *appsv1.StatefulSet) []string {
 	var warnings []string
+	for i := range sts.Spec.VolumeClaimTemplates {
+		warnings = append(warnings, podspec.ClaimWarnings(&sts.Spec.VolumeClaimTemplates[i].Spec, field.NewPath("spec", "volumeClaimTemplates").Index(i))...)
+	}
 	if limit := sts.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {
 		warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
 	}
