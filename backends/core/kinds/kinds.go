@@ -69,6 +69,7 @@ func All(cfg Config) []*rest.Kind {
 		discoveryKinds(),
 		eventsKinds(cfg, scheme),
 		networkingKinds(),
+		nodeKinds(),
 		policyKinds(),
 		resourceKinds(cfg),
 		schedulingKinds(),
@@ -125,6 +126,8 @@ func eventsKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 func networkingKinds() []*rest.Kind {
 	return []*rest.Kind{ingresses(), ingressClasses(), ipAddresses(), networkPolicies(), serviceCIDRs()}
 }
+
+func nodeKinds() []*rest.Kind { return []*rest.Kind{runtimeClasses()} }
 
 func policyKinds() []*rest.Kind { return []*rest.Kind{podDisruptionBudgets()} }
 

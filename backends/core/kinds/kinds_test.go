@@ -199,6 +199,7 @@ func TestWriteSemantics(t *testing.T) {
 	}
 	want["limitranges"] = semantics{createOnUpdate: true, unconditional: true}
 	want["resourcequotas"] = semantics{unconditional: true, returnDeleted: true}
+	want["runtimeclasses.node.k8s.io"] = semantics{createOnUpdate: true}
 	want["storageversionmigrations.storagemigration.k8s.io"] = semantics{}
 	for name, unconditional := range map[string]bool{
 		"certificatesigningrequests": true, "clustertrustbundles": false, "podcertificaterequests": false,
