@@ -139,13 +139,13 @@ func TestValidatingPolicyRules(t *testing.T) {
 				`regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')`}},
 		{"texts", goodConstraints + `,"failurePolicy":"x","variables":[{"name":"if","expression":" "}],"validations":[{"expression":" ","message":" ","messageExpression":" ","reason":"Because"},{"expression":"true","message":"a\nb"}]`, []string{
 			`spec.failurePolicy: Unsupported value: "x": supported values: "Fail", "Ignore"`,
-			`spec.variables[0].name: Invalid value: "if": name is not a valid CEL identifier`,
+			`spec.variables[0].name: Invalid value: "if": must be a valid CEL identifier`,
 			`spec.variables[0].expression: Required value: expression is not specified`,
 			`spec.validations[0].expression: Required value: expression is not specified`,
 			`spec.validations[0].messageExpression: Invalid value: " ": must be non-empty if specified`,
-			`spec.validations[0].message: Invalid value: " ": message must be non-empty if specified`,
+			`spec.validations[0].message: Invalid value: " ": must be non-empty if specified`,
 			`spec.validations[0].reason: Unsupported value: "Because": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"`,
-			`spec.validations[1].message: Invalid value: "a\nb": message must not contain line breaks`}},
+			`spec.validations[1].message: Invalid value: "a\nb": must not contain line breaks`}},
 		{"audit", goodConstraints + `,"auditAnnotations":[{"key":"k","valueExpression":""},{"key":"k","valueExpression":"'v'"}]`, []string{
 			`spec.auditAnnotations[0].valueExpression: Required value: valueExpression is not specified`,
 			`spec.auditAnnotations[1].key: Duplicate value: "k"`}},

@@ -88,6 +88,7 @@ subsets:
 		`subsets[1].addresses[0].ip: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)`,
 		`subsets[1].addresses[1].hostname: Invalid value: "A": `+label,
 		`subsets[1].addresses[2].ip: Invalid value: "nope": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)`,
+		`subsets[1].addresses[2].ip: Invalid value: "nope": must be a valid IP address`,
 		`subsets[1].ports[0].name: Required value`,
 		`subsets[1].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive`,
 		`subsets[1].ports[1].protocol: Unsupported value: "ICMP": supported values: "SCTP", "TCP", "UDP"`)
@@ -124,8 +125,8 @@ ports: [{port: 80}, {port: 81}, {name: x, protocol: ICMP}]
 		t.Errorf("port %+v", p)
 	}
 	expect(t, k.Strategy.Validate(t.Context(), s),
-		"endpoints[0].addresses: Required value: must contain at least 1 address",
-		`endpoints[1].addresses[1]: Invalid value: "2001:db8::1": must be a valid IPv4 address`,
+		"endpoints[0].addresses: Required value",
+		`endpoints[1].addresses: Invalid value: "2001:db8::1": must be an IPv4 address`,
 		`endpoints[1].addresses[2]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)`,
 		`endpoints[1].hints.forZones[1].name: Duplicate value: "a"`,
 		`ports[1].name: Duplicate value: ""`,

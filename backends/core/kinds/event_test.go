@@ -114,9 +114,9 @@ func TestEventRules(t *testing.T) {
 	const qualified = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character " +
 		"(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 	expect(t, core.Strategy.Validate(t.Context(), timed),
-		`reportingController: Required value`,
-		`reportingController: Invalid value: "": `+name,
-		`reportingController: Invalid value: "": `+qualified,
+		`reportingComponent: Required value`,
+		`reportingComponent: Invalid value: "": `+name,
+		`reportingComponent: Invalid value: "": `+qualified,
 		`reportingInstance: Invalid value: "": can have at most 128 characters`,
 		`action: Required value`,
 		`message: Invalid value: "": can have at most 1024 characters`)

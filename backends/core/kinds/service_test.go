@@ -118,7 +118,7 @@ func TestServiceRules(t *testing.T) {
 			`spec.externalTrafficPolicy: Invalid value: "Local": may only be set for externally-accessible services`,
 			"spec.healthCheckNodePort: Invalid value: 1: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
 			`spec.internalTrafficPolicy: Unsupported value: "x": supported values: "Cluster", "Local"`,
-			`spec.trafficDistribution: Unsupported value: "y": supported values: "PreferClose", "PreferSameNode", "PreferSameZone"`}},
+			`spec.trafficDistribution: Unsupported value: "y": supported values: "PreferClose", "PreferSameZone", "PreferSameNode"`}},
 	})
 }
 

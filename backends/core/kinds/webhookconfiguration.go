@@ -245,7 +245,8 @@ func checkWebhookClient(c *admissionregistrationv1.WebhookClientConfig, path *fi
 		return field.ErrorList{field.Required(path, "exactly one of url or service is required")}
 	}
 	if s := c.Service; s != nil {
-		return webhookutil.ValidateWebhookService(path.Child("service"), s.Namespace, s.Name, s.Path, *s.Port)
+		// As in kube-apiserver, the error of an empty name is at the namespace and vice versa.
+		return webhookutil.ValidateWebhookService(path.Child("service"), s.Name, s.Namespace, s.Path, *s.Port)
 	}
 	if u, err := url.Parse(*c.URL); err == nil && u.User != nil {
 		// Upstream's error would contain the password.
