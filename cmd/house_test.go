@@ -244,7 +244,7 @@ var doors = map[string][]string{
 	"k8s.io/apiserver/plugin/pkg/audit":      {"resource/audit"},
 	"k8s.io/apiserver/plugin/pkg/authorizer": {"resource/admission"},
 	"gopkg.in/natefinch/lumberjack.v2":       {"resource/audit", "cmd/internal/supervise"},
-	"github.com/hashicorp/golang-lru":        {"resource/authn", "resource/bytelru", "discovery/openapi"},
+	"github.com/hashicorp/golang-lru":        {"resource/authn", "resource/bytelru", "discovery/openapi", "backends/core/garbage"},
 }
 
 // forbidden are packages that no package may import, tests included: Portico replaces them.
