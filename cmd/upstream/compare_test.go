@@ -1,9 +1,11 @@
 package upstream
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -236,12 +238,38 @@ func (c *comparison) report() {
 	c.t.Errorf("%d of %d writes differ", wrong, c.cases)
 }
 
+// maxRecorded is how many lines are recorded before lists of causes that have nothing new are
+// left out.
+const maxRecorded = 2000
+
+// index matches the index of an entry in a path.
+var index = regexp.MustCompile(`\[\d+\]`)
+
+// chosen returns the names of the cases to record: one of each distinct list of causes, or if
+// these are too many, of lists that have a cause which no shorter one has at any index.
+func (c *comparison) chosen() map[string]bool {
+	lists, total := slices.Collect(maps.Keys(c.recorded)), 0
+	for _, list := range lists {
+		total += 1 + strings.Count(list, "\n")
+	}
+	slices.SortFunc(lists, func(a, b string) int {
+		return cmp.Or(cmp.Compare(strings.Count(a, "\n"), strings.Count(b, "\n")), cmp.Compare(c.recorded[a], c.recorded[b]))
+	})
+	names, known := map[string]bool{}, map[string]bool{}
+	for _, list := range lists {
+		for cause := range strings.Lines(index.ReplaceAllString(list, "[]")) {
+			if total <= maxRecorded || !known[cause] {
+				names[c.recorded[list]] = true
+			}
+			known[cause] = true
+		}
+	}
+	return names
+}
+
 // write records the outcomes with errors: one case of each distinct list of causes.
 func (c *comparison) write() {
-	names := map[string]bool{}
-	for _, name := range c.recorded {
-		names[name] = true
-	}
+	names := c.chosen()
 	sample, err := scheme.Scheme.New(c.gvk)
 	if err != nil {
 		c.t.Fatal(err)

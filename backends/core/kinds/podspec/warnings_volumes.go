@@ -31,6 +31,9 @@ func (w *warnings) volume(v *corev1.Volume, path *field.Path) {
 			w.add(path.Child(s.name), "%s", s.message)
 		}
 	}
+	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+		w.out = append(w.out, ClaimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec, path.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+	}
 }
 
 // volumeFile is the path of a file of a volume, and what it is from if not from the only
