@@ -176,11 +176,12 @@ func generateSelector(job *batchv1.Job) {
 }
 
 func jobWarnings(spec *batchv1.JobSpec, path *field.Path) []string {
+	var warnings []string
 	if isIndexed(spec) && ptr.Deref(spec.Completions, 0) > manyCompletions && ptr.Deref(spec.Parallelism, 0) > parallelismOfMany {
-		return []string{fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
-			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path)}
+		warnings = append(warnings, fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
+			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
 	}
-	return nil
+	return append(warnings, podspec.TemplateWarnings(&spec.Template, path.Child("template"))...)
 }
 
 // jobPhases are the conditions that name the status of a job, the first one first; "" stands

@@ -40,7 +40,7 @@ func pods() *rest.Kind {
 				if old != nil {
 					return nil
 				}
-				return hostNameWarning(obj.GetName())
+				return append(hostNameWarning(obj.GetName()), podspec.Warnings(obj.(*corev1.Pod))...)
 			},
 			Grace: func(obj rest.Object, asked *int64) int64 { return podGrace(obj.(*corev1.Pod), asked) },
 		},
