@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"portico/discovery"
+	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/metastream"
@@ -87,7 +89,8 @@ func (g *Gateway) serveResource(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveMetadata answers a request for the stream of the metadata of the objects of one server:
-// that of the group/version after [metastream.Path].
+// that of the group/version after [metastream.Path]. Only servers that the gateway starts with
+// have streams: what they say of any object is believed.
 func (g *Gateway) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	group, version, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, metastream.Path+"/"), "/")
 	if !ok {
@@ -98,7 +101,9 @@ func (g *Gateway) serveMetadata(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case rt.Local:
 		metastream.Handler(g.cache).ServeHTTP(w, r)
-	default:
+	case slices.ContainsFunc(g.start, func(b *routing.StaticBackend) bool { return b.Name == rt.Backend }):
 		g.proxy.Send(w, r, rt)
+	default:
+		http.NotFound(w, r)
 	}
 }

@@ -108,8 +108,8 @@ func serverOf(a *apireg.APIService) string {
 
 // watchable returns the resources of an APIService that can be watched and deleted, in the
 // preferred version that has them.
-func watchable(groups *apidiscovery.APIGroupDiscoveryList, a *apireg.APIService) []schema.GroupVersionResource {
-	var out []schema.GroupVersionResource
+func watchable(groups *apidiscovery.APIGroupDiscoveryList, a *apireg.APIService) []garbage.Resource {
+	var out []garbage.Resource
 	i := slices.IndexFunc(groups.Items, func(g apidiscovery.APIGroupDiscovery) bool { return g.Name == a.Spec.Group })
 	if i < 0 {
 		return nil
@@ -122,7 +122,8 @@ func watchable(groups *apidiscovery.APIGroupDiscoveryList, a *apireg.APIService)
 			}
 			seen[r.Resource] = true
 			if v.Version == a.Spec.Version && slices.Contains(r.Verbs, "watch") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") {
-				out = append(out, schema.GroupVersionResource{Group: a.Spec.Group, Version: v.Version, Resource: r.Resource})
+				gvr := schema.GroupVersionResource{Group: a.Spec.Group, Version: v.Version, Resource: r.Resource}
+				out = append(out, garbage.Resource{GroupVersionResource: gvr, Kind: r.ResponseKind.Kind})
 			}
 		}
 	}

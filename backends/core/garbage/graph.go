@@ -161,11 +161,6 @@ type Ref struct {
 	APIVersion, Kind, Namespace, Name, UID string
 }
 
-// refOf names an object.
-func refOf(h *resource.Header) Ref {
-	return Ref{APIVersion: h.APIVersion, Kind: h.Kind, Namespace: h.Namespace, Name: h.Name, UID: h.UID}
-}
-
 // ref names an owner of an object: one in its namespace, or one without a namespace, which
 // the API of the kind decides.
 func ref(h *resource.Header, o resource.Owner) Ref {

@@ -35,9 +35,17 @@ type Server struct {
 	// Name identifies the server, and GroupVersion is one that it serves.
 	Name         string
 	GroupVersion schema.GroupVersion
-	// Resources returns the resources of the server, which are watched one by one if it
-	// does not serve a stream of metadata.
-	Resources []schema.GroupVersionResource
+	// Resources are the resources of the server, which are watched one by one if it does not
+	// serve a stream of metadata.
+	Resources []Resource
+}
+
+// Resource is a resource with its kind. A server decides what its objects are named, and not
+// of which kind they are: the metadata of an object that is another server's would have that
+// object judged by it.
+type Resource struct {
+	schema.GroupVersionResource
+	Kind string
 }
 
 // Sources fill a graph from all servers: from one stream of each Portico process, and by a
@@ -160,8 +168,8 @@ func (s *Sources) followServer(ctx context.Context, wg *sync.WaitGroup, server S
 			return err
 		}
 		s.mu.Lock()
-		for _, gvr := range server.Resources {
-			s.start(ctx, wg, server.Name+" "+gvr.String(), func(ctx context.Context, f *feed) { s.followResource(ctx, gvr, f) })
+		for _, r := range server.Resources {
+			s.start(ctx, wg, server.Name+" "+r.String(), func(ctx context.Context, f *feed) { s.followResource(ctx, r, f) })
 		}
 		s.mu.Unlock()
 		f.synced()
@@ -176,11 +184,12 @@ func refused(err error) bool {
 }
 
 // followResource watches the metadata of one resource.
-func (s *Sources) followResource(ctx context.Context, gvr schema.GroupVersionResource, f *feed) {
-	informer := metadatainformer.NewFilteredMetadataInformer(s.Metadata, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+func (s *Sources) followResource(ctx context.Context, r Resource, f *feed) {
+	informer := metadatainformer.NewFilteredMetadataInformer(s.Metadata, r.GroupVersionResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 	set := func(obj any) {
 		if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			if h, err := metastream.Header(m); err == nil {
+				h.APIVersion, h.Kind = r.GroupVersion().String(), r.Kind
 				f.receive(watchcache.HeaderEvent{Type: resource.Modified, Header: h})
 			}
 		}
@@ -198,7 +207,7 @@ func (s *Sources) followResource(ctx context.Context, gvr schema.GroupVersionRes
 		},
 	})
 	if err != nil {
-		s.Log.Error("a resource cannot be watched", "resource", gvr.String(), "err", err)
+		s.Log.Error("a resource cannot be watched", "resource", r.String(), "err", err)
 		return
 	}
 	var wg sync.WaitGroup
