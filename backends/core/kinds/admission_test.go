@@ -200,20 +200,20 @@ func TestBindingRules(t *testing.T) {
 
 func TestMutatingPolicyRules(t *testing.T) {
 	checkCreations(t, kind(t, "mutatingadmissionpolicies"+admissionGroup), `{"metadata":{"name":"p"},"spec":{%s}}`, []creation{
-		{"good", goodConstraints + `,"reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[]"}}]`, nil},
+		{"good", goodConstraints + `,"reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"remove\", path: \"/a\"}]"}}]`, nil},
 		{"empty", ``, []string{
 			"spec.matchConstraints: Required value",
 			"spec.mutations: Required value: mutations must contain at least one item",
 			"spec.reinvocationPolicy: Required value"}},
 		{"mutations", goodConstraints + `,"reinvocationPolicy":"Always","mutations":[{"patchType":""},{"patchType":"XML"},
-			{"patchType":"ApplyConfiguration","jsonPatch":{"expression":"[]"}},{"patchType":"JSONPatch","jsonPatch":{"expression":" "}}]`, []string{
+			{"patchType":"ApplyConfiguration","jsonPatch":{"expression":"[JSONPatch{op: \"remove\", path: \"/a\"}]"}},{"patchType":"JSONPatch","jsonPatch":{"expression":" "}}]`, []string{
 			"spec.mutations[0].patchType: Required value",
 			`spec.mutations[1].patchType: Unsupported value: "XML": supported values: "ApplyConfiguration", "JSONPatch"`,
 			"spec.mutations[2].applyConfiguration: Required value: must be specified when patchType is ApplyConfiguration",
 			`spec.mutations[2].jsonPatch: Invalid value: "{jsonPatch}": must not be specified when patchType is ApplyConfiguration`,
 			"spec.mutations[3].jsonPatch.expression: Required value",
 			`spec.reinvocationPolicy: Unsupported value: "Always": supported values: "IfNeeded", "Never"`}},
-		{"delete", strings.Replace(goodConstraints, "CREATE", "DELETE", 1) + `,"reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[]"}}]`,
+		{"delete", strings.Replace(goodConstraints, "CREATE", "DELETE", 1) + `,"reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"remove\", path: \"/a\"}]"}}]`,
 			[]string{`spec.matchConstraints.resourceRules.operations: Unsupported value: "DELETE": supported values: "*", "CONNECT", "CREATE", "UPDATE"`}},
 	})
 }
