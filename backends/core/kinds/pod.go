@@ -16,6 +16,8 @@ import (
 	"portico/resource/rest"
 )
 
+var podSpecChanged = changed(func(p, old *corev1.Pod) bool { return !equality.Semantic.DeepEqual(p.Spec, old.Spec) })
+
 // pods is the row of v1 Pod.
 func pods() *rest.Kind {
 	return &rest.Kind{
@@ -25,7 +27,7 @@ func pods() *rest.Kind {
 		Strategy: rest.Strategy{
 			Default:         onDefault(podspec.SetPodDefaults),
 			TrackGeneration: true,
-			SpecChanged:     changed(func(p, old *corev1.Pod) bool { return !equality.Semantic.DeepEqual(p.Spec, old.Spec) }),
+			SpecChanged:     podSpecChanged,
 			PrepareCreate:   onCreate(preparePod),
 			PrepareUpdate: onUpdate(func(p, old *corev1.Pod) {
 				old.Status.DeepCopyInto(&p.Status)
@@ -46,10 +48,12 @@ func pods() *rest.Kind {
 		},
 		Subresources: []rest.Subresource{
 			{Name: "ephemeralcontainers", Strategy: &rest.Strategy{
+				TrackGeneration: true, SpecChanged: podSpecChanged,
 				PrepareUpdate:  onUpdate(prepareEphemeral),
 				ValidateUpdate: checkUpdate(validateEphemeralUpdate),
 			}},
 			{Name: "resize", Strategy: &rest.Strategy{
+				TrackGeneration: true, SpecChanged: podSpecChanged,
 				PrepareUpdate:  onUpdate(prepareResize),
 				ValidateUpdate: checkUpdate(validateResize),
 			}},
@@ -196,7 +200,25 @@ func preparePodStatus(p, old *corev1.Pod) {
 			generations[c.Type] = all[1:]
 		}
 	}
+	if !slices.ContainsFunc(volumeMounts(&old.Status), func(m *corev1.VolumeMountStatus) bool { return m.VolumeStatus != nil }) {
+		for _, m := range volumeMounts(s) {
+			m.VolumeStatus = nil
+		}
+	}
 	podspec.DropFields(&p.Spec, p.Annotations, &old.Spec)
+}
+
+// volumeMounts returns the mounted volumes of all containers.
+func volumeMounts(s *corev1.PodStatus) []*corev1.VolumeMountStatus {
+	var all []*corev1.VolumeMountStatus
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			for j := range list[i].VolumeMounts {
+				all = append(all, &list[i].VolumeMounts[j])
+			}
+		}
+	}
+	return all
 }
 
 // hostNameWarning warns of a name that is not a host name.

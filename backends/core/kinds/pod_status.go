@@ -17,7 +17,6 @@ import (
 
 const (
 	notNegative      = "must be a non-negative integer"
-	maxImageRef      = 256
 	maxHealthMessage = corev1.ResourceHealthMessageMaxLength
 )
 
@@ -237,17 +236,6 @@ func validateContainerStatus(p *corev1.Pod, s *corev1.ContainerStatus, list stri
 			for i, id := range user.SupplementalGroups {
 				errs = append(errs, rules.Invalid(at.Child("supplementalGroups").Index(i), id, validation.IsValidGroupID(id))...)
 			}
-		}
-	}
-	for i, m := range s.VolumeMounts {
-		if m.VolumeStatus == nil || m.VolumeStatus.Image == nil {
-			continue
-		}
-		at, ref := path.Child("volumeMounts").Index(i).Child("volumeStatus", "imageVolumeStatus", "imageRef"), m.VolumeStatus.Image.ImageRef
-		if ref == "" {
-			errs = append(errs, field.Required(at, "imageRef must not be empty"))
-		} else if len(ref) > maxImageRef {
-			errs = append(errs, field.TooLong(at, ref, maxImageRef))
 		}
 	}
 	at := path.Child("allocatedResourcesStatus")
