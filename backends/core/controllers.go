@@ -32,7 +32,7 @@ func (c *Core) assembleControllers() error {
 func (c *Core) runParts(ctx context.Context) error {
 	defaults := &namespaceDefaults{core: c}
 	kubernetes := &kubernetesService{core: c}
-	garbage := &garbageCollector{core: c, gateway: c.drain.gateway}
+	garbage := &garbageCollector{core: c, gateway: c.drain.gateway, metrics: c.garbage}
 	return loop.Together(ctx, c.cache.Run, c.engine.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses, garbage.run)
 }
 

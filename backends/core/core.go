@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/backends/core/garbage"
 	"portico/backends/core/kinds"
 	"portico/backends/process"
 	"portico/discovery"
@@ -89,6 +90,7 @@ type Core struct {
 	server    *serve.Server
 	system    *systemNamespaces
 	drain     *drainer
+	garbage   *garbage.Metrics
 	// transport is for requests to the gateway; nil: there is none.
 	transport http.RoundTripper
 	// engine calls admission webhooks and policies; nil without a gateway, through which
@@ -156,7 +158,8 @@ func (c *Core) assembleKinds() (err error) {
 	}
 	c.addresses.services = c.find("", "services")
 	c.metrics = c.cfg.Metrics()
-	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos))
+	c.garbage = garbage.NewMetrics()
+	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos), c.garbage)
 	if err := c.assembleEngine(); err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ const maxDocument = 64 << 20
 type garbageCollector struct {
 	core    *Core
 	gateway *client.Client
+	metrics *garbage.Metrics
 }
 
 // run collects garbage whenever this process is the leader, until ctx ends.
@@ -60,8 +61,8 @@ func (g *garbageCollector) collect(ctx context.Context) error {
 		return fmt.Errorf("make client of discovery: %w", err)
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovered))
-	collector := garbage.New(garbage.NewAPI(objects, mapper), g.core.log)
-	sources := &garbage.Sources{Graph: collector.Graph, Servers: g.servers, Gateway: g.gateway, Metadata: objects, Log: g.core.log}
+	collector := garbage.New(garbage.NewAPI(objects, mapper), g.metrics, g.core.log)
+	sources := &garbage.Sources{Graph: collector.Graph, Servers: g.servers, Gateway: g.gateway, Metadata: objects, Metrics: g.metrics, Log: g.core.log}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { _ = sources.Run(ctx) }) // it ends with ctx

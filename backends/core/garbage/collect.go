@@ -58,23 +58,24 @@ var ErrNamespaced = errors.New("the owner is in a namespace and the object is no
 type Collector struct {
 	Graph *Graph
 
-	api    API
-	log    *slog.Logger
-	queue  workqueue.TypedRateLimitingInterface[string]
-	absent *lru.Cache[Ref, struct{}]
+	api     API
+	log     *slog.Logger
+	metrics *Metrics
+	queue   workqueue.TypedRateLimitingInterface[ID]
+	absent  *lru.Cache[Ref, struct{}]
 
 	mu    sync.Mutex
 	inUse map[string]int // by API group
 }
 
 // New returns a collector with an empty graph.
-func New(api API, log *slog.Logger) *Collector {
+func New(api API, metrics *Metrics, log *slog.Logger) *Collector {
 	absent, err := lru.New[Ref, struct{}](absentOwners)
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	c := &Collector{api: api, log: log, absent: absent, inUse: map[string]int{}}
-	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
+	c := &Collector{api: api, log: log, metrics: metrics, absent: absent, inUse: map[string]int{}}
+	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[ID](firstRetry, lastRetry))
 	c.Graph = NewGraph(c.queue.Add)
 	return c
 }
@@ -82,6 +83,8 @@ func New(api API, log *slog.Logger) *Collector {
 // Run looks at objects until ctx ends, and returns when no request is in flight. What is added
 // to the graph before Run waits for it.
 func (c *Collector) Run(ctx context.Context) error {
+	c.metrics.graph.Store(c.Graph)
+	defer c.metrics.graph.Store(nil)
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() { c.work(ctx) })
@@ -94,40 +97,40 @@ func (c *Collector) Run(ctx context.Context) error {
 
 func (c *Collector) work(ctx context.Context) {
 	for {
-		uid, shutdown := c.queue.Get()
+		id, shutdown := c.queue.Get()
 		if shutdown {
 			return
 		}
-		c.lookAt(ctx, uid)
-		c.queue.Done(uid)
+		c.lookAt(ctx, id)
+		c.queue.Done(id)
 	}
 }
 
 // lookAt acts on one object and queues it again after an error.
-func (c *Collector) lookAt(ctx context.Context, uid string) {
-	h := c.Graph.get(uid)
+func (c *Collector) lookAt(ctx context.Context, id ID) {
+	h := c.Graph.get(id)
 	if h == nil {
-		c.queue.Forget(uid)
+		c.queue.Forget(id)
 		return
 	}
 	release, ok := c.reserve(group(h.APIVersion))
 	if !ok {
-		c.queue.AddAfter(uid, busy)
+		c.queue.AddAfter(id, busy)
 		return
 	}
 	defer release()
 	err := c.act(ctx, h)
 	switch {
 	case err == nil || apierrors.IsNotFound(err) || errors.Is(err, ErrNamespaced):
-		c.queue.Forget(uid)
+		c.queue.Forget(id)
 	case errors.Is(err, errUnobserved):
-		c.queue.Forget(uid)
-		c.queue.AddAfter(uid, unobserved)
+		c.queue.Forget(id)
+		c.queue.AddAfter(id, unobserved)
 	case ctx.Err() == nil:
-		if c.queue.NumRequeues(uid) == 5 && !apierrors.IsConflict(err) {
+		if c.queue.NumRequeues(id) == 5 && !apierrors.IsConflict(err) {
 			c.log.Warn("garbage collection of an object fails; it is tried again", "kind", h.Kind, "object", h.Key().String(), "err", err)
 		}
-		c.queue.AddRateLimited(uid)
+		c.queue.AddRateLimited(id)
 	}
 }
 
@@ -168,14 +171,14 @@ func (c *Collector) act(ctx context.Context, h *resource.Header) error {
 // releaseDependents looks at the dependents that hold up the deletion of their owner. Without
 // any it removes the finalizer that waits for them.
 func (c *Collector) releaseDependents(ctx context.Context, h *resource.Header, finalizer string, holds func(resource.Owner) bool) error {
-	held := false
-	for _, d := range c.Graph.dependentsOf(h.UID) {
-		if !slices.ContainsFunc(d.Owners, func(o resource.Owner) bool { return o.UID == h.UID && holds(o) }) {
+	held, id := false, idOf(h)
+	for _, d := range c.Graph.dependentsOf(id) {
+		if !slices.ContainsFunc(d.Owners, func(o resource.Owner) bool { return ownerID(o) == id && holds(o) }) {
 			continue
 		}
 		held = true
 		if !d.Terminating() {
-			c.queue.Add(d.UID)
+			c.queue.Add(idOf(d))
 		}
 	}
 	if held {
@@ -214,7 +217,7 @@ func (c *Collector) checkOwners(ctx context.Context, h *resource.Header) error {
 		return errUnobserved
 	case len(solid) > 0:
 		return nil
-	case len(waiting) > 0 && len(c.Graph.dependentsOf(h.UID)) > 0:
+	case len(waiting) > 0 && len(c.Graph.dependentsOf(idOf(h))) > 0:
 		return c.deleteInForeground(ctx, h)
 	}
 	policy := metav1.DeletePropagationBackground
@@ -223,14 +226,14 @@ func (c *Collector) checkOwners(ctx context.Context, h *resource.Header) error {
 	} else if slices.Contains(h.Finalizers, metav1.FinalizerDeleteDependents) {
 		policy = metav1.DeletePropagationForeground
 	}
-	return c.api.Delete(ctx, h, policy)
+	return c.delete(ctx, h, policy)
 }
 
 // deleteInForeground deletes an object with dependents whose owner waits for it. If one of the
 // dependents waits for its own, references could be circular, so that none of them holds up
 // its owner any more.
 func (c *Collector) deleteInForeground(ctx context.Context, h *resource.Header) error {
-	if slices.ContainsFunc(c.Graph.dependentsOf(h.UID), foreground) {
+	if slices.ContainsFunc(c.Graph.dependentsOf(idOf(h)), foreground) {
 		owners := slices.Clone(h.Owners)
 		for i := range owners {
 			owners[i].BlockDeletion = false
@@ -239,18 +242,25 @@ func (c *Collector) deleteInForeground(ctx context.Context, h *resource.Header) 
 			return c.setOwners(ctx, h, owners) // The change of its metadata queues it again.
 		}
 	}
-	return c.api.Delete(ctx, h, metav1.DeletePropagationForeground)
+	return c.delete(ctx, h, metav1.DeletePropagationForeground)
+}
+
+// delete deletes an object in exactly the state of h.
+func (c *Collector) delete(ctx context.Context, h *resource.Header, propagation metav1.DeletionPropagation) error {
+	c.metrics.requests.WithLabelValues("delete").Inc()
+	return c.api.Delete(ctx, h, propagation)
 }
 
 // owner returns the metadata of an owner; nil: it does not exist. seen reports whether the
 // graph has it or needs not.
 func (c *Collector) owner(ctx context.Context, r Ref) (h *resource.Header, seen bool, err error) {
-	if h := c.Graph.get(r.UID); h != nil && is(h, r) {
+	if h := c.Graph.get(ID{group(r.APIVersion), r.Kind, r.UID}); h != nil && is(h, r) {
 		return h, true, nil
 	}
 	if c.absent.Contains(r) {
 		return nil, true, nil
 	}
+	c.metrics.requests.WithLabelValues("get").Inc()
 	h, err = c.api.Get(ctx, r)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && h.UID != r.UID:
@@ -284,6 +294,7 @@ func (c *Collector) patch(ctx context.Context, h *resource.Header, metadata map[
 	if err != nil {
 		return fmt.Errorf("encode patch: %w", err)
 	}
+	c.metrics.requests.WithLabelValues("patch").Inc()
 	return c.api.Patch(ctx, h, body)
 }
 

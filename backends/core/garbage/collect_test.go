@@ -67,7 +67,7 @@ func start(t *testing.T) *server {
 	t.Cleanup(web.Close)
 	cfg := &rest.Config{Host: web.URL, QPS: -1}
 	s.clients = kubernetes.NewForConfigOrDie(cfg)
-	s.collector = New(NewAPI(metadata.NewForConfigOrDie(cfg), known), slog.New(slog.DiscardHandler))
+	s.collector = New(NewAPI(metadata.NewForConfigOrDie(cfg), known), NewMetrics(), slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, len(resources)+1)
 	go func() { _ = s.collector.Run(ctx); done <- struct{}{} }()
@@ -100,7 +100,7 @@ func (s *server) follow(ctx context.Context, r *porticorest.Resource) {
 			switch {
 			case e.Object == nil:
 			case e.Type == resource.Deleted:
-				s.collector.Graph.Remove(e.Object.UID)
+				s.collector.Graph.Remove(idOf(&e.Object.Header))
 			default:
 				s.collector.Graph.Set(&e.Object.Header)
 			}
@@ -244,7 +244,7 @@ func TestCircularReferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.eventually("the graph has the references", func() bool {
-		h := s.collector.Graph.get(string(self.UID))
+		h := s.collector.Graph.get(ID{Kind: "ConfigMap", UID: string(self.UID)})
 		return h != nil && len(h.Owners) == 1
 	})
 	s.remove("a", metav1.DeletePropagationForeground)

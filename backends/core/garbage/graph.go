@@ -9,36 +9,48 @@ import (
 	"portico/resource"
 )
 
-// Graph has the metadata of all objects, by uid, and which of them are owned by which. It is
-// safe for concurrent use.
-type Graph struct {
-	// look is called with the uid of an object to look at, while mu is held.
-	look func(uid string)
-
-	mu      sync.Mutex
-	objects map[string]*resource.Header
-	// dependents are the uids of the objects that refer to an owner, which need not be in
-	// objects.
-	dependents map[string]map[string]bool
+// ID identifies an object. A server chooses the uids of its objects, and not their group and
+// kind, so that it cannot replace or remove an object of another server.
+type ID struct {
+	Group, Kind, UID string
 }
 
-// NewGraph returns an empty graph. look is called with the uid of each object that may have
-// to be deleted or changed; it must not block and must not call the graph.
-func NewGraph(look func(uid string)) *Graph {
-	return &Graph{look: look, objects: map[string]*resource.Header{}, dependents: map[string]map[string]bool{}}
+// idOf returns the ID of an object.
+func idOf(h *resource.Header) ID { return ID{group(h.APIVersion), h.Kind, h.UID} }
+
+// ownerID returns the ID of the owner that a reference names.
+func ownerID(o resource.Owner) ID { return ID{group(o.APIVersion), o.Kind, o.UID} }
+
+// Graph has the metadata of all objects, and which of them are owned by which. It is safe for
+// concurrent use.
+type Graph struct {
+	// look is called with an object to look at, while mu is held.
+	look func(ID)
+
+	mu      sync.Mutex
+	objects map[ID]*resource.Header
+	// dependents are the objects that refer to an owner, which need not be in objects.
+	dependents map[ID]map[ID]bool
+}
+
+// NewGraph returns an empty graph. look is called with each object that may have to be deleted
+// or changed; it must not block and must not call the graph.
+func NewGraph(look func(ID)) *Graph {
+	return &Graph{look: look, objects: map[ID]*resource.Header{}, dependents: map[ID]map[ID]bool{}}
 }
 
 // Set adds or replaces the metadata of an object.
 func (g *Graph) Set(h *resource.Header) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	old := g.objects[h.UID]
-	g.objects[h.UID] = h
+	id := idOf(h)
+	old := g.objects[id]
+	g.objects[id] = h
 	g.index(h, old)
 	if waits(h) && (old == nil || !waits(old)) {
-		g.look(h.UID)
-		for uid := range g.dependents[h.UID] {
-			g.look(uid)
+		g.look(id)
+		for dependent := range g.dependents[id] {
+			g.look(dependent)
 		}
 	}
 	if old == nil || !slices.Equal(h.Owners, old.Owners) {
@@ -49,22 +61,27 @@ func (g *Graph) Set(h *resource.Header) {
 // index updates dependents after the owners of an object changed from those of old, which may
 // be nil.
 func (g *Graph) index(h, old *resource.Header) {
+	id := idOf(h)
 	if old != nil {
-		for _, o := range old.Owners {
-			if !refersTo(h, o.UID) {
-				g.unlink(o.UID, h.UID)
-			}
-		}
+		g.unlinkAll(id, old)
 	}
 	for _, o := range h.Owners {
-		if g.dependents[o.UID] == nil {
-			g.dependents[o.UID] = map[string]bool{}
+		owner := ownerID(o)
+		if g.dependents[owner] == nil {
+			g.dependents[owner] = map[ID]bool{}
 		}
-		g.dependents[o.UID][h.UID] = true
+		g.dependents[owner][id] = true
 	}
 }
 
-func (g *Graph) unlink(owner, dependent string) {
+// unlinkAll removes an object from the dependents of its owners.
+func (g *Graph) unlinkAll(id ID, h *resource.Header) {
+	for _, o := range h.Owners {
+		g.unlink(ownerID(o), id)
+	}
+}
+
+func (g *Graph) unlink(owner, dependent ID) {
 	delete(g.dependents[owner], dependent)
 	if len(g.dependents[owner]) == 0 {
 		delete(g.dependents, owner)
@@ -75,8 +92,8 @@ func (g *Graph) unlink(owner, dependent string) {
 // or waits for its dependents, and at the owners that an object held up before.
 func (g *Graph) lookAtOwned(h, old *resource.Header) {
 	for _, o := range h.Owners {
-		if owner := g.objects[o.UID]; owner == nil || !is(owner, ref(h, o)) || waits(owner) {
-			g.look(h.UID)
+		if owner := g.objects[ownerID(o)]; owner == nil || !is(owner, ref(h, o)) || waits(owner) {
+			g.look(idOf(h))
 			break
 		}
 	}
@@ -88,61 +105,55 @@ func (g *Graph) lookAtOwned(h, old *resource.Header) {
 // lookAtOwners looks at the owners of an object that wait for their dependents.
 func (g *Graph) lookAtOwners(h *resource.Header) {
 	for _, o := range h.Owners {
-		if owner := g.objects[o.UID]; owner != nil && waits(owner) {
-			g.look(o.UID)
+		if owner := g.objects[ownerID(o)]; owner != nil && waits(owner) {
+			g.look(ownerID(o))
 		}
 	}
 }
 
 // Remove removes an object that is deleted, and looks at its dependents and at the owners that
 // waited for it.
-func (g *Graph) Remove(uid string) {
+func (g *Graph) Remove(id ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	h := g.objects[uid]
+	h := g.objects[id]
 	if h == nil {
 		return
 	}
-	delete(g.objects, uid)
-	for _, o := range h.Owners {
-		g.unlink(o.UID, uid)
-	}
-	for dependent := range g.dependents[uid] {
+	delete(g.objects, id)
+	g.unlinkAll(id, h)
+	for dependent := range g.dependents[id] {
 		g.look(dependent)
 	}
 	g.lookAtOwners(h)
 }
 
 // Forget removes objects that may still exist, without looking at others.
-func (g *Graph) Forget(uids []string) {
+func (g *Graph) Forget(ids []ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, uid := range uids {
-		h := g.objects[uid]
-		if h == nil {
-			continue
-		}
-		delete(g.objects, uid)
-		for _, o := range h.Owners {
-			g.unlink(o.UID, uid)
+	for _, id := range ids {
+		if h := g.objects[id]; h != nil {
+			delete(g.objects, id)
+			g.unlinkAll(id, h)
 		}
 	}
 }
 
 // get returns the metadata of an object; nil: it is not known.
-func (g *Graph) get(uid string) *resource.Header {
+func (g *Graph) get(id ID) *resource.Header {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.objects[uid]
+	return g.objects[id]
 }
 
 // dependentsOf returns the metadata of the other objects that refer to an owner.
-func (g *Graph) dependentsOf(uid string) []*resource.Header {
+func (g *Graph) dependentsOf(owner ID) []*resource.Header {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out := make([]*resource.Header, 0, len(g.dependents[uid]))
-	for d := range g.dependents[uid] {
-		if d != uid {
+	out := make([]*resource.Header, 0, len(g.dependents[owner]))
+	for d := range g.dependents[owner] {
+		if d != owner {
 			out = append(out, g.objects[d])
 		}
 	}
@@ -167,15 +178,9 @@ func ref(h *resource.Header, o resource.Owner) Ref {
 	return Ref{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: h.Namespace, Name: o.Name, UID: o.UID}
 }
 
-// is reports whether an object is the one that a reference names. Versions of a group are
-// versions of the same objects.
+// is reports whether an object with the ID of a reference is the one that it names.
 func is(h *resource.Header, r Ref) bool {
-	return h.UID == r.UID && h.Kind == r.Kind && h.Name == r.Name && group(h.APIVersion) == group(r.APIVersion) &&
-		(h.Namespace == "" || h.Namespace == r.Namespace)
-}
-
-func refersTo(h *resource.Header, owner string) bool {
-	return slices.ContainsFunc(h.Owners, func(o resource.Owner) bool { return o.UID == owner })
+	return h.Name == r.Name && (h.Namespace == "" || h.Namespace == r.Namespace)
 }
 
 // orphaning reports whether the dependents of an object lose their reference before it is

@@ -57,6 +57,7 @@ type Sources struct {
 	// Gateway reads streams, and Metadata watches resources.
 	Gateway  *gateway.Client
 	Metadata metadata.Interface
+	Metrics  *Metrics
 	Log      *slog.Logger
 
 	mu      sync.Mutex
@@ -76,6 +77,9 @@ func (s *Sources) Run(ctx context.Context) error {
 		failures := 0
 		err := loop.Retry(ctx, loop.Backoff{Max: lookInterval}, func(ctx context.Context) error {
 			servers, err := s.Servers(ctx)
+			if err != nil {
+				s.Metrics.syncErrors.Inc()
+			}
 			if failures++; err != nil && failures == 5 {
 				s.Log.Warn("the garbage collector cannot find out which servers there are; retrying", "err", err)
 			}
@@ -142,7 +146,7 @@ func (s *Sources) start(ctx context.Context, wg *sync.WaitGroup, name string, fo
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s.running[name], s.waiting[name] = cancel, true
-	f := &feed{graph: s.Graph, known: map[string]int{}, synced: func() { s.synced(name) }}
+	f := &feed{graph: s.Graph, known: map[ID]int{}, synced: func() { s.synced(name) }}
 	wg.Go(func() {
 		defer cancel()
 		follow(ctx, f)
@@ -202,7 +206,7 @@ func (s *Sources) followResource(ctx context.Context, r Resource, f *feed) {
 				obj = gone.Obj
 			}
 			if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
-				f.receive(watchcache.HeaderEvent{Type: resource.Deleted, Header: &resource.Header{UID: string(m.UID)}})
+				f.receive(watchcache.HeaderEvent{Type: resource.Deleted, Header: &resource.Header{APIVersion: r.GroupVersion().String(), Kind: r.Kind, UID: string(m.UID)}})
 			}
 		},
 	})
@@ -224,10 +228,10 @@ func (s *Sources) followResource(ctx context.Context, r Resource, f *feed) {
 type feed struct {
 	graph  *Graph
 	synced func()
-	// known has the uids of the objects of the source, with the number of the state in which
-	// each was last seen. state is the number of the present one, and complete is set once
+	// known has the objects of the source, with the number of the state in which each was
+	// last seen. state is the number of the present one, and complete is set once
 	// it was received whole.
-	known    map[string]int
+	known    map[ID]int
 	state    int
 	complete bool
 }
@@ -247,16 +251,16 @@ func (f *feed) receive(e watchcache.HeaderEvent) {
 		}
 		fallthrough
 	case resource.Modified:
-		f.known[e.Header.UID] = f.state
+		f.known[idOf(e.Header)] = f.state
 		f.graph.Set(e.Header)
 	case resource.Deleted:
-		delete(f.known, e.Header.UID)
-		f.graph.Remove(e.Header.UID)
+		delete(f.known, idOf(e.Header))
+		f.graph.Remove(idOf(e.Header))
 	case resource.Synced:
-		for uid, state := range f.known {
+		for id, state := range f.known {
 			if state != f.state {
-				delete(f.known, uid)
-				f.graph.Remove(uid)
+				delete(f.known, id)
+				f.graph.Remove(id)
 			}
 		}
 		f.complete = true
