@@ -24,6 +24,7 @@ import (
 
 	"portico/backends/core/garbage"
 	"portico/backends/core/kinds"
+	"portico/backends/core/plugins"
 	"portico/backends/process"
 	"portico/discovery"
 	"portico/discovery/openapi"
@@ -63,6 +64,8 @@ type Config struct {
 	ServiceClusterIPRange string
 	// EventTTL is how long events are kept. Default: 1 h.
 	EventTTL time.Duration
+	// Admission has the flags of admission plugins.
+	Admission plugins.Options
 	// AdvertiseAddress is host:port of the gateway for Service default/kubernetes; "": the
 	// service has no endpoints.
 	AdvertiseAddress string
@@ -163,9 +166,16 @@ func (c *Core) assembleKinds() (err error) {
 	if err := c.assembleEngine(); err != nil {
 		return err
 	}
+	// c.authorize is set later.
+	authorize := func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) }
+	admitted, err := plugins.New(plugins.Config{
+		Options: c.cfg.Admission, Resource: c.find, Authorize: authorize, Warn: filter.AddWarning, Namespace: c.lookupNamespace, Engine: c.engine,
+	})
+	if err != nil {
+		return err
+	}
 	c.api = handlers.New(handlers.Config{
-		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) },
-		Admission: admission.Timed(admission.Chain(admission.NamespaceLifecycle(c.lookupNamespace), c.engine)),
+		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: authorize, Admission: admission.Timed(admitted),
 	})
 	return nil
 }

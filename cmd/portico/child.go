@@ -88,7 +88,11 @@ func (s *stack) passedOn(child *cobra.Command) (args []string) {
 	s.flags.all.Visit(func(f *pflag.Flag) {
 		own := f.Name == "listen" || f.Name == "etcd-servers" || strings.HasPrefix(f.Name, auditPrefix) && child.Name() != "gateway"
 		if child.Flags().Lookup(f.Name) != nil && !own {
-			args = append(args, "--"+f.Name+"="+f.Value.String())
+			value := f.Value.String()
+			if list, ok := f.Value.(pflag.SliceValue); ok {
+				value = strings.Join(list.GetSlice(), ",")
+			}
+			args = append(args, "--"+f.Name+"="+value)
 		}
 	})
 	return append(args, "--etcd-servers="+strings.Join(s.etcd.servers, ","))

@@ -37,6 +37,9 @@ func newCore() *cobra.Command {
 			if f.cfg.MaxTokenExpiration < core.MinMaxTokenExpiration {
 				return fmt.Errorf("--service-account-max-token-expiration=%v: must be at least %v", f.cfg.MaxTokenExpiration, core.MinMaxTokenExpiration)
 			}
+			if err := f.cfg.Admission.Check(); err != nil {
+				return err
+			}
 			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err
 			}
@@ -63,5 +66,6 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/16", "`CIDR` of the addresses of Services")
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none)")
 	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`lifetime` of events")
+	addAdmission(fs, &f.cfg.Admission)
 	f.end(fs, &f.cfg.Config)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"portico/backends/core/plugins"
 	"portico/resource/etcd"
 	"portico/resource/serve"
 )
@@ -137,4 +138,13 @@ func parsePair(flag, s string) (name, value string, err error) {
 		return "", "", fmt.Errorf("--%s %q: must have the form name=value", flag, s)
 	}
 	return name, value, nil
+}
+
+// addAdmission adds the flags of admission plugins, which have kube-apiserver's names.
+func addAdmission(fs *pflag.FlagSet, o *plugins.Options) {
+	fs.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "comma-separated `names` of admission plugins of the core server to use besides those that are on by default")
+	fs.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "comma-separated `names` of admission plugins of the core server not to use, of those that are on by default")
+	fs.StringVar(&o.ConfigFile, "admission-control-config-file", "", "AdmissionConfiguration `file` with the configurations of admission plugins of the core server (default: none)")
+	o.NotReadyTolerationSeconds = fs.Int64("default-not-ready-toleration-seconds", plugins.DefaultTolerationSeconds, "`seconds` that a new pod tolerates its node not to be ready, unless it says otherwise")
+	o.UnreachableTolerationSeconds = fs.Int64("default-unreachable-toleration-seconds", plugins.DefaultTolerationSeconds, "`seconds` that a new pod tolerates its node to be unreachable, unless it says otherwise")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"portico/backends/core/plugins"
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
 	"portico/resource/audit"
@@ -46,6 +47,7 @@ func newUp() *cobra.Command {
 	// The children parse the values of these.
 	var audited audit.Options
 	var limits limits
+	var admission plugins.Options
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
@@ -57,7 +59,7 @@ func newUp() *cobra.Command {
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Checked before the first child starts.
-			if err := audited.Check(); err != nil {
+			if err := errors.Join(audited.Check(), admission.Check()); err != nil {
 				return err
 			}
 			if f.dataDir == "" {
@@ -81,6 +83,7 @@ func newUp() *cobra.Command {
 	limits.addLongRunning(flags)
 	addAudit(flags, &audited)
 	hideDetails(flags)
+	addAdmission(flags, &admission)
 	addDiscoveryGrace(flags, new(time.Duration))
 	addTracing(flags, new(string))
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")

@@ -6,6 +6,10 @@ import (
 
 	"k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
 	"portico/resource/rest"
 )
@@ -36,11 +40,19 @@ func (c chain) Validate(ctx context.Context, a *rest.Attributes) error {
 	return nil
 }
 
+// Phases of a plugin in metrics.
 const (
-	// nameLifecycle is the name of NamespaceLifecycle in metrics.
-	nameLifecycle = "NamespaceLifecycle"
-	phaseAdmit    = "admit"
-	phaseValidate = "validate"
+	PhaseAdmit    = "admit"
+	PhaseValidate = "validate"
+)
+
+// Names of the plugins of this package.
+const (
+	PluginLifecycle          = "NamespaceLifecycle"
+	PluginMutatingPolicies   = mutatingpolicy.PluginName
+	PluginMutatingWebhooks   = mutatingwebhook.PluginName
+	PluginValidatingPolicies = validatingpolicy.PluginName
+	PluginValidatingWebhooks = validatingwebhook.PluginName
 )
 
 // Timed returns the admission with its phases timed in upstream's metrics.
@@ -52,7 +64,7 @@ type timed struct{ rest.Admission }
 func (t timed) Mutate(ctx context.Context, a *rest.Attributes) error {
 	begun := time.Now()
 	err := t.Admission.Mutate(ctx, a)
-	admissionmetrics.Metrics.ObserveAdmissionStep(ctx, time.Since(begun), err != nil, operation{op: a.Operation}, phaseAdmit)
+	admissionmetrics.Metrics.ObserveAdmissionStep(ctx, time.Since(begun), err != nil, operation{op: a.Operation}, PhaseAdmit)
 	return err
 }
 
@@ -60,12 +72,12 @@ func (t timed) Mutate(ctx context.Context, a *rest.Attributes) error {
 func (t timed) Validate(ctx context.Context, a *rest.Attributes) error {
 	begun := time.Now()
 	err := t.Admission.Validate(ctx, a)
-	admissionmetrics.Metrics.ObserveAdmissionStep(ctx, time.Since(begun), err != nil, operation{op: a.Operation}, phaseValidate)
+	admissionmetrics.Metrics.ObserveAdmissionStep(ctx, time.Since(begun), err != nil, operation{op: a.Operation}, PhaseValidate)
 	return err
 }
 
-// observe times a plugin that began at begun and ends now with err.
-func observe(ctx context.Context, begun time.Time, plugin, phase string, op rest.Operation, err error) {
+// Observe times a phase of a plugin that began at begun and ends now with err.
+func Observe(ctx context.Context, begun time.Time, plugin, phase string, op rest.Operation, err error) {
 	admissionmetrics.Metrics.ObserveAdmissionController(ctx, time.Since(begun), err != nil, operation{op: op}, phase, plugin)
 }
 

@@ -55,7 +55,7 @@ type lifecycle struct {
 func (l *lifecycle) Mutate(ctx context.Context, a *rest.Attributes) error {
 	begun := time.Now()
 	err := l.decide(ctx, a)
-	observe(ctx, begun, nameLifecycle, phaseAdmit, a.Operation, err)
+	Observe(ctx, begun, PluginLifecycle, PhaseAdmit, a.Operation, err)
 	return err
 }
 

@@ -39,7 +39,7 @@ type policies[H any] struct {
 func newValidatingPolicies(e *Engine, list, bindings *informer) *policies[validating.PolicyHook] {
 	dispatcher := validating.NewDispatcher(e.authorizer, generic.NewPolicyMatcher(e.matcher))
 	return &policies[validating.PolicyHook]{
-		name: validating.PluginName, phase: phaseValidate, policies: list, bindings: bindings, synced: newGate(),
+		name: validating.PluginName, phase: PhaseValidate, policies: list, bindings: bindings, synced: newGate(),
 		source: generic.NewPolicySource(list, bindings, validating.NewValidatingAdmissionPolicyAccessor, validating.NewValidatingAdmissionPolicyBindingAccessor,
 			compileValidating, noInformers{}, e.parameters, e.mapper),
 		dispatcher: func(*review) generic.Dispatcher[validating.PolicyHook] { return dispatcher },
@@ -48,7 +48,7 @@ func newValidatingPolicies(e *Engine, list, bindings *informer) *policies[valida
 
 func newMutatingPolicies(e *Engine, list, bindings *informer) *policies[mutating.PolicyHook] {
 	return &policies[mutating.PolicyHook]{
-		name: mutating.PluginName, phase: phaseAdmit, policies: list, bindings: bindings, synced: newGate(),
+		name: mutating.PluginName, phase: PhaseAdmit, policies: list, bindings: bindings, synced: newGate(),
 		source: generic.NewPolicySource(list, bindings, mutating.NewMutatingAdmissionPolicyAccessor, mutating.NewMutatingAdmissionPolicyBindingAccessor,
 			compileMutating, noInformers{}, e.parameters, e.mapper),
 		// A dispatcher has no state, so each write can have one with the schema of its kind.
@@ -88,7 +88,7 @@ func (p *policies[H]) call(ctx context.Context, r *review) error {
 	}
 	begun := time.Now()
 	err := p.dispatcher(r).Dispatch(ctx, r.attributes(), r.objects, hooks)
-	observe(ctx, begun, p.name, p.phase, r.write.Operation, err)
+	Observe(ctx, begun, p.name, p.phase, r.write.Operation, err)
 	return err
 }
 

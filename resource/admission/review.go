@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -14,31 +15,60 @@ import (
 // Mutate evaluates mutating policies, calls mutating webhooks, and repeats those with
 // reinvocation if the object changed after them.
 func (e *Engine) Mutate(ctx context.Context, a *rest.Attributes) error {
-	if e == nil {
+	return (&part{engine: e}).Mutate(ctx, a)
+}
+
+// Validate evaluates validating policies and calls validating webhooks.
+func (e *Engine) Validate(ctx context.Context, a *rest.Attributes) error {
+	return (&part{engine: e}).Validate(ctx, a)
+}
+
+// Only returns the plugins of the engine that names has. Before the second round of mutation,
+// again is called, for the plugins in front of the engine; nil: there are none.
+func (e *Engine) Only(names []string, again func(context.Context, *rest.Attributes) error) rest.Admission {
+	return &part{engine: e, names: names, again: again}
+}
+
+// part is some of the plugins of an Engine, see Only; names nil: all.
+type part struct {
+	engine *Engine
+	names  []string
+	again  func(context.Context, *rest.Attributes) error
+}
+
+// Mutate implements rest.Admission.
+func (p *part) Mutate(ctx context.Context, a *rest.Attributes) error {
+	if p.engine == nil {
 		return nil
 	}
-	r := &review{engine: e, write: a}
+	r := &review{engine: p.engine, names: p.names, write: a}
 	err := r.mutate(ctx)
 	if err != nil || r.attrs == nil || !r.attrs.GetReinvocationContext().ShouldReinvoke() {
 		return err
+	}
+	if p.again != nil {
+		if err := p.again(ctx, a); err != nil {
+			return err
+		}
 	}
 	r.attrs.GetReinvocationContext().SetIsReinvoke()
 	return r.mutate(ctx)
 }
 
-// Validate evaluates validating policies and calls validating webhooks.
-func (e *Engine) Validate(ctx context.Context, a *rest.Attributes) error {
-	if e == nil {
+// Validate implements rest.Admission.
+func (p *part) Validate(ctx context.Context, a *rest.Attributes) error {
+	if p.engine == nil {
 		return nil
 	}
-	r := &review{engine: e, write: a}
-	return r.run(ctx, e.validatingPolicies.synced, e.validatingPolicies.call, e.validatingWebhooks)
+	r := &review{engine: p.engine, names: p.names, write: a}
+	return r.run(ctx, phaseOf(p.engine.validatingPolicies), p.engine.validatingWebhooks)
 }
 
 // review is the admission of one write by an Engine, with both rounds of mutation. It is
 // used by one goroutine at a time.
 type review struct {
 	engine *Engine
+	names  []string // of the plugins to call; nil: all
 	write  *rest.Attributes
 
 	// attrs and objects describe the write to upstream's engines; nil until needed.
@@ -56,28 +86,43 @@ func (r *review) attributes() admission.Attributes {
 
 // mutate runs the mutating policies and webhooks once.
 func (r *review) mutate(ctx context.Context) error {
-	e := r.engine
-	return r.run(ctx, e.mutatingPolicies.synced, e.mutatingPolicies.call, e.mutatingWebhooks)
+	return r.run(ctx, phaseOf(r.engine.mutatingPolicies), r.engine.mutatingWebhooks)
 }
 
+// policyPhase is the policies of one phase.
+type policyPhase struct {
+	name   string
+	synced *gate
+	call   func(context.Context, *review) error
+}
+
+func phaseOf[H any](p *policies[H]) policyPhase { return policyPhase{p.name, p.synced, p.call} }
+
 // run waits until policies and webhooks are known, and calls both.
-func (r *review) run(ctx context.Context, policiesKnown *gate, policies func(context.Context, *review) error, webhooks *webhooks) error {
+func (r *review) run(ctx context.Context, policies policyPhase, webhooks *webhooks) error {
 	e := r.engine
 	if r.write.Kind.Review != nil {
 		return nil
 	}
-	if !waitAll(ctx, e.cfg.FirstRead, policiesKnown, webhooks.informer.synced) {
+	callsPolicies, callsWebhooks := r.calls(policies.name) && !r.exemptFromPolicies(), r.calls(webhooks.name)
+	if !waitAll(ctx, e.cfg.FirstRead, policies.synced, webhooks.informer.synced) {
 		return errUnknown()
 	}
 	ctx = e.withWarnings(ctx)
 	defer r.annotate(ctx)
-	if !r.exemptFromPolicies() {
-		if err := policies(ctx, r); err != nil {
+	if callsPolicies {
+		if err := policies.call(ctx, r); err != nil {
 			return asStatus(err)
 		}
 	}
+	if !callsWebhooks {
+		return nil
+	}
 	return asStatus(webhooks.call(ctx, r))
 }
+
+// calls reports whether a plugin is one to call.
+func (r *review) calls(name string) bool { return r.names == nil || slices.Contains(r.names, name) }
 
 // annotate adds the annotations of webhooks and policies to the audit event.
 func (r *review) annotate(ctx context.Context) {

@@ -53,7 +53,7 @@ type callFunc func(ctx context.Context, a admission.Attributes, o admission.Obje
 
 func newMutatingWebhooks(e *Engine, i *informer) *webhooks {
 	return &webhooks{
-		informer: i, name: mutating.PluginName, phase: phaseAdmit, part: PartMutatingWebhooks, waited: e.cfg.Waited,
+		informer: i, name: mutating.PluginName, phase: PhaseAdmit, part: PartMutatingWebhooks, waited: e.cfg.Waited,
 		engine: sync.OnceValues(func() (callFunc, error) {
 			plugin, err := mutating.NewMutatingWebhook(nil)
 			if err != nil {
@@ -66,7 +66,7 @@ func newMutatingWebhooks(e *Engine, i *informer) *webhooks {
 
 func newValidatingWebhooks(e *Engine, i *informer) *webhooks {
 	return &webhooks{
-		informer: i, name: validating.PluginName, phase: phaseValidate, part: PartValidatingWebhooks, waited: e.cfg.Waited,
+		informer: i, name: validating.PluginName, phase: PhaseValidate, part: PartValidatingWebhooks, waited: e.cfg.Waited,
 		engine: sync.OnceValues(func() (callFunc, error) {
 			plugin, err := validating.NewValidatingAdmissionWebhook(nil)
 			if err != nil {
@@ -99,7 +99,7 @@ func (w *webhooks) call(ctx context.Context, r *review) error {
 	begun := time.Now()
 	err = engine(ctx, r.attributes(), r.objects)
 	w.waited(ctx, w.part, time.Since(begun))
-	observe(ctx, begun, w.name, w.phase, r.write.Operation, err)
+	Observe(ctx, begun, w.name, w.phase, r.write.Operation, err)
 	return err
 }
 

@@ -1,0 +1,109 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico/resource/admission"
+	"portico/resource/rest"
+)
+
+// mutates is a plugin without a second phase.
+type mutates func(ctx context.Context, a *rest.Attributes) error
+
+// Mutate implements rest.Admission.
+func (f mutates) Mutate(ctx context.Context, a *rest.Attributes) error { return f(ctx, a) }
+
+// Validate implements rest.Admission.
+func (mutates) Validate(context.Context, *rest.Attributes) error { return nil }
+
+// validates is a plugin without a first phase.
+type validates func(ctx context.Context, a *rest.Attributes) error
+
+// Mutate implements rest.Admission.
+func (validates) Mutate(context.Context, *rest.Attributes) error { return nil }
+
+// Validate implements rest.Admission.
+func (f validates) Validate(ctx context.Context, a *rest.Attributes) error { return f(ctx, a) }
+
+// member is a plugin of a chain.
+type member struct {
+	row
+	rest.Admission
+	// afterEngine: webhooks and policies are called before the plugin.
+	afterEngine bool
+}
+
+// chain calls plugins in order, each for its resources, until the first error.
+type chain []member
+
+// Mutate implements rest.Admission.
+func (c chain) Mutate(ctx context.Context, a *rest.Attributes) error {
+	return c.each(ctx, a, admission.PhaseAdmit)
+}
+
+// Validate implements rest.Admission.
+func (c chain) Validate(ctx context.Context, a *rest.Attributes) error {
+	return c.each(ctx, a, admission.PhaseValidate)
+}
+
+func (c chain) each(ctx context.Context, a *rest.Attributes, phase string) error {
+	for i := range c {
+		if m := &c[i]; m.resources == nil || slices.Contains(m.resources, a.Kind.GroupResource()) {
+			if err := m.call(ctx, a, phase); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// call runs a phase of the plugin, if it has that, and observes it.
+func (m *member) call(ctx context.Context, a *rest.Attributes, phase string) error {
+	run := m.Mutate
+	if phase == admission.PhaseValidate {
+		run = m.Validate
+	}
+	_, first := m.Admission.(mutates)
+	_, second := m.Admission.(validates)
+	switch {
+	case m.name == admission.PluginLifecycle: // it observes itself
+		return run(ctx, a)
+	case first && phase == admission.PhaseValidate, second && phase == admission.PhaseAdmit:
+		return nil
+	}
+	begun := time.Now()
+	err := asStatus(run(ctx, a))
+	admission.Observe(ctx, begun, m.name, phase, a.Operation, err)
+	return err
+}
+
+// with returns the chain with the plugins of the engine at their place. Where one of those
+// changes an object, the plugins before it are called again (docs/wire.md 10.1).
+func (c chain) with(engine *admission.Engine, names []string) rest.Admission {
+	at := slices.IndexFunc(c, func(m member) bool { return m.afterEngine })
+	if at < 0 {
+		at = len(c)
+	}
+	before, after := c[:at], c[at:]
+	if engine == nil || len(names) == 0 {
+		return c
+	}
+	return admission.Chain(before, engine.Only(names, before.Mutate), after)
+}
+
+// asStatus returns an error of a plugin as a StatusError: an internal error unless it is one.
+func asStatus(err error) error {
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// whole reports whether a write is one of the object itself, not of a subresource.
+func whole(a *rest.Attributes) bool { return a.Action == nil || a.Action.Subresource == "" }

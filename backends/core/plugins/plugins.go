@@ -1,0 +1,201 @@
+// Package plugins is the admission plugins of the core server, by the names and in the order of
+// kube-apiserver's. Each is a file of its own and a row of one table; rows of plugins that this
+// server does not have say why.
+//
+// Runs in: core.
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/admission"
+	"portico/resource/rest"
+)
+
+// Config is what plugins are made from.
+type Config struct {
+	Options
+	// Resource returns a resource of this process, nil for another one. Required.
+	Resource func(group, resource string) *rest.Resource
+	// Authorize asks the gateway about an action that it has not authorized: nil, or a
+	// StatusError. Required.
+	Authorize func(ctx context.Context, a *resource.Action) error
+	// Warn receives the warnings of plugins. Required.
+	Warn rest.Warn
+	// Namespace returns the state of a namespace. Required.
+	Namespace admission.LookupNamespace
+	// Engine calls webhooks and policies; nil: there are none.
+	Engine *admission.Engine
+
+	// files are the configurations of single plugins.
+	files configurations
+}
+
+// row is one plugin.
+type row struct {
+	name string
+	// on: the plugin is on by default.
+	on bool
+	// resources that the plugin is called for, as resource.group; nil: all.
+	resources []schema.GroupResource
+	// make returns the plugin; nil: this server does not have it, for the reason missing.
+	make    func(cfg *Config) (rest.Admission, error)
+	missing string
+	// configured: the plugin has a configuration in --admission-control-config-file.
+	configured bool
+}
+
+// on returns the resources of a row, each in the form resource.group.
+func on(resources ...string) []schema.GroupResource {
+	out := make([]schema.GroupResource, len(resources))
+	for i, r := range resources {
+		out[i] = schema.ParseGroupResource(r)
+	}
+	return out
+}
+
+// Reasons of missing plugins.
+const (
+	noEffect  = "it is deprecated and has no effect beyond that of its name"
+	noGroups  = "PodGroups are off by default in Kubernetes 1.37 and not served"
+	notYet    = "this version does not have it yet"
+	noGate    = "its feature gate is off by default in Kubernetes 1.37"
+	noWebhook = "a ValidatingWebhookConfiguration for pods does the same"
+)
+
+// all returns the plugins in the order in which they are called (kube-apiserver's
+// AllOrderedPlugins). The engine of webhooks and policies stands for four of them.
+func all() []row {
+	return []row{
+		{name: "AlwaysAdmit", missing: noEffect},
+		{name: "NamespaceAutoProvision", missing: notYet},
+		{name: admission.PluginLifecycle, on: true, make: func(cfg *Config) (rest.Admission, error) {
+			return admission.NamespaceLifecycle(cfg.Namespace), nil
+		}},
+		{name: "NamespaceExists", missing: notYet},
+		{name: "LimitPodHardAntiAffinityTopology", missing: notYet},
+		{name: "LimitRanger", on: true, missing: notYet},
+		{name: "ServiceAccount", on: true, missing: notYet},
+		{name: "NodeRestriction", missing: notYet},
+		{name: "TaintNodesByCondition", on: true, missing: notYet},
+		{name: "AlwaysPullImages", missing: notYet},
+		{name: "ImagePolicyWebhook", missing: noWebhook},
+		{name: "PodSecurity", on: true, missing: notYet},
+		{name: "PodNodeSelector", missing: notYet},
+		{name: "Priority", on: true, missing: notYet},
+		{name: "DefaultTolerationSeconds", on: true, resources: on("pods"), make: newDefaultTolerationSeconds},
+		{name: "PodTolerationRestriction", missing: notYet},
+		{name: "EventRateLimit", missing: notYet},
+		{name: "ExtendedResourceToleration", missing: notYet},
+		{name: "DefaultStorageClass", on: true, missing: notYet},
+		{name: "StorageObjectInUseProtection", on: true, missing: notYet},
+		{name: "PodGroupProtection", on: true, missing: noGroups},
+		{name: "OwnerReferencesPermissionEnforcement", missing: notYet},
+		{name: "PersistentVolumeClaimResize", on: true, missing: notYet},
+		{name: "RuntimeClass", on: true, missing: notYet},
+		{name: "CertificateApproval", on: true, missing: notYet},
+		{name: "CertificateSigning", on: true, missing: notYet},
+		{name: "ClusterTrustBundleAttest", on: true, missing: notYet},
+		{name: "CertificateSubjectRestriction", on: true, missing: notYet},
+		{name: "DefaultIngressClass", on: true, missing: notYet},
+		{name: "DenyServiceExternalIPs", missing: notYet},
+		{name: "PodTopologyLabels", on: true, missing: notYet},
+		{name: "NodeDeclaredFeatureValidator", on: true, missing: notYet},
+		{name: "PodResizeValidator", on: true, missing: notYet},
+		{name: admission.PluginMutatingPolicies, on: true, make: inEngine},
+		{name: admission.PluginMutatingWebhooks, on: true, make: inEngine},
+		{name: admission.PluginValidatingPolicies, on: true, make: inEngine},
+		{name: admission.PluginValidatingWebhooks, on: true, make: inEngine},
+		{name: "ResourceQuota", on: true, missing: notYet},
+		{name: "AlwaysDeny", missing: noEffect},
+	}
+}
+
+// inEngine is for the plugins of the engine of webhooks and policies.
+func inEngine(*Config) (rest.Admission, error) { return nil, nil }
+
+// Options are the flags of admission plugins, with kube-apiserver's names.
+type Options struct {
+	// Enable are plugins to use besides those that are on by default, Disable those not to use.
+	Enable, Disable []string
+	// ConfigFile is an AdmissionConfiguration, read once; "": none.
+	ConfigFile string
+	// NotReadyTolerationSeconds and UnreachableTolerationSeconds are how long pods without a
+	// toleration of their own stay on such a node, in seconds; nil: 300.
+	NotReadyTolerationSeconds, UnreachableTolerationSeconds *int64
+}
+
+// Names returns the names of the plugins that this server has, in order.
+func Names() []string {
+	var names []string
+	for _, r := range all() {
+		if r.make != nil {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}
+
+// Check returns an error if the flags name plugins that do not exist or that this server does
+// not have. Plugins that it does not have may be disabled.
+func (o *Options) Check() error {
+	table := all()
+	for flag, names := range map[string][]string{"--enable-admission-plugins": o.Enable, "--disable-admission-plugins": o.Disable} {
+		for _, name := range names {
+			i := slices.IndexFunc(table, func(r row) bool { return r.name == name })
+			switch {
+			case i < 0:
+				return fmt.Errorf("%s: there is no plugin %q; the plugins are %s", flag, name, strings.Join(Names(), ", "))
+			case table[i].make == nil && slices.Contains(o.Enable, name):
+				return fmt.Errorf("%s: %s cannot be enabled: %s", flag, name, table[i].missing)
+			case slices.Contains(o.Enable, name) && slices.Contains(o.Disable, name):
+				return fmt.Errorf("--enable-admission-plugins and --disable-admission-plugins both name %s; remove it from one", name)
+			}
+		}
+	}
+	_, err := readConfigurations(o.ConfigFile)
+	return err
+}
+
+// enabled returns the rows of the plugins to use.
+func (o *Options) enabled() []row {
+	return slices.DeleteFunc(all(), func(r row) bool {
+		return r.make == nil || !slices.Contains(o.Enable, r.name) && (!r.on || slices.Contains(o.Disable, r.name))
+	})
+}
+
+// New returns the enabled plugins as one admission.
+func New(cfg Config) (rest.Admission, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	var err error
+	if cfg.files, err = readConfigurations(cfg.ConfigFile); err != nil {
+		return nil, err
+	}
+	var list chain
+	var engine []string
+	var errs []error
+	for _, r := range cfg.enabled() {
+		plugin, err := r.make(&cfg)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("admission plugin %s: %w", r.name, err))
+		case plugin == nil: // the last of them is followed by the engine
+			engine = append(engine, r.name)
+		default:
+			list = append(list, member{row: r, Admission: plugin, afterEngine: len(engine) > 0})
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return list.with(cfg.Engine, engine), nil
+}
