@@ -105,6 +105,7 @@ var floors = []struct {
 	{"gateway/registration", 3, 3},
 	{"gateway/openapi", 3, 3},
 	{"gateway", 3, 4},
+	{"backends/core/controllers", 3, 0},
 	{"backends/core/garbage", 3, 0},
 	{"backends/core/kinds/rules", 3, 0},
 	{"backends/core/kinds/podspec", 3, 1},

@@ -12,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientrest "k8s.io/client-go/rest"
 
+	"portico/backends/core/controllers"
 	"portico/backends/process"
 	"portico/resource"
 	"portico/resource/loop"
@@ -23,6 +25,10 @@ import (
 func (c *Core) assembleControllers() error {
 	gateway := newGatewayClient(c.cfg.Gateway.URL, c.transport)
 	c.authorize = process.Authorize(gateway)
+	var err error
+	if c.selection, err = controllers.Select(c.cfg.Controllers); err != nil {
+		return fmt.Errorf("--controllers: %w", err)
+	}
 	c.system = &systemNamespaces{core: c}
 	c.drain = newDrainer(c, gateway)
 	return nil
@@ -30,10 +36,38 @@ func (c *Core) assembleControllers() error {
 
 // runParts runs everything but the listener until ctx ends or a part fails.
 func (c *Core) runParts(ctx context.Context) error {
-	defaults := &namespaceDefaults{core: c}
 	kubernetes := &kubernetesService{core: c}
-	garbage := &garbageCollector{core: c, gateway: c.drain.gateway, metrics: c.garbage}
-	return loop.Together(ctx, c.cache.Run, c.engine.Run, c.system.run, defaults.run, c.drain.run, kubernetes.run, c.freeAddresses, garbage.run)
+	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.system.run, kubernetes.run, c.freeAddresses, c.runControllers}
+	if c.selection.Has(controllers.ServiceAccount) || c.selection.Has(controllers.RootCAPublisher) {
+		parts = append(parts, (&namespaceDefaults{core: c}).run)
+	}
+	if c.selection.Has(controllers.Namespace) {
+		parts = append(parts, c.drain.run)
+	}
+	if c.selection.Has(controllers.GarbageCollector) {
+		parts = append(parts, (&garbageCollector{core: c, gateway: c.drain.gateway, metrics: c.garbage}).run)
+	}
+	return loop.Together(ctx, parts...)
+}
+
+// runControllers runs the controllers of package controllers whenever this process is the
+// leader, until ctx ends.
+func (c *Core) runControllers(ctx context.Context) error {
+	if c.transport == nil { // the server is alone
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	cfg := controllers.Config{Gateway: c.clientConfig(), Selection: c.selection, Options: c.cfg.ControllerOptions, Log: c.log}
+	return c.campaign(ctx, "controllers", func(ctx context.Context) {
+		if err := controllers.Run(ctx, cfg); err != nil && ctx.Err() == nil {
+			c.log.Error("the controllers ended", "err", err)
+		}
+	})
+}
+
+// clientConfig configures clients of the gateway.
+func (c *Core) clientConfig() *clientrest.Config {
+	return &clientrest.Config{Host: c.cfg.Gateway.URL, Transport: c.transport, QPS: -1, UserAgent: process.UserAgent(name)}
 }
 
 // campaign calls lead in one core server at a time.

@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/backends/core/controllers"
 	"portico/backends/core/garbage"
 	"portico/backends/core/kinds"
 	"portico/backends/core/plugins"
@@ -69,6 +70,11 @@ type Config struct {
 	// AdvertiseAddress is host:port of the gateway for Service default/kubernetes; "": the
 	// service has no endpoints.
 	AdvertiseAddress string
+	// Controllers selects the controllers to run, as --controllers of
+	// kube-controller-manager. Default: *.
+	Controllers []string
+	// ControllerOptions are the settings of single controllers.
+	ControllerOptions controllers.Options
 }
 
 // storage keeps the objects: etcd, or memory in tests.
@@ -93,6 +99,7 @@ type Core struct {
 	server    *serve.Server
 	system    *systemNamespaces
 	drain     *drainer
+	selection controllers.Selection
 	garbage   *garbage.Metrics
 	// transport is for requests to the gateway; nil: there is none.
 	transport http.RoundTripper

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"portico/backends/core/controllers"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -27,7 +28,7 @@ const (
 )
 
 // namespaceDefaults keeps the objects of every namespace that is not being deleted: the
-// service account default and the ConfigMap kube-root-ca.crt.
+// service account default and the ConfigMap kube-root-ca.crt, whichever --controllers selects.
 type namespaceDefaults struct {
 	core *Core
 	wake loop.Signal
@@ -71,11 +72,12 @@ func (d *namespaceDefaults) reconcile(ctx context.Context) error {
 	}
 	bundle, err := d.bundle()
 	errs := []error{err}
+	withAccounts := d.core.selection.Has(controllers.ServiceAccount)
 	for _, ns := range namespaces.Items {
 		if ns.Terminating() {
 			continue
 		}
-		if accounts.Get(resource.Key{Namespace: ns.Name, Name: defaultAccount}) == nil {
+		if withAccounts && accounts.Get(resource.Key{Namespace: ns.Name, Name: defaultAccount}) == nil {
 			errs = append(errs, addTo(ctx, d.core, d.core.find("", "serviceaccounts"),
 				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: defaultAccount}}))
 		}
@@ -91,7 +93,7 @@ func (d *namespaceDefaults) reconcile(ctx context.Context) error {
 
 // bundle reads the root CA to publish; "": none.
 func (d *namespaceDefaults) bundle() (string, error) {
-	if d.core.cfg.RootCAFile == "" {
+	if d.core.cfg.RootCAFile == "" || !d.core.selection.Has(controllers.RootCAPublisher) {
 		return "", nil
 	}
 	data, err := os.ReadFile(d.core.cfg.RootCAFile)

@@ -15,13 +15,11 @@ import (
 	discoveryclient "k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/metadata"
-	clientrest "k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
 	"portico/backends/core/garbage"
-	"portico/backends/process"
 	"portico/resource/client"
 )
 
@@ -51,7 +49,7 @@ func (g *garbageCollector) run(ctx context.Context) error {
 
 // collect runs the garbage collector until ctx ends.
 func (g *garbageCollector) collect(ctx context.Context) error {
-	cfg := &clientrest.Config{Host: g.core.cfg.Gateway.URL, Transport: g.core.transport, QPS: -1, UserAgent: process.UserAgent(name)}
+	cfg := g.core.clientConfig()
 	objects, err := metadata.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("make client of metadata: %w", err)

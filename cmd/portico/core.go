@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	core "portico/backends/core"
+	"portico/backends/core/controllers"
 )
 
 const coreExample = `  # on a unix socket, for a gateway of the same user on the same machine
@@ -67,5 +70,12 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none)")
 	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`lifetime` of events")
 	addAdmission(fs, &f.cfg.Admission)
+	addControllers(fs, &f.cfg.Controllers)
 	f.end(fs, &f.cfg.Config)
+}
+
+// addControllers adds --controllers.
+func addControllers(fs *pflag.FlagSet, to *[]string) {
+	fs.StringSliceVar(to, "controllers", []string{"*"}, "comma-separated `names` of controllers to run: * is all that are on by default, -NAME is all but NAME. There are: "+
+		strings.Join(controllers.Names(), ", "))
 }

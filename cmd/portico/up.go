@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"portico/backends/core/controllers"
 	"portico/backends/core/plugins"
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
@@ -48,6 +49,7 @@ func newUp() *cobra.Command {
 	var audited audit.Options
 	var limits limits
 	var admission plugins.Options
+	var selected []string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
@@ -61,6 +63,9 @@ func newUp() *cobra.Command {
 			// Checked before the first child starts.
 			if err := errors.Join(audited.Check(), admission.Check()); err != nil {
 				return err
+			}
+			if _, err := controllers.Select(selected); err != nil {
+				return fmt.Errorf("--controllers: %w", err)
 			}
 			if f.dataDir == "" {
 				dir, err := datadir.Default()
@@ -86,6 +91,7 @@ func newUp() *cobra.Command {
 	addAdmission(flags, &admission)
 	addDiscoveryGrace(flags, new(time.Duration))
 	addTracing(flags, new(string))
+	addControllers(flags, &selected)
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)
 	return cmd

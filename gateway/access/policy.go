@@ -196,14 +196,19 @@ func (p *policy) namespaceUsers() {
 }
 
 // portico adds the roles of Portico's processes as clients of the gateway. The core and CRD
-// servers delete the contents of namespaces and collect garbage in every group.
+// servers delete the contents of namespaces and collect garbage in every group. The
+// controllers of the core server also create objects.
 func (p *policy) portico() {
 	everywhere := []rbacv1.PolicyRule{
 		on(read+" delete deletecollection patch update", "*", "*"),
 		urls("get", "*"),
 	}
 	for _, name := range []string{"core", "crd"} {
-		p.clusterRole("system:portico:"+name, everywhere...)
+		rules := everywhere
+		if name == "core" {
+			rules = append(rules, on("create", "-", "endpoints events"), on("create", "discovery.k8s.io", "endpointslices"))
+		}
+		p.clusterRole("system:portico:"+name, rules...)
 		p.bind("system:portico:"+name, user("system:portico:"+name))
 	}
 	p.clusterRole("system:portico:gateway",

@@ -1,0 +1,140 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	clientrest "k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"portico/backends/core/kinds"
+	"portico/internal/testing/memstore"
+	"portico/resource"
+	"portico/resource/rest"
+	"portico/resource/rest/handlers"
+)
+
+// server serves all built-in kinds, as the core server does, without authorization. Its
+// objects are in memory.
+type server struct {
+	*kubernetes.Clientset
+	t   *testing.T
+	cfg *clientrest.Config
+
+	mu   sync.Mutex
+	seen []string // the requests of controllers, "PUT /api/v1/..."
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{t: t}
+	kept := memstore.New()
+	var resources []*rest.Resource
+	for _, k := range kinds.All(kinds.Config{}) {
+		resources = append(resources, &rest.Resource{Kind: k, Store: kept.Store(&k.Info)})
+	}
+	api := handlers.New(handlers.Config{Resources: resources})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.UserAgent() == controllerAgent {
+			s.mu.Lock()
+			s.seen = append(s.seen, r.Method+" "+r.URL.Path)
+			s.mu.Unlock()
+		}
+		act := resource.ParseAction(r)
+		act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
+		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	}))
+	t.Cleanup(web.Close)
+	s.cfg = &clientrest.Config{Host: web.URL, QPS: -1, UserAgent: controllerAgent}
+	s.Clientset = kubernetes.NewForConfigOrDie(&clientrest.Config{Host: web.URL, QPS: -1, UserAgent: "test"})
+	return s
+}
+
+// controllerAgent is the User-Agent of controllers.
+const controllerAgent = "controllers"
+
+// requests returns the requests of controllers since the last call.
+func (s *server) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.seen
+	s.seen = nil
+	return out
+}
+
+// run runs a controller until the test ends. c may be nil.
+func (s *server) run(name string, opts Options, c clock.WithTicker) {
+	s.t.Helper()
+	env, err := newEnv(Config{Gateway: s.cfg, Options: opts, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if c != nil {
+		env.Clock = c
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- rowOf(name).Run(ctx, env) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			s.t.Errorf("%s ended with %v", name, err)
+		}
+		env.stop()
+	})
+}
+
+func rowOf(name string) Controller {
+	for _, c := range All() {
+		if c.Name == name {
+			return c
+		}
+	}
+	panic("no controller " + name)
+}
+
+// eventually waits until ok returns true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// must fails the test with an error of a client.
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// creator is a client of one kind.
+type creator[T any] interface {
+	Create(ctx context.Context, obj *T, opts metav1.CreateOptions) (*T, error)
+	UpdateStatus(ctx context.Context, obj *T, opts metav1.UpdateOptions) (*T, error)
+}
+
+// create creates an object, and then writes the status that it has.
+func create[T any](t *testing.T, client creator[T], obj *T, status func(*T)) *T {
+	t.Helper()
+	made := must[*T](t)(client.Create(t.Context(), obj, metav1.CreateOptions{}))
+	if status == nil {
+		return made
+	}
+	status(made)
+	return must[*T](t)(client.UpdateStatus(t.Context(), made, metav1.UpdateOptions{}))
+}
