@@ -112,6 +112,7 @@ var floors = []struct {
 	{"backends/core/kinds/devices", 3, 1},
 	{"backends/core/kinds", 3, 2},
 	{"backends/core/plugins", 3, 2},
+	{"backends/core/pods", 3, 2},
 	{"backends/core", 3, 3},
 	{"backends/crd/prevalidate", 3, 0},
 	{"backends/crd/custom", 3, 1},

@@ -86,7 +86,7 @@ func FromKinds(kinds []*rest.Kind) []GroupVersion {
 // legacyResources returns the entries of one kind in one version.
 func legacyResources(k *rest.Kind, version string) []metav1.APIResource {
 	verbs := k.Verbs
-	if k.Review != nil && verbs == nil {
+	if k.Virtual() && verbs == nil {
 		verbs = []string{"create"}
 	}
 	if verbs == nil {
@@ -96,7 +96,7 @@ func legacyResources(k *rest.Kind, version string) []metav1.APIResource {
 		Name: k.Resource, SingularName: k.SingularName(), Namespaced: k.Namespaced, Kind: k.Kind,
 		Verbs: verbs, ShortNames: k.ShortNames, Categories: k.Categories,
 	}
-	if k.Review == nil {
+	if !k.Virtual() {
 		main.StorageVersionHash = StorageVersionHash(&k.Info)
 	}
 	out := []metav1.APIResource{main}
@@ -107,7 +107,9 @@ func legacyResources(k *rest.Kind, version string) []metav1.APIResource {
 		if entry.Verbs == nil {
 			entry.Verbs = []string{"get", "patch", "update"}
 		}
-		if !sub.GVK.Empty() {
+		if !sub.GVK.Empty() && sub.GVK.GroupVersion() == k.GVK(version).GroupVersion() {
+			entry.Kind = sub.GVK.Kind
+		} else if !sub.GVK.Empty() {
 			entry.Group, entry.Version, entry.Kind = sub.GVK.Group, sub.GVK.Version, sub.GVK.Kind
 		}
 		out = append(out, entry)

@@ -20,12 +20,14 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/backends/core/controllers"
 	"portico/backends/core/garbage"
 	"portico/backends/core/kinds"
 	"portico/backends/core/plugins"
+	"portico/backends/core/pods"
 	"portico/backends/process"
 	"portico/discovery"
 	"portico/discovery/openapi"
@@ -138,7 +140,10 @@ func (c *Core) assembleKinds() (err error) {
 	if c.addresses, err = newAddresses(c.cfg.ServiceClusterIPRange, c.storage.Store(claimInfo())); err != nil {
 		return err
 	}
-	cfg := kinds.Config{AllocateClusterIP: c.addresses.allocate, NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL}
+	actions := &pods.Actions{Find: c.find, Delete: func(ctx context.Context, r *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) error {
+		return c.api.DeleteAs(ctx, r, key, opts)
+	}}
+	cfg := kinds.Config{BindPod: actions.Bind, EvictPod: actions.Evict, AllocateClusterIP: c.addresses.allocate, NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL}
 	if c.cfg.ServiceAccountSigningKeyFile != "" {
 		signer, err := authn.NewSigner(c.cfg.ServiceAccountSigningKeyFile, c.cfg.ServiceAccountIssuer)
 		if err != nil {
@@ -154,7 +159,7 @@ func (c *Core) assembleKinds() (err error) {
 	c.kinds = kinds.All(cfg)
 	var ranges []string
 	for _, k := range c.kinds {
-		if r := k.RangePath(""); !slices.Contains(ranges, r) {
+		if r := k.RangePath(""); !k.Virtual() && !slices.Contains(ranges, r) {
 			ranges = append(ranges, r)
 		}
 	}
@@ -162,7 +167,10 @@ func (c *Core) assembleKinds() (err error) {
 	c.resources = map[schema.GroupResource]*rest.Resource{}
 	list := make([]*rest.Resource, 0, len(c.kinds))
 	for _, k := range c.kinds {
-		r := &rest.Resource{Kind: k, Store: c.cache.Store(&k.Info)}
+		r := &rest.Resource{Kind: k}
+		if !k.Virtual() {
+			r.Store = c.cache.Store(&k.Info)
+		}
 		c.resources[k.GroupResource()] = r
 		list = append(list, r)
 	}
@@ -204,9 +212,11 @@ func (c *Core) assembleEngine() (err error) {
 
 // infos returns the resources that are served and stored.
 func (c *Core) infos() []*resource.Info {
-	out := make([]*resource.Info, len(c.kinds))
-	for i, k := range c.kinds {
-		out[i] = &k.Info
+	var out []*resource.Info
+	for _, k := range c.kinds {
+		if !k.Virtual() {
+			out = append(out, &k.Info)
+		}
 	}
 	return out
 }

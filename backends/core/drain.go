@@ -112,7 +112,7 @@ func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	r := newResult()
 	seen := map[string]bool{}
 	for _, k := range d.core.kinds {
-		if !k.Namespaced || seen[k.RangePath("")] {
+		if !k.Namespaced || k.Virtual() || seen[k.RangePath("")] {
 			continue // events are in two groups and stored once
 		}
 		seen[k.RangePath("")] = true

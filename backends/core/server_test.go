@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -102,6 +103,9 @@ func (c *Core) do(t *testing.T, method, path string, in, out any) error {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), method, path, &body)
 	r.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	act := resource.ParseAction(r)
 	act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
 	w := httptest.NewRecorder()

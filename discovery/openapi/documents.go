@@ -235,7 +235,7 @@ func inputHash(seed, key string, m *members) string {
 	h := sha512.New()
 	fmt.Fprintf(h, "%s%q\n", seed, key)
 	for _, k := range m.kinds {
-		fmt.Fprintf(h, "%q %q %q %v %q %v %v %q\n", k.Resource, k.Kind, k.List(), k.Namespaced, k.Verbs, k.Review != nil, k.ReturnDeleted, k.PatchTypes(m.version))
+		fmt.Fprintf(h, "%q %q %q %v %q %v %v %q\n", k.Resource, k.Kind, k.List(), k.Namespaced, k.Verbs, k.Virtual(), k.ReturnDeleted, k.PatchTypes(m.version))
 		for i := range k.Subresources {
 			s := &k.Subresources[i]
 			fmt.Fprintf(h, "- %q %q %q %v %v %q\n", s.Name, s.Verbs, s.GVK.String(), s.Create != nil, s.Connect != nil, s.PatchTypes(k, m.version))

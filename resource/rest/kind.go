@@ -71,7 +71,17 @@ type Kind struct {
 	// Review, if not nil, makes this a virtual resource with the verb create alone: the
 	// response is what Review returns for the decoded body, and nothing is stored.
 	Review func(ctx context.Context, obj runtime.Object) (runtime.Object, error)
+	// Call, if not nil, makes this a virtual resource with the verb create alone, like Review,
+	// for an action on the object that the body names (bindings): admission sees it.
+	Call Call
 }
+
+// Virtual reports whether objects of the kind are not stored.
+func (k *Kind) Virtual() bool { return k.Review != nil || k.Call != nil }
+
+// Call is an action on the object with the key. It returns the object to respond with; a
+// Status without a code gets that of the response. body was decoded by the Codec of the kind.
+type Call func(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error)
 
 // Strategy is the behaviour of writes that differs between kinds. Every function may be
 // nil. Functions that take objects may change obj, never old.
@@ -135,8 +145,9 @@ type Strategy struct {
 // connection (proxy, exec).
 type Subresource struct {
 	Name string
-	// GVK is the kind of its bodies; zero: the kind of the resource.
-	GVK schema.GroupVersionKind
+	// GVK is the kind of its bodies; zero: the kind of the resource. A Create also takes
+	// bodies of OldGVK, if that is set.
+	GVK, OldGVK schema.GroupVersionKind
 	// Verbs as in discovery; nil: get, patch and update.
 	Verbs []string
 	// Strategy replaces that of the kind. Its PrepareUpdate copies from old everything that
@@ -144,9 +155,9 @@ type Subresource struct {
 	Strategy *Strategy
 	// Projection is set for a subresource of another kind; GVK is that kind.
 	Projection *Projection
-	// Create returns the object to respond with. body was decoded by the Codec of the kind
-	// as GVK.
-	Create func(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error)
+	// Create is called with a body of GVK. Named: the body must have the name of the URL.
+	Create Call
+	Named  bool
 	// Connect serves the whole request.
 	Connect http.Handler
 }
@@ -174,7 +185,7 @@ type Projection struct {
 	Paths managedfields.ResourcePathMappings
 }
 
-// Resource is a served kind with its store, which is nil for virtual kinds (Kind.Review).
+// Resource is a served kind with its store, which is nil for virtual kinds (Kind.Virtual).
 type Resource struct {
 	*Kind
 	Store resource.Store

@@ -19,6 +19,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -28,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 
-	"portico/resource"
 	"portico/resource/rest"
 )
 
@@ -44,7 +44,10 @@ type Config struct {
 	AllocateClusterIP func(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error)
 	// CreateToken serves serviceaccounts/token; body is a decoded TokenRequest of
 	// authentication.k8s.io/v1. nil: the subresource is not served.
-	CreateToken func(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error)
+	CreateToken rest.Call
+	// BindPod serves pods/binding and bindings; body is a Binding. EvictPod serves
+	// pods/eviction; body is an Eviction of policy/v1 or v1beta1. nil: they are not served.
+	BindPod, EvictPod rest.Call
 	// NamespaceLabel returns the value of a label of a namespace. nil: namespaces have none.
 	NamespaceLabel func(ctx context.Context, namespace, label string) (string, error)
 	// EventTTL is how long an event is kept after its last write. Default: 1 h.
@@ -59,7 +62,7 @@ func All(cfg Config) []*rest.Kind {
 	}
 	scheme := newScheme()
 	all := slices.Concat(
-		coreKinds(cfg),
+		coreKinds(cfg), bindings(cfg),
 		admissionKinds(),
 		appsKinds(),
 		autoscalingKinds(scheme),
@@ -87,7 +90,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(), persistentVolumes(), persistentVolumeClaims(), pods(), podTemplates(),
+		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(), persistentVolumes(), persistentVolumeClaims(), pods(cfg), podTemplates(),
 		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }
@@ -147,7 +150,7 @@ func storageKinds() []*rest.Kind {
 	}
 }
 
-// newScheme returns a scheme of the served groups and of the body of the token subresource.
+// newScheme returns a scheme of the served groups and of the bodies of subresources.
 // Registering fixed types fails only by a programming error.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
@@ -163,5 +166,7 @@ func newScheme() *runtime.Scheme {
 	}
 	scheme.AddKnownTypes(authenticationv1.SchemeGroupVersion, &authenticationv1.TokenRequest{})
 	metav1.AddToGroupVersion(scheme, authenticationv1.SchemeGroupVersion)
+	scheme.AddKnownTypes(policyv1beta1.SchemeGroupVersion, &policyv1beta1.Eviction{})
+	metav1.AddToGroupVersion(scheme, policyv1beta1.SchemeGroupVersion)
 	return scheme
 }

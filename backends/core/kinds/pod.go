@@ -19,8 +19,8 @@ import (
 var podSpecChanged = changed(func(p, old *corev1.Pod) bool { return !equality.Semantic.DeepEqual(p.Spec, old.Spec) })
 
 // pods is the row of v1 Pod.
-func pods() *rest.Kind {
-	return &rest.Kind{
+func pods(cfg Config) *rest.Kind {
+	k := &rest.Kind{
 		Info: resource.Info{
 			Versions: []string{"v1"}, Resource: "pods", Kind: "Pod", Namespaced: true, ShortNames: []string{"po"}, Categories: []string{"all"},
 		},
@@ -72,6 +72,9 @@ func pods() *rest.Kind {
 		UnconditionalUpdate: true,
 		ReturnDeleted:       true,
 	}
+	k.Subresources = append(k.Subresources, podCalls(cfg)...)
+	slices.SortFunc(k.Subresources, func(a, b rest.Subresource) int { return strings.Compare(a.Name, b.Name) })
+	return k
 }
 
 func podFields(p *corev1.Pod) map[string]string {

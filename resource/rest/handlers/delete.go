@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -56,6 +57,8 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Actio
 type deletion struct {
 	*write
 	opts *metav1.DeleteOptions
+	// permitted: admission has permitted what the deletion is a part of.
+	permitted bool
 	// removed: the object is deleted; otherwise it waits for finalizers or its grace period.
 	removed bool
 }
@@ -125,6 +128,9 @@ func (d *deletion) permit(ctx context.Context, obj rest.Object) error {
 			return d.preconditionFailed(fmt.Sprintf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
 				"The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
 		}
+	}
+	if d.permitted {
+		return nil
 	}
 	return d.admitUnstored(ctx, nil, obj)
 }
@@ -323,6 +329,25 @@ func (d *deletion) mayDiscard(ctx context.Context) error {
 	if apierrors.IsForbidden(err) {
 		err = apierrors.NewForbidden(d.res.GroupResource(), d.key.Name, fmt.Errorf("not permitted to do %q, reason: %w", verbDeleteUnread, err))
 	}
+	return err
+}
+
+// DeleteAs deletes the object under key as a DELETE with the options would, without admission,
+// for a request that admission has permitted and that deletes an object (eviction). Errors are
+// StatusErrors.
+func (a *API) DeleteAs(ctx context.Context, res *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) error {
+	if err := badOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(opts)); err != nil {
+		return err
+	}
+	if n := opts.GracePeriodSeconds; n != nil && *n < 0 {
+		opts = opts.DeepCopy()
+		opts.GracePeriodSeconds = new(int64(1))
+	}
+	act := &resource.Action{Verb: "delete", IsResource: true, Group: res.Group, Version: res.Versions[0],
+		Resource: res.Resource, Namespace: key.Namespace, Name: key.Name, InPath: true}
+	d := newDeletion(a, act, res, key, opts)
+	d.permitted = true
+	_, err := d.run(ctx)
 	return err
 }
 

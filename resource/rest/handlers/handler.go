@@ -193,6 +193,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 	if res.Review != nil {
 		return a.review(w, r, act, res)
 	}
+	if res.Call != nil {
+		return a.callNamed(w, r, act, res)
+	}
 	switch act.Verb {
 	case "get":
 		return a.get(w, r, act, res, nil)
@@ -224,7 +227,7 @@ func checkVerb(r *http.Request, act *resource.Action, res *rest.Resource, sub *r
 		verbs = []string{"create"}
 	case sub != nil:
 		verbs = []string{"get", "patch", "update"}
-	case res.Review != nil:
+	case res.Virtual():
 		verbs = []string{"create"}
 	case res.Verbs != nil:
 		verbs = res.Verbs

@@ -66,6 +66,11 @@ func DropFields(spec *corev1.PodSpec, annotations map[string]string, old *corev1
 			gate(spec, func(field any) { reflect.ValueOf(field).Elem().SetZero() })
 		}
 	}
+	DropAnnotations(annotations)
+}
+
+// DropAnnotations removes the annotations of a pod that are not kept.
+func DropAnnotations(annotations map[string]string) {
 	for _, name := range initContainerAnnotations {
 		delete(annotations, name)
 	}
