@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -103,6 +104,15 @@ func asStatus(err error) error {
 		return err
 	}
 	return apierrors.NewInternalError(err)
+}
+
+// forbidden returns the 403 of a plugin. An object without a name yet has its prefix.
+func forbidden(a *rest.Attributes, err error) error {
+	name := a.Key.Name
+	if obj, ok := a.Object.(rest.Object); ok && name == "" {
+		name = cmp.Or(obj.GetName(), obj.GetGenerateName(), "Unknown")
+	}
+	return apierrors.NewForbidden(a.Kind.GroupResource(), name, err)
 }
 
 // whole reports whether a write is one of the object itself, not of a subresource.
