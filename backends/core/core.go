@@ -143,7 +143,13 @@ func (c *Core) assembleKinds() (err error) {
 	actions := &pods.Actions{Find: c.find, Delete: func(ctx context.Context, r *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) error {
 		return c.api.DeleteAs(ctx, r, key, opts)
 	}}
-	cfg := kinds.Config{BindPod: actions.Bind, EvictPod: actions.Evict, AllocateClusterIP: c.addresses.allocate, NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL}
+	// c.authorize is set later.
+	authorize := func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) }
+	cfg := kinds.Config{
+		BindPod: actions.Bind, EvictPod: actions.Evict,
+		AllocateClusterIP: c.addresses.allocate, NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL,
+		Permissions: kinds.Permissions{Authorize: authorize, ResourceOf: c.resourceOf, Get: c.read},
+	}
 	if c.cfg.ServiceAccountSigningKeyFile != "" {
 		signer, err := authn.NewSigner(c.cfg.ServiceAccountSigningKeyFile, c.cfg.ServiceAccountIssuer)
 		if err != nil {
@@ -181,8 +187,6 @@ func (c *Core) assembleKinds() (err error) {
 	if err := c.assembleEngine(); err != nil {
 		return err
 	}
-	// c.authorize is set later.
-	authorize := func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) }
 	admitted, err := plugins.New(plugins.Config{
 		Options: c.cfg.Admission, Resource: c.find, Authorize: authorize, Warn: filter.AddWarning, Namespace: c.lookupNamespace, Engine: c.engine,
 	})

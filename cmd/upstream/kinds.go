@@ -85,6 +85,8 @@ import (
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattributesclass"
 	"k8s.io/kubernetes/pkg/registry/storagemigration/storagemigration"
 	"k8s.io/utils/clock"
+
+	"portico/resource"
 )
 
 // strategy is what create and update of a kind need of kube-apiserver.
@@ -219,3 +221,7 @@ func (policies) GetValidatingAdmissionPolicy(context.Context, string) (*admissio
 		ParamKind: &admissionregistration.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
 	}}, nil
 }
+
+// allow is an authorizer of Portico's rules that permits everything, as everything does for
+// those of kube-apiserver.
+func allow(context.Context, *resource.Action) error { return nil }

@@ -50,6 +50,8 @@ type Config struct {
 	BindPod, EvictPod rest.Call
 	// NamespaceLabel returns the value of a label of a namespace. nil: namespaces have none.
 	NamespaceLabel func(ctx context.Context, namespace, label string) (string, error)
+	// Permissions check the rights of users beyond that to write.
+	Permissions
 	// EventTTL is how long an event is kept after its last write. Default: 1 h.
 	EventTTL time.Duration
 }
@@ -63,11 +65,11 @@ func All(cfg Config) []*rest.Kind {
 	scheme := newScheme()
 	all := slices.Concat(
 		coreKinds(cfg), bindings(cfg),
-		admissionKinds(),
+		admissionKinds(cfg),
 		appsKinds(),
 		autoscalingKinds(scheme),
 		batchKinds(),
-		certificatesKinds(),
+		certificatesKinds(cfg),
 		coordinationKinds(),
 		discoveryKinds(),
 		eventsKinds(cfg, scheme),
@@ -95,12 +97,12 @@ func coreKinds(cfg Config) []*rest.Kind {
 	}
 }
 
-func admissionKinds() []*rest.Kind {
+func admissionKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
 		webhookConfigurations[*admissionregistrationv1.ValidatingWebhookConfiguration]("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
 		webhookConfigurations[*admissionregistrationv1.MutatingWebhookConfiguration]("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
-		validatingAdmissionPolicies(), validatingAdmissionPolicyBindings(),
-		mutatingAdmissionPolicies(), mutatingAdmissionPolicyBindings(),
+		validatingAdmissionPolicies(cfg), validatingAdmissionPolicyBindings(cfg),
+		mutatingAdmissionPolicies(cfg), mutatingAdmissionPolicyBindings(cfg),
 	}
 }
 
@@ -114,8 +116,8 @@ func autoscalingKinds(scheme *runtime.Scheme) []*rest.Kind {
 
 func batchKinds() []*rest.Kind { return []*rest.Kind{cronJobs(), jobs()} }
 
-func certificatesKinds() []*rest.Kind {
-	return []*rest.Kind{certificateSigningRequests(), clusterTrustBundles(), podCertificateRequests()}
+func certificatesKinds(cfg Config) []*rest.Kind {
+	return []*rest.Kind{certificateSigningRequests(), clusterTrustBundles(), podCertificateRequests(cfg)}
 }
 
 func coordinationKinds() []*rest.Kind { return []*rest.Kind{leases()} }

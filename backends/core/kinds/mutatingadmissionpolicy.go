@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -12,7 +13,7 @@ import (
 )
 
 // mutatingAdmissionPolicies is the row of MutatingAdmissionPolicy.
-func mutatingAdmissionPolicies() *rest.Kind {
+func mutatingAdmissionPolicies(cfg Config) *rest.Kind {
 	type policy = admissionregistrationv1.MutatingAdmissionPolicy
 	return &rest.Kind{
 		Info: admissionInfo("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
@@ -22,12 +23,14 @@ func mutatingAdmissionPolicies() *rest.Kind {
 				defaultMatchResources(p.Spec.MatchConstraints)
 			}),
 			TrackGeneration: true,
-			Validate: check(func(p *policy) field.ErrorList {
+			Validate: checkThen(func(p *policy) field.ErrorList {
 				return validateMutatingPolicy(p, nil, true)
-			}),
-			ValidateUpdate: checkUpdate(func(p, old *policy) field.ErrorList {
+			}, func(ctx context.Context, p *policy) field.ErrorList { return cfg.paramKind(ctx, p.Spec.ParamKind, nil) }),
+			ValidateUpdate: checkUpdateThen(func(p, old *policy) field.ErrorList {
 				return validateMutatingPolicy(p, old, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
 					!equality.Semantic.DeepEqual(p.Spec.MatchConditions, old.Spec.MatchConditions))
+			}, func(ctx context.Context, p, old *policy) field.ErrorList {
+				return cfg.paramKind(ctx, p.Spec.ParamKind, old.Spec.ParamKind)
 			}),
 		},
 		Columns: policyColumns("Mutations", "The number of mutations."),
@@ -38,15 +41,19 @@ func mutatingAdmissionPolicies() *rest.Kind {
 }
 
 // mutatingAdmissionPolicyBindings is the row of MutatingAdmissionPolicyBinding.
-func mutatingAdmissionPolicyBindings() *rest.Kind {
+func mutatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 	type binding = admissionregistrationv1.MutatingAdmissionPolicyBinding
+	permitted := func(ctx context.Context, b *binding) field.ErrorList {
+		return cfg.paramRef(ctx, b.Spec.ParamRef, "mutatingadmissionpolicies", b.Spec.PolicyName)
+	}
 	return &rest.Kind{
 		Info: admissionInfo("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
 		Strategy: rest.Strategy{
 			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
 			TrackGeneration: true,
-			Validate:        check(validateMutatingBinding),
-			ValidateUpdate:  checkNew(validateMutatingBinding),
+			Validate:        checkThen(validateMutatingBinding, permitted),
+			ValidateUpdate: checkUpdateThen(func(b, _ *binding) field.ErrorList { return validateMutatingBinding(b) },
+				func(ctx context.Context, b, _ *binding) field.ErrorList { return permitted(ctx, b) }),
 		},
 		Columns: bindingColumns(),
 		Cells: cells(func(b *binding) []any {

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -47,7 +48,7 @@ var outcomes = []string{
 }
 
 // podCertificateRequests is the row of certificates.k8s.io/v1 PodCertificateRequest.
-func podCertificateRequests() *rest.Kind {
+func podCertificateRequests(cfg Config) *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{
 			Group: certificatesv1.GroupName, Versions: []string{"v1"}, Resource: "podcertificaterequests", Kind: "PodCertificateRequest", Namespaced: true,
@@ -67,7 +68,12 @@ func podCertificateRequests() *rest.Kind {
 				old.Spec.DeepCopyInto(&r.Spec)
 				metav1.ResetObjectMetaForStatus(&r.ObjectMeta, &old.ObjectMeta)
 			}),
-			ValidateUpdate: checkUpdate(validatePodRequestStatus),
+			ValidateUpdate: checkUpdateThen(validatePodRequestStatus, func(ctx context.Context, r, old *podRequest) field.ErrorList {
+				if equality.Semantic.DeepEqual(r.Status, old.Status) {
+					return nil
+				}
+				return cfg.signer(ctx, "sign", old.Spec.SignerName)
+			}),
 		}}},
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn(),

@@ -45,7 +45,13 @@ func resourceClaims(cfg Config) *rest.Kind {
 			}),
 			ValidateUpdate: func(ctx context.Context, obj, before rest.Object) field.ErrorList {
 				c, old := obj.(*resourcev1.ResourceClaim), before.(*resourcev1.ResourceClaim)
-				return append(cfg.deviceAdmin(ctx, c.Namespace, devices.AdminAccessGranted(&c.Status, &old.Status)), devices.ClaimStatus(c, old)...)
+				errs := cfg.deviceAdmin(ctx, c.Namespace, devices.AdminAccessGranted(&c.Status, &old.Status))
+				errs = append(errs, cfg.claimBinding(ctx, &c.Status, &old.Status)...)
+				mistakes := devices.ClaimStatus(c, old)
+				if len(mistakes) == 0 { // there are no more drivers than a claim may have
+					errs = append(errs, cfg.claimDrivers(ctx, c.Namespace, &c.Status, &old.Status)...)
+				}
+				return append(errs, mistakes...)
 			},
 		}}},
 		Columns: []metav1.TableColumnDefinition{

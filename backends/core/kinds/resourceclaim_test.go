@@ -6,8 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource"
+	"portico/resource/authz"
 )
 
 // Claims and templates ask for admin access to devices only in namespaces with the label that
@@ -22,7 +26,7 @@ func TestAdminAccessToDevicesNeedsTheLabelOfTheNamespace(t *testing.T) {
 			return "true", nil
 		}
 		return "", nil
-	}}
+	}, Permissions: Permissions{Authorize: func(context.Context, *resource.Action) error { return nil }}}
 	for namespace, want := range map[string]string{
 		"admin": "", "default": "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace",
 		"absent": "could not retrieve namespace to verify admin access: no namespace",
@@ -57,4 +61,50 @@ func message(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// A service account whose token is bound to the node of a claim may report on devices with the
+// right for its own node; others need that for any node.
+func TestReportsOnDevicesOfTheOwnNode(t *testing.T) {
+	t.Parallel()
+	p := Permissions{Authorize: func(_ context.Context, a *resource.Action) error {
+		if a.Verb == "associated-node:update" && a.Subresource == "driver" && a.Name == "d" && a.Namespace == "ns" {
+			return nil
+		}
+		return authz.Forbidden(a, "")
+	}}
+	on := func(values ...string) *resourcev1.ResourceClaimStatus {
+		return &resourcev1.ResourceClaimStatus{
+			Allocation: &resourcev1.AllocationResult{NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: values}}},
+			}}},
+			Devices: []resourcev1.AllocatedDeviceStatus{{Driver: "d", Pool: "p", Device: "x"}},
+		}
+	}
+	account := func(nodes ...string) *resource.User {
+		return &resource.User{Name: "system:serviceaccount:ns:driver", Extra: map[string][]string{"authentication.kubernetes.io/node-name": nodes}}
+	}
+	person := account("n1")
+	person.Name = "jane"
+	for name, test := range map[string]struct {
+		user    *resource.User
+		status  *resourcev1.ResourceClaimStatus
+		allowed bool
+	}{
+		"the node":              {account("n1"), on("n1"), true},
+		"another node":          {account("n2"), on("n1"), false},
+		"a claim for two nodes": {account("n1"), on("n1", "n2"), false},
+		"two nodes":             {account("n1", "n1"), on("n1"), false},
+		"no node":               {account(), on("n1"), false},
+		"a user":                {person, on("n1"), false},
+		"not allocated":         {person, &resourcev1.ResourceClaimStatus{}, true},
+	} {
+		ctx := resource.WithAction(t.Context(), &resource.Action{User: test.user, Verb: "update"})
+		if errs := p.claimDrivers(ctx, "ns", test.status, &resourcev1.ResourceClaimStatus{}); (len(errs) == 0) != test.allowed {
+			t.Errorf("%s: %v", name, errs)
+		}
+	}
+	if errs := p.claimDrivers(t.Context(), "ns", on("n1"), on("n1")); errs != nil {
+		t.Errorf("nothing changes: %v", errs)
+	}
 }

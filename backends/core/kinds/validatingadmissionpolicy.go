@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // validatingAdmissionPolicies is the row of ValidatingAdmissionPolicy.
-func validatingAdmissionPolicies() *rest.Kind {
+func validatingAdmissionPolicies(cfg Config) *rest.Kind {
 	type policy = admissionregistrationv1.ValidatingAdmissionPolicy
 	return &rest.Kind{
 		Info: admissionInfo("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
@@ -29,14 +30,16 @@ func validatingAdmissionPolicies() *rest.Kind {
 				p.Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
 			}),
 			PrepareUpdate: onUpdate(func(p, old *policy) { old.Status.DeepCopyInto(&p.Status) }),
-			Validate: check(func(p *policy) field.ErrorList {
+			Validate: checkThen(func(p *policy) field.ErrorList {
 				return validateValidatingPolicy(p, nil, true)
-			}),
-			ValidateUpdate: checkUpdate(func(p, old *policy) field.ErrorList {
+			}, func(ctx context.Context, p *policy) field.ErrorList { return cfg.paramKind(ctx, p.Spec.ParamKind, nil) }),
+			ValidateUpdate: checkUpdateThen(func(p, old *policy) field.ErrorList {
 				// Match conditions are validated again only if they or their parameters
 				// change.
 				return validateValidatingPolicy(p, old, !equality.Semantic.DeepEqual(p.Spec.ParamKind, old.Spec.ParamKind) ||
 					!equality.Semantic.DeepEqual(p.Spec.MatchConditions, old.Spec.MatchConditions))
+			}, func(ctx context.Context, p, old *policy) field.ErrorList {
+				return cfg.paramKind(ctx, p.Spec.ParamKind, old.Spec.ParamKind)
 			}),
 		},
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
@@ -55,15 +58,19 @@ func validatingAdmissionPolicies() *rest.Kind {
 }
 
 // validatingAdmissionPolicyBindings is the row of ValidatingAdmissionPolicyBinding.
-func validatingAdmissionPolicyBindings() *rest.Kind {
+func validatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 	type binding = admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	permitted := func(ctx context.Context, b *binding) field.ErrorList {
+		return cfg.paramRef(ctx, b.Spec.ParamRef, "validatingadmissionpolicies", b.Spec.PolicyName)
+	}
 	return &rest.Kind{
 		Info: admissionInfo("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
 		Strategy: rest.Strategy{
 			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
 			TrackGeneration: true,
-			Validate:        check(validateValidatingBinding),
-			ValidateUpdate:  checkNew(validateValidatingBinding),
+			Validate:        checkThen(validateValidatingBinding, permitted),
+			ValidateUpdate: checkUpdateThen(func(b, _ *binding) field.ErrorList { return validateValidatingBinding(b) },
+				func(ctx context.Context, b, _ *binding) field.ErrorList { return permitted(ctx, b) }),
 		},
 		Columns: bindingColumns(),
 		Cells: cells(func(b *binding) []any {
