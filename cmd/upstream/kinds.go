@@ -106,6 +106,7 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 		return plural, nil
 	})
 	podRequests := podcertificaterequest.NewStrategy()
+	validatingPolicies := validatingadmissionpolicy.NewStrategy(everything, resources)
 	claims := resourceclaim.NewStrategy(namespaces{}, everything)
 	all := map[string]map[string]rest.RESTUpdateStrategy{
 		"/v1": {
@@ -124,10 +125,10 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 			"serviceaccounts": serviceaccount.Strategy,
 		},
 		"admissionregistration.k8s.io/v1": {
-			"mutatingadmissionpolicies":         mutatingadmissionpolicy.NewStrategy(everything, resources),
-			"mutatingadmissionpolicybindings":   mutatingadmissionpolicybinding.NewStrategy(everything, policies{}, resources),
-			"mutatingwebhookconfigurations":     mutatingwebhookconfiguration.Strategy,
-			"validatingadmissionpolicies":       validatingadmissionpolicy.NewStrategy(everything, resources),
+			"mutatingadmissionpolicies":       mutatingadmissionpolicy.NewStrategy(everything, resources),
+			"mutatingadmissionpolicybindings": mutatingadmissionpolicybinding.NewStrategy(everything, policies{}, resources),
+			"mutatingwebhookconfigurations":   mutatingwebhookconfiguration.Strategy,
+			"validatingadmissionpolicies":     validatingPolicies, "validatingadmissionpolicies/status": validatingadmissionpolicy.NewStatusStrategy(validatingPolicies),
 			"validatingadmissionpolicybindings": validatingadmissionpolicybinding.NewStrategy(everything, policies{}, resources),
 			"validatingwebhookconfigurations":   validatingwebhookconfiguration.Strategy,
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/capabilities"
 
@@ -32,8 +34,15 @@ type theirs struct {
 	strategy    rest.RESTUpdateStrategy
 }
 
-func (t theirs) context() context.Context {
-	ctx := request.WithRequestInfo(context.Background(), &request.RequestInfo{
+// warnings are those of one write.
+type warnings []string
+
+// AddWarning implements warning.Recorder.
+func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
+
+func (t theirs) context(w *warnings) context.Context {
+	ctx := warning.WithWarningRecorder(context.Background(), w)
+	ctx = request.WithRequestInfo(ctx, &request.RequestInfo{
 		IsResourceRequest: true, APIGroup: t.gvr.Group, APIVersion: t.gvr.Version, Resource: t.gvr.Resource, Subresource: t.subresource,
 	})
 	namespace := ""
@@ -69,10 +78,9 @@ func (t theirs) Create(body []byte) kindtest.Outcome {
 	}
 	rest.FillObjectMetaSystemFields(m)
 	m.SetUID(kindtest.UID)
-	if err := rest.BeforeCreate(t.main, t.context(), obj); err != nil {
-		return refused(err)
-	}
-	return kindtest.Outcome{Object: t.encode(obj)}
+	var w warnings
+	err = rest.BeforeCreate(t.main, t.context(&w), obj)
+	return t.outcome(obj, err, w)
 }
 
 // Update implements kindtest.Rules.
@@ -88,10 +96,16 @@ func (t theirs) Update(body, old []byte) kindtest.Outcome {
 	for _, o := range []runtime.Object{before, obj} {
 		kindtest.Identify(o)
 	}
-	if err := rest.BeforeUpdate(t.strategy, t.context(), obj, before); err != nil {
+	var w warnings
+	err = rest.BeforeUpdate(t.strategy, t.context(&w), obj, before)
+	return t.outcome(obj, err, w)
+}
+
+func (t theirs) outcome(obj runtime.Object, err error, w warnings) kindtest.Outcome {
+	if err != nil {
 		return refused(err)
 	}
-	return kindtest.Outcome{Object: t.encode(obj)}
+	return kindtest.Outcome{Object: t.encode(obj), Warnings: slices.Sorted(slices.Values(w))}
 }
 
 // refused reads the causes of an error of kube-apiserver.

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/util/jsonpath"
 
 	"portico/backends/core/kinds/rules"
 	"portico/resource/rest"
@@ -147,8 +149,10 @@ func validateValidatingPolicyStatus(p *admissionregistrationv1.ValidatingAdmissi
 		if w.Warning == "" {
 			errs = append(errs, field.Required(at.Child("warning"), ""))
 		}
-		if strings.TrimSpace(w.FieldRef) == "" {
+		if ref := strings.TrimSpace(w.FieldRef); ref == "" {
 			errs = append(errs, field.Required(at.Child("fieldRef"), ""))
+		} else if err := jsonpath.New("").Parse("{" + ref + "}"); err != nil {
+			errs = append(errs, field.Invalid(at.Child("fieldRef"), ref, fmt.Sprintf("invalid JSONPath: %v", err)))
 		}
 	}
 	return errs

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,8 @@ type Outcome struct {
 	// Object is the object to be stored, if there are no errors, without the parts of
 	// metadata that differ from write to write.
 	Object map[string]any
+	// Warnings are those sent with it, sorted.
+	Warnings []string
 }
 
 // Rules are the rules of one resource or subresource in one version.
@@ -183,7 +186,7 @@ func (o kindRules) Create(body []byte) Outcome {
 	if s.Validate != nil {
 		errs = s.Validate(ctx, obj)
 	}
-	return o.result(obj, errs)
+	return o.result(ctx, s, obj, nil, errs)
 }
 
 // Update implements Rules.
@@ -209,10 +212,11 @@ func (o kindRules) Update(body, old []byte) Outcome {
 	if s.ChangesGeneration(obj, before) {
 		obj.SetGeneration(before.GetGeneration() + 1)
 	}
-	return o.result(obj, errs)
+	return o.result(ctx, s, obj, before, errs)
 }
 
-func (o kindRules) result(obj rest.Object, errs field.ErrorList) Outcome {
+// result returns the outcome of a write with these errors. old is nil on create.
+func (o kindRules) result(ctx context.Context, s rest.Strategy, obj, old rest.Object, errs field.ErrorList) Outcome {
 	var causes []Cause
 	for _, e := range errs {
 		causes = append(causes, Cause{Field: e.Field, Reason: string(e.Type), Message: e.ErrorBody()})
@@ -220,7 +224,11 @@ func (o kindRules) result(obj rest.Object, errs field.ErrorList) Outcome {
 	if len(errs) > 0 {
 		return Outcome{Refused: true, Causes: Sorted(causes)}
 	}
-	return Outcome{Object: o.encode(obj)}
+	out := Outcome{Object: o.encode(obj)}
+	if s.Warnings != nil {
+		out.Warnings = slices.Sorted(slices.Values(s.Warnings(ctx, obj, old)))
+	}
+	return out
 }
 
 // Sorted sorts causes and leaves out those of metadata, which both servers check alike for
@@ -235,7 +243,8 @@ func Sorted(causes []Cause) []Cause {
 	return slices.Compact(causes)
 }
 
-// Document decodes an object without the parts of metadata that differ from write to write.
+// Document decodes an object without what differs from write to write: parts of metadata, and
+// times of now.
 func Document(data []byte) map[string]any {
 	var doc map[string]any
 	if err := json.Unmarshal(data, &doc); err != nil {
@@ -245,7 +254,26 @@ func Document(data []byte) map[string]any {
 	for _, name := range []string{"uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"} {
 		delete(m, name)
 	}
-	return doc
+	return timeless(doc).(map[string]any)
+}
+
+// timeless replaces the times of the last minute.
+func timeless(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			v[k] = timeless(e)
+		}
+	case []any:
+		for i, e := range v {
+			v[i] = timeless(e)
+		}
+	case string:
+		if t, err := time.Parse(time.RFC3339, v); err == nil && time.Since(t).Abs() < time.Minute {
+			return "now"
+		}
+	}
+	return v
 }
 
 // UID is that of all objects, because some rules copy it.
