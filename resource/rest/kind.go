@@ -91,6 +91,9 @@ type Strategy struct {
 	// ValidateName returns the errors of a name (prefix: of a generateName). nil: a name is
 	// a DNS-1123 subdomain.
 	ValidateName func(name string, prefix bool) []string
+	// NewName returns the name of a new object that has neither a name nor a generateName.
+	// nil: it is refused.
+	NewName func() string
 	// TrackGeneration makes metadata.generation start at 1 and increase when SpecChanged
 	// reports a change (nil: when anything outside metadata and status changes).
 	TrackGeneration bool
@@ -100,8 +103,8 @@ type Strategy struct {
 	// PrepareUpdate restores the fields that an update may not change. That of a
 	// subresource may ignore metadata.managedFields.
 	PrepareUpdate func(ctx context.Context, obj, old Object)
-	// Resets are the top-level fields that PrepareCreate and PrepareUpdate reset; their
-	// writer does not become their field manager. nil: status for a kind with that
+	// Resets are the fields that PrepareCreate and PrepareUpdate reset, as paths with dots;
+	// their writer does not become their field manager. nil: status for a kind with that
 	// subresource; for that subresource spec, and metadata if the kind has no Go types.
 	Resets []string
 	// Validate and ValidateUpdate check everything but metadata, which package handlers

@@ -75,11 +75,12 @@ func certificateSigningRequests() *rest.Kind {
 		Subresources: []rest.Subresource{
 			{Name: "approval", Strategy: &rest.Strategy{
 				PrepareUpdate:  onUpdate(prepareApproval),
-				Resets:         []string{"spec"},
+				Resets:         []string{"spec", "status.certificate"},
 				ValidateUpdate: update(csrRights{approve: true}),
 			}},
 			{Name: "status", Strategy: &rest.Strategy{
 				PrepareUpdate:  onUpdate(prepareSigningRequestStatus),
+				Resets:         []string{"spec", "status.conditions"},
 				ValidateUpdate: update(csrRights{issue: true}),
 			}},
 		},

@@ -40,6 +40,8 @@ func deployments() *rest.Kind {
 		},
 		named: true,
 	}
+	status := w.statusSubresource()
+	status.Strategy.Resets = []string{"metadata.labels", "spec"}
 	return &rest.Kind{
 		Info:     info,
 		Strategy: w.strategy(),
@@ -48,7 +50,7 @@ func deployments() *rest.Kind {
 				func(d *appsv1.Deployment) (int32, labels.Selector, error) {
 					return selected(d.Status.Replicas, d.Spec.Selector)
 				}),
-			w.statusSubresource(),
+			status,
 		},
 		Columns: append([]metav1.TableColumnDefinition{
 			nameColumn(),

@@ -28,6 +28,7 @@ func deviceTaintRules() *rest.Kind {
 			ValidateUpdate: checkUpdate(devices.TaintRule),
 		},
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
+			Resets: []string{"metadata", "spec"},
 			PrepareUpdate: onUpdate(func(r, old *resourcev1.DeviceTaintRule) {
 				old.Spec.DeepCopyInto(&r.Spec)
 				metav1.ResetObjectMetaForStatus(r, old)

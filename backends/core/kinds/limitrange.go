@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/backends/core/kinds/rules"
@@ -27,6 +28,7 @@ func limitRanges() *rest.Kind {
 					defaultLimits(&l.Spec.Limits[i])
 				}
 			}),
+			NewName:        func() string { return string(uuid.NewUUID()) },
 			Validate:       check(validateLimitRange),
 			ValidateUpdate: checkNew(validateLimitRange),
 		},

@@ -58,6 +58,7 @@ func pods(cfg Config) *rest.Kind {
 				ValidateUpdate: checkUpdate(validateResize),
 			}},
 			{Name: "status", Strategy: &rest.Strategy{
+				Resets:         []string{"metadata.deletionTimestamp", "metadata.ownerReferences", "spec"},
 				PrepareUpdate:  onUpdate(preparePodStatus),
 				ValidateUpdate: checkUpdate(validatePodStatus),
 			}},

@@ -37,6 +37,7 @@ func resourceClaims(cfg Config) *rest.Kind {
 			ValidateUpdate: checkUpdate(devices.ClaimUpdate),
 		},
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
+			Resets: []string{"metadata", "spec"},
 			PrepareUpdate: onUpdate(func(c, old *resourcev1.ResourceClaim) {
 				old.Spec.DeepCopyInto(&c.Spec)
 				metav1.ResetObjectMetaForStatus(c, old)

@@ -52,6 +52,9 @@ func (w *write) create(ctx context.Context, obj rest.Object) (*resource.Object, 
 	if err := w.admit(ctx, obj, nil); err != nil {
 		return nil, err
 	}
+	if f := w.strategy.NewName; f != nil && obj.GetName() == "" && obj.GetGenerateName() == "" {
+		obj.SetName(f())
+	}
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		o, err := w.createNamed(ctx, obj)
 		return o, w.explainExists(ctx, err, obj.GetGenerateName() != "")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,30 +89,6 @@ func (w *write) dedupeOwners(ctx context.Context, obj metav1.Object, afterAdmiss
 	}
 	w.api.cfg.Warn(ctx, fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner references in 1.20+, "+
 		"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %s", when, strings.Join(dropped, ", ")))
-}
-
-// resets returns the top-level fields that writes of the kind or a subresource reset, and
-// which a writer therefore does not own.
-func resets(k *rest.Kind, version string, sub *rest.Subresource) []string {
-	strategy := &k.Strategy
-	if sub != nil {
-		strategy = sub.Strategy
-	}
-	if strategy == nil { // Projection or Create
-		return nil
-	}
-	hasStatus := slices.ContainsFunc(k.Subresources, func(s rest.Subresource) bool { return s.Name == "status" && s.Strategy != nil })
-	switch {
-	case strategy.Resets != nil:
-		return strategy.Resets
-	case sub != nil && sub.Name == "status" && k.HasGoType(version):
-		return []string{"spec"}
-	case sub != nil && sub.Name == "status":
-		return []string{"metadata", "spec"}
-	case hasStatus:
-		return []string{"status"}
-	}
-	return nil
 }
 
 // recordUpdate sets metadata.managedFields of obj, which replaces old (nil on create): the

@@ -3,6 +3,7 @@ package managedfields
 import (
 	"cmp"
 	"reflect"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -47,8 +48,11 @@ func (t *Tracker) recordCreate(obj Object) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	for _, name := range t.Resets {
-		delete(fields, "f:"+name)
+	for _, path := range t.Resets {
+		if strings.Contains(path, ".") {
+			return false, nil
+		}
+		delete(fields, "f:"+path)
 	}
 	if meta, ok := fields["f:metadata"].(fieldTree); ok && ownedMetadata(meta) == nil {
 		delete(fields, "f:metadata")

@@ -55,7 +55,7 @@ type Tracker struct {
 	Manager string
 	// Subresource is the name of the subresource; "": the object itself.
 	Subresource string
-	// Resets are the top-level fields that this write resets, and does not own.
+	// Resets are the fields that this write resets, and does not own, as paths with dots.
 	Resets []string
 	// Projected: the objects are projections of stored objects of another kind.
 	Projected bool
@@ -194,8 +194,12 @@ func (t *Tracker) resetFilter(old Object) map[fieldpath.APIVersion]fieldpath.Fil
 		return nil
 	}
 	set := fieldpath.NewSet()
-	for _, name := range t.Resets {
-		set.Insert(fieldpath.MakePathOrDie(name))
+	for _, path := range t.Resets {
+		var elements []any
+		for name := range strings.SplitSeq(path, ".") {
+			elements = append(elements, name)
+		}
+		set.Insert(fieldpath.MakePathOrDie(elements...))
 	}
 	filter := fieldpath.NewExcludeSetFilter(set)
 	out := map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(t.GVK.GroupVersion().String()): filter}
