@@ -133,7 +133,7 @@ func validateIngressSpec(spec, old *networkingv1.IngressSpec) field.ErrorList {
 		errs = append(errs, validateIngressBackend(spec.DefaultBackend, path.Child("defaultBackend"))...)
 	}
 	looseRules := old != nil && slices.ContainsFunc(old.Rules, func(r networkingv1.IngressRule) bool {
-		return strings.Contains(r.Host, "*") && len(validateIngressPaths(r.HTTP, nil)) > 0
+		return strings.Contains(r.Host, "*") && (len(validateIngressPaths(r.HTTP, nil)) > 0 || hasDigitFirst(r.HTTP))
 	})
 	for i, r := range spec.Rules {
 		at := path.Child("rules").Index(i)
@@ -190,6 +190,14 @@ func validateIngressPaths(http *networkingv1.HTTPIngressRuleValue, path *field.P
 		errs = append(errs, validateIngressPath(&p, path.Child("paths").Index(i))...)
 	}
 	return errs
+}
+
+// hasDigitFirst reports whether a service name is one that earlier releases refuse. For
+// kube-apiserver these count as wrong in the rules of stored wildcard hosts.
+func hasDigitFirst(http *networkingv1.HTTPIngressRuleValue) bool {
+	return http != nil && slices.ContainsFunc(http.Paths, func(p networkingv1.HTTPIngressPath) bool {
+		return p.Backend.Service != nil && len(validation.IsDNS1035Label(p.Backend.Service.Name)) > 0
+	})
 }
 
 func validateIngressPath(p *networkingv1.HTTPIngressPath, path *field.Path) field.ErrorList {

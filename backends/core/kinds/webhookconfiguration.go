@@ -38,6 +38,7 @@ func webhookConfigurations[T rest.Object](plural, kind string) *rest.Kind {
 				}
 			}),
 			TrackGeneration: true,
+			SpecChanged:     changed(webhooksChanged[T]),
 			Validate:        check(validateWebhooks[T]),
 			ValidateUpdate:  checkUpdate(validateWebhooksUpdate[T]),
 		},
@@ -95,6 +96,11 @@ func hooksOf(config rest.Object) []*webhook {
 		}
 	}
 	return all
+}
+
+// webhooksChanged tells empty lists from absent ones, as kube-apiserver does.
+func webhooksChanged[T rest.Object](config, old T) bool {
+	return !reflect.DeepEqual(hooksOf(config), hooksOf(old))
 }
 
 // defaultWebhook sets the defaults. sideEffects and admissionReviewVersions have none in v1:
