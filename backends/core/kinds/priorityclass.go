@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,9 @@ var systemPriorityClasses = map[string]int32{
 	"system-cluster-critical": 2 * highestUserPriority,
 	"system-node-critical":    2*highestUserPriority + 1000,
 }
+
+// SystemPriorityClasses returns the names of these classes with their values.
+func SystemPriorityClasses() map[string]int32 { return maps.Clone(systemPriorityClasses) }
 
 // priorityClasses is the row of scheduling.k8s.io/v1 PriorityClass.
 func priorityClasses() *rest.Kind {
