@@ -22,6 +22,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	discoveryclient "k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/restmapper"
 
 	"portico/backends/core/controllers"
 	"portico/backends/core/garbage"
@@ -187,9 +190,7 @@ func (c *Core) assembleKinds() (err error) {
 	if err := c.assembleEngine(); err != nil {
 		return err
 	}
-	admitted, err := plugins.New(plugins.Config{
-		Options: c.cfg.Admission, Resource: c.find, Authorize: authorize, Warn: filter.AddWarning, Namespace: c.lookupNamespace, Engine: c.engine,
-	})
+	admitted, err := c.assemblePlugins(authorize)
 	if err != nil {
 		return err
 	}
@@ -212,6 +213,21 @@ func (c *Core) assembleEngine() (err error) {
 		return nil
 	})
 	return err
+}
+
+// assemblePlugins makes the admission plugins, those of the engine included.
+func (c *Core) assemblePlugins(authorize func(context.Context, *resource.Action) error) (rest.Admission, error) {
+	cfg := plugins.Config{
+		Options: c.cfg.Admission, Resource: c.find, Authorize: authorize, Warn: filter.AddWarning, Namespace: c.lookupNamespace, Engine: c.engine,
+	}
+	if c.transport != nil {
+		discovered, err := discoveryclient.NewDiscoveryClientForConfig(c.clientConfig())
+		if err != nil {
+			return nil, fmt.Errorf("make client of discovery: %w", err)
+		}
+		cfg.Mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovered))
+	}
+	return plugins.New(cfg)
 }
 
 // infos returns the resources that are served and stored.

@@ -89,10 +89,10 @@ type operation struct {
 
 func (o operation) GetOperation() admission.Operation { return admission.Operation(o.op) }
 
-// EngineMetrics returns the prefixes of the metrics of admission, webhooks, policies and CEL
-// in the registry of component-base.
+// EngineMetrics returns the prefixes of the metrics of admission, pod security, webhooks, policies
+// and CEL in the registry of component-base.
 func EngineMetrics() []string {
 	return []string{
-		"apiserver_admission_", "apiserver_validating_admission_policy_", "apiserver_mutating_admission_policy_", "apiserver_cel_", "apiserver_webhooks_",
+		"apiserver_admission_", "apiserver_validating_admission_policy_", "apiserver_mutating_admission_policy_", "apiserver_cel_", "apiserver_webhooks_", "pod_security_",
 	}
 }

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -97,23 +96,12 @@ func (c chain) with(engine *admission.Engine, names []string) rest.Admission {
 	return admission.Chain(before, engine.Only(names, before.Mutate), after)
 }
 
-// asStatus returns an error of a plugin as a StatusError: an internal error unless it is one.
+// asStatus returns an error of a plugin as a StatusError: an internal error unless it is one. The
+// error of a request that has ended is returned as it is.
 func asStatus(err error) error {
 	var status apierrors.APIStatus
-	if err == nil || errors.As(err, &status) {
+	if err == nil || errors.As(err, &status) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return apierrors.NewInternalError(err)
 }
-
-// forbidden returns the 403 of a plugin. An object without a name yet has its prefix.
-func forbidden(a *rest.Attributes, err error) error {
-	name := a.Key.Name
-	if obj, ok := a.Object.(rest.Object); ok && name == "" {
-		name = cmp.Or(obj.GetName(), obj.GetGenerateName(), "Unknown")
-	}
-	return apierrors.NewForbidden(a.Kind.GroupResource(), name, err)
-}
-
-// whole reports whether a write is one of the object itself, not of a subresource.
-func whole(a *rest.Attributes) bool { return a.Action == nil || a.Action.Subresource == "" }

@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
+	"sigs.k8s.io/yaml"
 )
 
 // configurations are the configurations of plugins by name, as they stand in the file or in the
@@ -79,6 +81,31 @@ func (c configurations) add(p *apiserver.AdmissionPluginConfiguration, dir strin
 			return fmt.Errorf("plugin %s: %w", p.Name, err)
 		}
 		c[p.Name] = data
+	}
+	return nil
+}
+
+// decode decodes the configuration of a plugin; unknown fields are errors. A plugin without a
+// configuration leaves into as it is.
+func (c configurations) decode(plugin string, into any) error {
+	data, ok := c[plugin]
+	if !ok {
+		return nil
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	return nil
+}
+
+// decodeKind is decode for a configuration of kind Configuration in a version. kind is that of
+// into.
+func (c configurations) decodeKind(plugin, apiVersion string, kind *metav1.TypeMeta, into any) error {
+	if err := c.decode(plugin, into); err != nil {
+		return err
+	}
+	if _, ok := c[plugin]; ok && (kind.APIVersion != apiVersion || kind.Kind != "Configuration") {
+		return fmt.Errorf("configuration: expected kind Configuration of %s, found %q of %q", apiVersion, kind.Kind, kind.APIVersion)
 	}
 	return nil
 }

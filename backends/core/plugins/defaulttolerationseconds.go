@@ -20,8 +20,8 @@ func newDefaultTolerationSeconds(cfg *Config) (rest.Admission, error) {
 		tolerationOf(corev1.TaintNodeUnreachable, cfg.UnreachableTolerationSeconds),
 	}
 	return mutates(func(_ context.Context, a *rest.Attributes) error {
-		pod, ok := a.Object.(*corev1.Pod)
-		if !ok || !whole(a) {
+		pod := podOf(a)
+		if pod == nil {
 			return nil
 		}
 		given := pod.Spec.Tolerations

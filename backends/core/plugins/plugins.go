@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
@@ -33,6 +34,9 @@ type Config struct {
 	Namespace admission.LookupNamespace
 	// Engine calls webhooks and policies; nil: there are none.
 	Engine *admission.Engine
+
+	// Mapper finds the resources of kinds, of all servers; nil: there is no gateway.
+	Mapper meta.RESTMapper
 
 	// files are the configurations of single plugins.
 	files configurations
@@ -61,12 +65,16 @@ func on(resources ...string) []schema.GroupResource {
 	return out
 }
 
+// podSecurityResources are those with a pod or a template of one, and namespaces.
+var podSecurityResources = on("pods", "namespaces", "podtemplates", "replicationcontrollers", "replicasets.apps", "deployments.apps", "statefulsets.apps",
+	"daemonsets.apps", "jobs.batch", "cronjobs.batch")
+
 // Reasons of missing plugins.
 const (
 	noEffect  = "it is deprecated and has no effect beyond that of its name"
 	noGroups  = "PodGroups are off by default in Kubernetes 1.37 and not served"
+	noRelease = "no controller removes the finalizers that it adds"
 	notYet    = "this version does not have it yet"
-	noGate    = "its feature gate is off by default in Kubernetes 1.37"
 	noWebhook = "a ValidatingWebhookConfiguration for pods does the same"
 )
 
@@ -75,40 +83,40 @@ const (
 func all() []row {
 	return []row{
 		{name: "AlwaysAdmit", missing: noEffect},
-		{name: "NamespaceAutoProvision", missing: notYet},
+		{name: "NamespaceAutoProvision", make: newNamespaceAutoProvision},
 		{name: admission.PluginLifecycle, on: true, make: func(cfg *Config) (rest.Admission, error) {
 			return admission.NamespaceLifecycle(cfg.Namespace), nil
 		}},
-		{name: "NamespaceExists", missing: notYet},
-		{name: "LimitPodHardAntiAffinityTopology", missing: notYet},
+		{name: "NamespaceExists", make: newNamespaceExists},
+		{name: "LimitPodHardAntiAffinityTopology", resources: on("pods"), make: newLimitPodHardAntiAffinityTopology},
 		{name: "LimitRanger", on: true, missing: notYet},
-		{name: "ServiceAccount", on: true, missing: notYet},
+		{name: "ServiceAccount", on: true, resources: on("pods"), make: newServiceAccount},
 		{name: "NodeRestriction", missing: notYet},
-		{name: "TaintNodesByCondition", on: true, missing: notYet},
-		{name: "AlwaysPullImages", missing: notYet},
+		{name: "TaintNodesByCondition", on: true, resources: on("nodes"), make: newTaintNodesByCondition},
+		{name: "AlwaysPullImages", resources: on("pods"), make: newAlwaysPullImages},
 		{name: "ImagePolicyWebhook", missing: noWebhook},
-		{name: "PodSecurity", on: true, missing: notYet},
-		{name: "PodNodeSelector", missing: notYet},
-		{name: "Priority", on: true, missing: notYet},
+		{name: "PodSecurity", on: true, resources: podSecurityResources, make: newPodSecurity, configured: true},
+		{name: "PodNodeSelector", resources: on("pods"), make: newPodNodeSelector, configured: true},
+		{name: "Priority", on: true, resources: on("pods", "priorityclasses.scheduling.k8s.io"), make: newPriority},
 		{name: "DefaultTolerationSeconds", on: true, resources: on("pods"), make: newDefaultTolerationSeconds},
-		{name: "PodTolerationRestriction", missing: notYet},
-		{name: "EventRateLimit", missing: notYet},
-		{name: "ExtendedResourceToleration", missing: notYet},
-		{name: "DefaultStorageClass", on: true, missing: notYet},
-		{name: "StorageObjectInUseProtection", on: true, missing: notYet},
+		{name: "PodTolerationRestriction", resources: on("pods"), make: newPodTolerationRestriction, configured: true},
+		{name: "EventRateLimit", resources: on("events", "events.events.k8s.io"), make: newEventRateLimit, configured: true},
+		{name: "ExtendedResourceToleration", resources: on("pods"), make: newExtendedResourceToleration},
+		{name: "DefaultStorageClass", on: true, resources: on("persistentvolumeclaims"), make: newDefaultStorageClass},
+		{name: "StorageObjectInUseProtection", on: true, missing: noRelease},
 		{name: "PodGroupProtection", on: true, missing: noGroups},
-		{name: "OwnerReferencesPermissionEnforcement", missing: notYet},
-		{name: "PersistentVolumeClaimResize", on: true, missing: notYet},
-		{name: "RuntimeClass", on: true, missing: notYet},
+		{name: "OwnerReferencesPermissionEnforcement", make: newOwnerReferencesPermissionEnforcement},
+		{name: "PersistentVolumeClaimResize", on: true, resources: on("persistentvolumeclaims"), make: newPersistentVolumeClaimResize},
+		{name: "RuntimeClass", on: true, resources: on("pods"), make: newRuntimeClass},
 		{name: "CertificateApproval", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), make: newCertificateApproval},
 		{name: "CertificateSigning", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), make: newCertificateSigning},
 		{name: "ClusterTrustBundleAttest", on: true, resources: on("clustertrustbundles.certificates.k8s.io"), make: newClusterTrustBundleAttest},
 		{name: "CertificateSubjectRestriction", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), make: newCertificateSubjectRestriction},
-		{name: "DefaultIngressClass", on: true, missing: notYet},
-		{name: "DenyServiceExternalIPs", missing: notYet},
-		{name: "PodTopologyLabels", on: true, missing: notYet},
-		{name: "NodeDeclaredFeatureValidator", on: true, missing: notYet},
-		{name: "PodResizeValidator", on: true, missing: notYet},
+		{name: "DefaultIngressClass", on: true, resources: on("ingresses.networking.k8s.io"), make: newDefaultIngressClass},
+		{name: "DenyServiceExternalIPs", resources: on("services"), make: newDenyServiceExternalIPs},
+		{name: "PodTopologyLabels", on: true, resources: on("pods"), make: newPodTopologyLabels},
+		{name: "NodeDeclaredFeatureValidator", on: true, resources: on("pods"), make: newNodeDeclaredFeatureValidator},
+		{name: "PodResizeValidator", on: true, resources: on("pods"), make: newPodResizeValidator},
 		{name: admission.PluginMutatingPolicies, on: true, make: inEngine},
 		{name: admission.PluginMutatingWebhooks, on: true, make: inEngine},
 		{name: admission.PluginValidatingPolicies, on: true, make: inEngine},
@@ -143,25 +151,35 @@ func Names() []string {
 	return names
 }
 
-// Check returns an error if the flags name plugins that do not exist or that this server does
-// not have. Plugins that it does not have may be disabled.
+// Check returns an error if the flags or the file are wrong, without using anything of a server.
 func (o *Options) Check() error {
+	_, err := New(Config{
+		Options: *o, Mapper: meta.MultiRESTMapper{}, Resource: func(string, string) *rest.Resource { return nil },
+	})
+	return err
+}
+
+// checkNames returns an error if the flags name plugins that do not exist or that this server does
+// not have. Plugins that it does not have may be disabled.
+func (o *Options) checkNames() error {
 	table := all()
-	for flag, names := range map[string][]string{"--enable-admission-plugins": o.Enable, "--disable-admission-plugins": o.Disable} {
-		for _, name := range names {
-			i := slices.IndexFunc(table, func(r row) bool { return r.name == name })
-			switch {
-			case i < 0:
-				return fmt.Errorf("%s: there is no plugin %q; the plugins are %s", flag, name, strings.Join(Names(), ", "))
-			case table[i].make == nil && slices.Contains(o.Enable, name):
-				return fmt.Errorf("%s: %s cannot be enabled: %s", flag, name, table[i].missing)
-			case slices.Contains(o.Enable, name) && slices.Contains(o.Disable, name):
-				return fmt.Errorf("--enable-admission-plugins and --disable-admission-plugins both name %s; remove it from one", name)
-			}
+	for at, name := range slices.Concat(o.Enable, o.Disable) {
+		flag := "--enable-admission-plugins"
+		if at >= len(o.Enable) {
+			flag = "--disable-admission-plugins"
+		}
+		i := slices.IndexFunc(table, func(r row) bool { return r.name == name })
+		switch {
+		case i < 0:
+			return fmt.Errorf("%s: there is no plugin %q; the plugins are %s", flag, name, strings.Join(Names(), ", "))
+		case at >= len(o.Enable):
+		case table[i].make == nil:
+			return fmt.Errorf("%s: %s cannot be enabled: %s", flag, name, table[i].missing)
+		case slices.Contains(o.Disable, name):
+			return fmt.Errorf("%s and --disable-admission-plugins both name %s; remove it from one", flag, name)
 		}
 	}
-	_, err := readConfigurations(o.ConfigFile)
-	return err
+	return nil
 }
 
 // enabled returns the rows of the plugins to use.
@@ -173,10 +191,10 @@ func (o *Options) enabled() []row {
 
 // New returns the enabled plugins as one admission.
 func New(cfg Config) (rest.Admission, error) {
-	if err := cfg.Check(); err != nil {
+	err := cfg.checkNames()
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	if cfg.files, err = readConfigurations(cfg.ConfigFile); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,12 +32,13 @@ type world struct {
 	// allowed decides what Authorize permits; nil: everything.
 	allowed  func(a *resource.Action) bool
 	warnings []string
+	mapper   meta.RESTMapper
 }
 
 // newWorld returns a server with objects in its stores.
 func newWorld(t *testing.T, objects ...rest.Object) *world {
 	t.Helper()
-	w := &world{t: t, resources: map[string]*rest.Resource{}}
+	w := &world{t: t, resources: map[string]*rest.Resource{}, mapper: meta.MultiRESTMapper{}}
 	storage := memstore.New()
 	for _, k := range kinds.All(kinds.Config{}) {
 		w.resources[k.GroupResource().String()] = &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}
@@ -70,7 +72,7 @@ func (w *world) kindOf(obj runtime.Object) *rest.Resource {
 
 func (w *world) config() Config {
 	return Config{
-		Options:  w.options,
+		Options: w.options, Mapper: w.mapper,
 		Resource: func(group, res string) *rest.Resource { return w.resources[grOf(group, res)] },
 		Authorize: func(_ context.Context, a *resource.Action) error {
 			if w.allowed == nil || w.allowed(a) {
@@ -137,8 +139,8 @@ func admit(t *testing.T, plugin rest.Admission, a *rest.Attributes) error {
 	return plugin.Validate(t.Context(), a)
 }
 
-// podOf returns a pod of namespace ns with one container, changed.
-func podOf(change ...func(*corev1.Pod)) *corev1.Pod {
+// aPod returns a pod of namespace ns with one container, changed.
+func aPod(change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	for _, c := range change {
 		c(p)
@@ -210,7 +212,7 @@ func TestOptions(t *testing.T) {
 		{name: "on by default", options: Options{Enable: []string{"DefaultTolerationSeconds"}}},
 		{name: "off", options: Options{Disable: []string{"DefaultTolerationSeconds", "NamespaceLifecycle", "MutatingAdmissionWebhook"}}},
 		{name: "a missing one off", options: Options{Disable: []string{"PodGroupProtection"}}},
-		{name: "unknown", options: Options{Enable: []string{"Nonesuch"}}, err: `--enable-admission-plugins: there is no plugin "Nonesuch"; the plugins are NamespaceLifecycle, `},
+		{name: "unknown", options: Options{Enable: []string{"Nonesuch"}}, err: `--enable-admission-plugins: there is no plugin "Nonesuch"; the plugins are NamespaceAutoProvision, NamespaceLifecycle, `},
 		{name: "unknown off", options: Options{Disable: []string{"podsecurity"}}, err: `--disable-admission-plugins: there is no plugin "podsecurity"`},
 		{name: "missing", options: Options{Enable: []string{"ImagePolicyWebhook"}}, err: "ImagePolicyWebhook cannot be enabled: a ValidatingWebhookConfiguration"},
 		{name: "both", options: Options{Enable: []string{"NamespaceLifecycle"}, Disable: []string{"NamespaceLifecycle"}}, err: "both name NamespaceLifecycle"},
@@ -238,20 +240,20 @@ func TestOptions(t *testing.T) {
 // A plugin that is disabled is not called, nor one for other resources.
 func TestChain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, accountOf("default"))
 	w.options.Disable = []string{"DefaultTolerationSeconds"}
 	plugin, err := New(w.config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := podOf()
+	pod := aPod()
 	if err := plugin.Mutate(t.Context(), w.write(pod, nil)); err != nil || len(pod.Spec.Tolerations) != 0 {
 		t.Errorf("disabled: %v, %v", pod.Spec.Tolerations, err)
 	}
 	called := 0
 	count := mutates(func(context.Context, *rest.Attributes) error { called++; return nil })
 	list := chain{{row: row{name: "x", resources: on("pods", "ingresses.networking.k8s.io")}, Admission: count}}
-	for _, obj := range []rest.Object{podOf(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}} {
+	for _, obj := range []rest.Object{aPod(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}} {
 		if err := admit(t, list, w.write(obj, nil)); err != nil {
 			t.Fatal(err)
 		}
