@@ -28,6 +28,9 @@ type Controller struct {
 // All returns the controllers, in alphabetical order.
 func All() []Controller {
 	return []Controller{
+		{Name: "endpoints-controller", Run: runEndpoints},
+		{Name: "endpointslice-controller", Run: runEndpointSlices},
+		{Name: "endpointslice-mirroring-controller", Run: runMirroring},
 		{Name: GarbageCollector},
 		{Name: Namespace},
 		{Name: RootCAPublisher},

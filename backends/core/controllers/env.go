@@ -49,16 +49,18 @@ type Env struct {
 	// Log names the controller.
 	Log *slog.Logger
 
-	start  func() // starts the informers that do not run yet
-	stop   func() // ends what Run's informers and recorders started
-	events record.EventBroadcaster
-	synced []cache.InformerSynced
-	remove []func() // the handlers
+	indexing *sync.Mutex // of all copies
+	start    func()      // starts the informers that do not run yet
+	stop     func()      // ends what Run's informers and recorders started
+	events   record.EventBroadcaster
+	synced   []cache.InformerSynced
+	remove   []func() // the handlers
 }
 
 // newEnv returns an Env that controllers are given copies of. Nothing is sent yet.
 func newEnv(cfg Config) (*Env, error) {
 	typed := clientrest.CopyConfig(cfg.Gateway)
+	typed.WarningHandler = clientrest.NoWarnings{} // that Endpoints are deprecated
 	typed.ContentType = runtime.ContentTypeProtobuf
 	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(typed)
@@ -74,7 +76,7 @@ func newEnv(cfg Config) (*Env, error) {
 		Client: client, Metadata: objects, Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
 		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim)),
 		Gateway:   cfg.Gateway, Options: cfg.Options, Clock: clock.RealClock{}, Log: cfg.Log,
-		events: record.NewBroadcaster(record.WithContext(ctx)),
+		events: record.NewBroadcaster(record.WithContext(ctx)), indexing: new(sync.Mutex),
 	}
 	e.start = func() { e.Informers.StartWithContext(ctx) }
 	e.events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -142,6 +144,17 @@ func (e *Env) Use(list ...cache.SharedIndexInformer) {
 	for _, i := range list {
 		e.synced = append(e.synced, i.HasSynced)
 	}
+}
+
+// Index adds an index to an informer, unless it has one of that name, and returns all of them.
+func (e *Env) Index(informer cache.SharedIndexInformer, name string, keys cache.IndexFunc) cache.Indexer {
+	e.indexing.Lock()
+	defer e.indexing.Unlock()
+	if index := informer.GetIndexer(); index.GetIndexers()[name] == nil {
+		// Fails for names that exist and for informers that have ended only.
+		_ = informer.AddIndexers(cache.Indexers{name: keys})
+	}
+	return informer.GetIndexer()
 }
 
 // Queue is a queue of the keys of objects.

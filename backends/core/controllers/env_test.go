@@ -3,13 +3,16 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
@@ -38,7 +41,15 @@ func newServer(t *testing.T) *server {
 	s := &server{t: t}
 	kept := memstore.New()
 	var resources []*rest.Resource
-	for _, k := range kinds.All(kinds.Config{}) {
+	var addresses atomic.Int32
+	allocate := func(_ context.Context, svc, _ *corev1.Service, _ bool) (func(), error) {
+		if svc.Spec.ClusterIP == "" {
+			svc.Spec.ClusterIP = fmt.Sprintf("10.96.0.%d", addresses.Add(1))
+			svc.Spec.ClusterIPs = []string{svc.Spec.ClusterIP}
+		}
+		return func() {}, nil
+	}
+	for _, k := range kinds.All(kinds.Config{AllocateClusterIP: allocate}) {
 		resources = append(resources, &rest.Resource{Kind: k, Store: kept.Store(&k.Info)})
 	}
 	api := handlers.New(handlers.Config{Resources: resources})
@@ -137,4 +148,52 @@ func create[T any](t *testing.T, client creator[T], obj *T, status func(*T)) *T 
 	}
 	status(made)
 	return must[*T](t)(client.UpdateStatus(t.Context(), made, metav1.UpdateOptions{}))
+}
+
+// addNode creates a node.
+func (s *server) addNode(name, zone string) {
+	s.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	must[*corev1.Node](s.t)(s.CoreV1().Nodes().Create(s.t.Context(), node, metav1.CreateOptions{}))
+}
+
+// addPod creates a pod in namespace default.
+func (s *server) addPod(name, node, app string, change func(*corev1.Pod)) *corev1.Pod {
+	s.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
+			Name: "c", Image: "i", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+		}}},
+	}
+	if change != nil {
+		change(pod)
+	}
+	status := pod.Status
+	return create(s.t, s.CoreV1().Pods("default"), pod, func(p *corev1.Pod) { p.Status = status })
+}
+
+// running makes a pod run with an address.
+func running(ip string, ready corev1.ConditionStatus) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
+	}
+}
+
+// setReady changes the readiness of a pod.
+func (s *server) setReady(name string, ready corev1.ConditionStatus) {
+	s.t.Helper()
+	pods := s.CoreV1().Pods("default")
+	pod := must[*corev1.Pod](s.t)(pods.Get(s.t.Context(), name, metav1.GetOptions{}))
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
+	must[*corev1.Pod](s.t)(pods.UpdateStatus(s.t.Context(), pod, metav1.UpdateOptions{}))
+}
+
+// remove deletes a pod at once.
+func (s *server) remove(name string) {
+	s.t.Helper()
+	if err := s.CoreV1().Pods("default").Delete(s.t.Context(), name, *metav1.NewDeleteOptions(0)); err != nil {
+		s.t.Fatal(err)
+	}
 }

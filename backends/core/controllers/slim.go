@@ -3,6 +3,7 @@ package controllers
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
@@ -14,10 +15,11 @@ func slim(obj any) (any, error) {
 		return obj, nil // the last state of a deleted object
 	}
 	o.SetManagedFields(nil)
-	if notes := o.GetAnnotations(); notes != nil {
-		delete(notes, corev1.LastAppliedConfigAnnotation)
-	}
 	switch o := obj.(type) {
+	case *corev1.Endpoints, *discoveryv1.EndpointSlice:
+		return obj, nil // controllers update them; updates without managed fields keep them
+	case *corev1.Node:
+		o.Status.Images, o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil, nil
 	case *batchv1.Job:
 		o.Spec.Template = corev1.PodTemplateSpec{}
 	case *corev1.Pod:
@@ -25,6 +27,7 @@ func slim(obj any) (any, error) {
 		slimContainers(o.Spec.Containers)
 		o.Spec.Affinity, o.Spec.Tolerations = nil, nil
 	}
+	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	return obj, nil
 }
 
