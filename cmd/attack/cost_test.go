@@ -102,7 +102,7 @@ func TestDefinitionsInBuiltInGroups(t *testing.T) {
 	i := target
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	for _, tc := range []struct{ group, version, own string }{
-		{"networking.k8s.io", "v1", ""}, {"coordination.k8s.io", "v9", "v1"}, {"events.k8s.io", "v9", "v1"}, {"discovery.k8s.io", "v9", ""},
+		{"imagepolicy.k8s.io", "v1", ""}, {"networking.k8s.io", "v9", "v1"}, {"coordination.k8s.io", "v9", "v1"}, {"events.k8s.io", "v9", "v1"}, {"discovery.k8s.io", "v9", ""},
 	} {
 		body := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"bombs.%[1]s","annotations":{"api-approved.kubernetes.io":"unapproved, a test"}},
 			"spec":{"group":%[1]q,"scope":"Namespaced","names":{"plural":"bombs","kind":"Bomb"},"versions":[{"name":%[2]q,"served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, tc.group, tc.version)

@@ -74,13 +74,14 @@ func (s *Sources) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		failures := 0
+		begun, warned := time.Now(), false
 		err := loop.Retry(ctx, loop.Backoff{Max: lookInterval}, func(ctx context.Context) error {
 			servers, err := s.Servers(ctx)
 			if err != nil {
 				s.Metrics.syncErrors.Inc()
 			}
-			if failures++; err != nil && failures == 5 {
+			if err != nil && !warned && time.Since(begun) > startWait {
+				warned = true
 				s.Log.Warn("the garbage collector cannot find out which servers there are; retrying", "err", err)
 			}
 			if err == nil {
