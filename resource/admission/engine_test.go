@@ -187,3 +187,20 @@ func hostPort(t *testing.T, raw string) (string, int32) {
 	}
 	return u.Hostname(), int32(port)
 }
+
+// Only the named plugins of an engine are called, and those in front of it again after a change.
+func TestOnly(t *testing.T) {
+	b := newBench(t)
+	hook := newHookServer(t, patching(`[{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]`))
+	b.configure(mutatingHooks("hooks", mutatingHook("a.example.com", hook)))
+	for _, tc := range []struct {
+		name string
+		want int
+	}{{PluginMutatingWebhooks, 1}, {PluginMutatingPolicies, 0}} {
+		again, hold := 0, errors.New("held")
+		err := b.engine.Only([]string{tc.name}, func(context.Context, *rest.Attributes) error { again++; return hold }).Mutate(t.Context(), create(benchKind("configmaps")))
+		if asked := len(hook.asked()); asked != tc.want || again != tc.want || (err != nil) != (tc.want == 1) {
+			t.Errorf("%s: asked %d times, again %d times, %v", tc.name, asked, again, err)
+		}
+	}
+}
