@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,8 +23,8 @@ import (
 )
 
 // drainer deletes the content of namespaces that are being deleted, and then removes their
-// finalizer. Several namespaces are drained in parallel, each by one goroutine. No requests
-// are sent while no namespace is being deleted.
+// finalizer. Several namespaces are drained in parallel, and several resources of each. No
+// requests are sent while no namespace is being deleted.
 //
 // Another core server may drain the same namespace, and a namespace of the same name may be
 // created meanwhile. So a namespace is identified by its uid, and listed objects are deleted
@@ -101,15 +102,44 @@ func (d *drainer) check(ctx context.Context, name, uid string) error {
 type target struct {
 	*resource.Info
 	store resource.Reader
+	// api is the APIService of the resource; "" for a resource of this server.
+	api string
 	// delete deletes an object if it still has the same uid.
 	delete func(ctx context.Context, o *resource.Object) error
 	// deleteAll deletes all objects of the namespace; nil: deletecollection is not supported.
 	deleteAll func(ctx context.Context) error
 }
 
+// maxResources and maxDeletions bound how many resources of a namespace are emptied at a time,
+// and how many objects of one resource are deleted at a time. Resources of a server that does
+// not respond do not delay the others.
+const (
+	maxResources = 16
+	maxDeletions = 4
+)
+
 // empty deletes the objects in a namespace and counts those that are left.
 func (d *drainer) empty(ctx context.Context, name, uid string) *result {
-	r := newResult()
+	r := newResult(name)
+	targets := d.own()
+	if d.gateway != nil {
+		targets = append(targets, d.others(ctx, name, r)...)
+	}
+	var all errgroup.Group
+	all.SetLimit(maxResources)
+	for _, t := range targets {
+		all.Go(func() error {
+			d.emptyResource(ctx, t, name, uid, r)
+			return nil
+		})
+	}
+	_ = all.Wait() // failures are in r
+	r.settle(d.abandoned(ctx, r))
+	return r
+}
+
+// own returns the namespaced resources of this server.
+func (d *drainer) own() (out []target) {
 	seen := map[string]bool{}
 	for _, k := range d.core.kinds {
 		if !k.Namespaced || k.Virtual() || seen[k.RangePath("")] {
@@ -117,27 +147,11 @@ func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 		}
 		seen[k.RangePath("")] = true
 		row := d.core.find(k.Group, k.Resource)
-		d.emptyResource(ctx, target{Info: &k.Info, store: row.Store, delete: func(ctx context.Context, o *resource.Object) error {
+		out = append(out, target{Info: &k.Info, store: row.Store, delete: func(ctx context.Context, o *resource.Object) error {
 			return d.core.api.DeleteObject(ctx, row, controllerUser(), o)
-		}}, name, uid, r)
+		}})
 	}
-	if d.gateway == nil {
-		return r
-	}
-	others, err := d.others(ctx)
-	r.discovery = err
-	for i := range others {
-		o := &others[i]
-		path := client.Path(&o.Info, name, "")
-		t := target{Info: &o.Info, store: d.gateway.Reader(&o.Info), delete: func(ctx context.Context, o *resource.Object) error {
-			return d.sendDelete(ctx, path+"/"+o.Name, o.UID)
-		}}
-		if o.collection {
-			t.deleteAll = func(ctx context.Context) error { return d.sendDelete(ctx, path, "") }
-		}
-		d.emptyResource(ctx, t, name, uid, r)
-	}
-	return r
+	return out
 }
 
 // emptyResource deletes the objects of one resource in a namespace. A resource that is no
@@ -161,32 +175,33 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 			err = listErr
 		}
 	}
-	if err != nil {
-		r.content = append(r.content, fmt.Errorf("%s: %w", t.GroupResource(), err))
-	}
+	res := emptied{api: t.api, resource: t.GroupResource(), err: err}
 	if list != nil {
-		r.count(t.GVR(t.Versions[0]), list.Items)
+		res.left = list.Items
 	}
+	r.add(res)
 }
 
-// remove deletes the objects. It continues after errors and returns the first.
-func (t target) remove(ctx context.Context, items []*resource.Object) (first error) {
+// remove deletes the objects. It continues after errors and returns one of them.
+func (t target) remove(ctx context.Context, items []*resource.Object) error {
 	if t.deleteAll != nil {
 		return t.deleteAll(ctx)
 	}
+	var all errgroup.Group
+	all.SetLimit(maxDeletions)
 	for _, o := range items {
-		err := t.delete(ctx, o)
-		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			continue // a conflict is another object of that name
-		}
-		if ctx.Err() != nil {
+		all.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			err := t.delete(ctx, o)
+			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+				return nil // a conflict is another object of that name
+			}
 			return err
-		}
-		if first == nil {
-			first = err
-		}
+		})
 	}
-	return first
+	return all.Wait()
 }
 
 // sendDelete deletes the object or collection at a path of the gateway; with uid, only the
@@ -216,6 +231,11 @@ var errNotEmpty = errors.New("the namespace is not empty yet")
 
 // record updates the conditions of the namespace, or removes its finalizer.
 func (d *drainer) record(ctx context.Context, name, uid string, r *result) error {
+	if r.done() && len(r.abandoned) > 0 {
+		if err := d.reportAbandoned(ctx, uid, r); err != nil {
+			return err
+		}
+	}
 	namespaces := d.core.find("", "namespaces")
 	key := resource.Key{Name: name}
 	_, err := namespaces.Store.Update(ctx, key, func(cur *resource.Object) (resource.Mutation, error) {

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/apiservice"
 	"portico/backends/process"
 	"portico/resource"
 	"portico/resource/client"
@@ -26,22 +27,22 @@ import (
 // The conditions of a namespace are bounded, whatever it contains.
 func TestDrainConditionsAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newResult()
+	r := newResult("shop")
 	held := &resource.Object{}
 	for i := range 60000 {
 		held.Finalizers = append(held.Finalizers, fmt.Sprintf("example.com/f%05d", i))
-		r.content = append(r.content, errors.New(strings.Repeat("e", 10000)))
+		r.content = append(r.content, emptied{err: errors.New(strings.Repeat("e", 10000)), api: fmt.Sprintf("v1.%05d", i%100)})
 		r.remaining[fmt.Sprintf("r%05d.", i)] = 1
 	}
 	r.discovery = errors.New(strings.Repeat("é", 10000))
-	r.count(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, []*resource.Object{held})
+	r.count(schema.GroupResource{Resource: "configmaps"}, []*resource.Object{held})
 	for _, c := range r.conditions() {
 		if len(c.Message) > 200<<10 || !utf8.ValidString(c.Message) {
 			t.Errorf("%s: a message of %d bytes", c.Type, len(c.Message))
 		}
 		ends := map[corev1.NamespaceConditionType]string{
 			corev1.NamespaceDeletionDiscoveryFailure: "é...",
-			corev1.NamespaceDeletionContentFailure:   "e... and 59900 more",
+			corev1.NamespaceDeletionContentFailure:   " v1.00019 and 80 more gateway.portico.dev/abandon-namespaces=shop",
 			corev1.NamespaceContentRemaining:         ", r00098. has 1 resource instances and 59901 more",
 			corev1.NamespaceFinalizersRemaining:      ", example.com/f00099 in 1 resource instances and 59900 more",
 		}
@@ -179,6 +180,7 @@ type elsewhere struct {
 	discovery string
 	listCode  int    // status code of lists; 0: 200
 	causes    string // of the Status that the path of the group/version returns
+	abandons  string // the annotation of the APIService
 
 	mu      sync.Mutex
 	widgets []string
@@ -197,6 +199,8 @@ func (e *elsewhere) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		fmt.Fprint(w, e.discovery)
+	case r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
+		fmt.Fprintf(w, `{"items":[{"metadata":{"name":"v1.example.com","annotations":{%q:%q}}}]}`, apiservice.AbandonAnnotation, e.abandons)
 	case r.URL.Path == collection && r.Method == http.MethodGet:
 		if e.listCode != 0 {
 			w.WriteHeader(e.listCode)
@@ -241,6 +245,7 @@ func TestDrainOtherServers(t *testing.T) {
 		discovery string
 		listCode  int
 		causes    string
+		abandons  string
 		gone      bool
 		deletes   []string // what each deletion contains
 		failed    corev1.NamespaceConditionType
@@ -259,10 +264,14 @@ func TestDrainOtherServers(t *testing.T) {
 		"away, may hold something":  {discovery: discoveryOf("Stale", plain), listCode: 503, failed: corev1.NamespaceDeletionContentFailure, reason: "ContentDeletionFailed", message: "Failed to delete all resource types, 1 remaining: widgets.example.com: "},
 		"never seen":                {discovery: discoveryOf("Stale", ""), failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: example.com/v1"},
 		"never seen, no server":     {discovery: discoveryOf("Stale", ""), causes: `{"reason":"NotServed"}`, gone: true},
+		"another was abandoned":     {discovery: discoveryOf("Stale", plain), listCode: 503, abandons: "a,shopping", failed: corev1.NamespaceDeletionContentFailure, reason: "ContentDeletionFailed", message: "Failed to delete all resource types, 1 remaining: widgets.example.com: "},
+		"abandoned":                 {discovery: discoveryOf("Stale", plain), listCode: 503, abandons: "a, shop", gone: true},
+		"abandoned, never seen":     {discovery: discoveryOf("Stale", ""), abandons: "*", gone: true},
+		"abandoned, but answering":  {discovery: discoveryOf("Stale", collection), abandons: "*", gone: true, deletes: []string{"/widgets {"}},
 		"discovery is not readable": {discovery: `{`, failed: corev1.NamespaceDeletionDiscoveryFailure, reason: "DiscoveryFailed", message: "Discovery failed: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &elsewhere{discovery: test.discovery, listCode: test.listCode, causes: test.causes, widgets: []string{"a", "b"}}
+			e := &elsewhere{discovery: test.discovery, listCode: test.listCode, causes: test.causes, abandons: test.abandons, widgets: []string{"a", "b"}}
 			server := httptest.NewTLSServer(e)
 			defer server.Close()
 			c := newCore(t, Config{Config: process.Config{Gateway: trusting(t, server)}})
@@ -278,15 +287,24 @@ func TestDrainOtherServers(t *testing.T) {
 			if len(e.deletes) != len(test.deletes) {
 				t.Fatalf("deletions were %q", e.deletes)
 			}
+			slices.Sort(e.deletes) // several are sent at a time
 			for i, want := range test.deletes {
 				if !strings.Contains(e.deletes[i], want) || !strings.Contains(e.deletes[i], `"propagationPolicy":"Background"`) {
 					t.Errorf("deletion %d was %q, want %q in it", i, e.deletes[i], want)
 				}
 			}
+			event := get[corev1.Event](t, c, "/api/v1/namespaces/default/events/shop."+uid)
+			if abandoned := test.gone && test.abandons != "" && test.deletes == nil; (event != nil) != abandoned ||
+				abandoned && (event.Reason != "ContentAbandoned" || !strings.Contains(event.Message, "example.com") || !strings.Contains(event.Message, "v1.example.com")) {
+				t.Errorf("the event is %+v", event)
+			}
 			if test.gone {
 				return
 			}
 			have := condition(get[corev1.Namespace](t, c, "/api/v1/namespaces/shop"), test.failed)
+			if advice := "kubectl annotate apiservice v1.example.com gateway.portico.dev/abandon-namespaces=shop"; name != "discovery is not readable" && !strings.HasSuffix(have.Message, advice) {
+				t.Errorf("the condition does not advise %q: %s", advice, have.Message)
+			}
 			if have.Status != "True" || have.Reason != test.reason || !strings.HasPrefix(have.Message, test.message) {
 				t.Errorf("condition %s is %s %s %q", test.failed, have.Status, have.Reason, have.Message)
 			}

@@ -2,12 +2,8 @@ package core
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
@@ -71,11 +67,11 @@ func (g *garbageCollector) collect(ctx context.Context) error {
 // servers returns the servers of all APIServices. Those of the gateway are one.
 func (g *garbageCollector) servers(ctx context.Context) ([]garbage.Server, error) {
 	var services apireg.APIServiceList
-	if err := g.read(ctx, "/apis/apiregistration.k8s.io/v1/apiservices", &services); err != nil {
+	if err := readJSON(ctx, g.gateway, "/apis/apiregistration.k8s.io/v1/apiservices", &services); err != nil {
 		return nil, err
 	}
 	var groups apidiscovery.APIGroupDiscoveryList
-	if err := g.read(ctx, "/apis", &groups); err != nil {
+	if err := readJSON(ctx, g.gateway, "/apis", &groups); err != nil {
 		return nil, err
 	}
 	index := map[string]int{}
@@ -127,17 +123,4 @@ func watchable(groups *apidiscovery.APIGroupDiscoveryList, a *apireg.APIService)
 		}
 	}
 	return out
-}
-
-// read reads a document of the gateway.
-func (g *garbageCollector) read(ctx context.Context, path string, into any) error {
-	res, err := g.gateway.Do(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(res.Body, maxDocument)).Decode(into); err != nil {
-		return fmt.Errorf("read %s: %w", strings.TrimPrefix(path, "/"), err)
-	}
-	return nil
 }

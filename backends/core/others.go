@@ -3,8 +3,10 @@ package core
 //lint:file-ignore ST1005 The errors are messages of conditions, in the words of kube-controller-manager.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,12 +14,18 @@ import (
 	"strings"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
+	"portico/apiservice"
 	"portico/backends/process"
 	"portico/discovery"
 	"portico/resource"
 	"portico/resource/client"
+	"portico/resource/rest"
 )
 
 // newGatewayClient returns a client of the gateway; nil if there is no transport.
@@ -39,57 +47,61 @@ func (a aggregatedDiscovery) RoundTrip(r *http.Request) (*http.Response, error) 
 	return a.next.RoundTrip(r)
 }
 
-// foreign is a resource of another server.
-type foreign struct {
-	resource.Info
-	collection bool // deletecollection is supported
-}
-
 // others returns the namespaced resources of other servers that can be listed and deleted. A
-// group with a server that is down counts with its last discovery. A group that was never
-// discovered is an error, as it may have any objects, unless no server has it.
-func (d *drainer) others(ctx context.Context) ([]foreign, error) {
-	res, err := d.gateway.Do(ctx, http.MethodGet, "/apis", nil, nil)
-	if err != nil {
-		return nil, fmt.Errorf("Discovery failed: %w", err)
-	}
-	defer res.Body.Close()
+// group/version with a server that is down counts with its last discovery. One that was never
+// discovered is unknown in r, as it may have any objects, unless no server has it.
+func (d *drainer) others(ctx context.Context, namespace string, r *result) (out []target) {
 	list := &apidiscovery.APIGroupDiscoveryList{}
-	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<20)).Decode(list); err != nil {
-		return nil, fmt.Errorf("Discovery failed: %w", err)
+	if err := readJSON(ctx, d.gateway, "/apis", list); err != nil {
+		r.discovery = fmt.Errorf("Discovery failed: %w", err)
+		return nil
 	}
 	own := map[string]bool{}
 	for _, k := range d.core.kinds {
 		own[k.Group] = true
 	}
-	var out []foreign
-	var unknown []string
 	for _, g := range list.Items {
 		if own[g.Name] {
 			continue
 		}
+		// A version with a server that is down is of use for what the others do not have.
+		slices.SortStableFunc(g.Versions, func(a, b apidiscovery.APIVersionDiscovery) int { return cmp.Compare(stale(a), stale(b)) })
 		seen := map[string]bool{}
 		for _, v := range g.Versions {
-			if v.Freshness == apidiscovery.DiscoveryFreshnessStale && len(v.Resources) == 0 && !d.absent(ctx, g.Name, v.Version) {
-				unknown = append(unknown, g.Name+"/"+v.Version)
+			if stale(v) == 1 && len(v.Resources) == 0 && !d.absent(ctx, g.Name, v.Version) {
+				r.unknown = append(r.unknown, emptied{api: apiservice.Name(g.Name, v.Version), resource: schema.GroupResource{Group: g.Name}, err: errors.New(g.Name + "/" + v.Version)})
 			}
-			for _, r := range v.Resources {
-				if seen[r.Resource] || r.Scope != apidiscovery.ScopeNamespace || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "delete") {
+			for _, res := range v.Resources {
+				if seen[res.Resource] || res.Scope != apidiscovery.ScopeNamespace || !slices.Contains(res.Verbs, "list") || !slices.Contains(res.Verbs, "delete") {
 					continue
 				}
-				seen[r.Resource] = true
-				out = append(out, foreign{
-					Info:       resource.Info{Group: g.Name, Versions: []string{v.Version}, Resource: r.Resource, Namespaced: true},
-					collection: slices.Contains(r.Verbs, "deletecollection"),
-				})
+				seen[res.Resource] = true
+				info := &resource.Info{Group: g.Name, Versions: []string{v.Version}, Resource: res.Resource, Namespaced: true}
+				out = append(out, d.foreign(info, namespace, slices.Contains(res.Verbs, "deletecollection")))
 			}
 		}
 	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		return out, fmt.Errorf("Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s", len(unknown), strings.Join(unknown, ", "))
+	return out
+}
+
+func stale(v apidiscovery.APIVersionDiscovery) int {
+	if v.Freshness == apidiscovery.DiscoveryFreshnessStale {
+		return 1
 	}
-	return out, nil
+	return 0
+}
+
+// foreign returns a resource of another server. collection: deletecollection is supported.
+func (d *drainer) foreign(info *resource.Info, namespace string, collection bool) target {
+	path := client.Path(info, namespace, "")
+	t := target{
+		Info: info, store: d.gateway.Reader(info), api: apiservice.Name(info.Group, info.Versions[0]),
+		delete: func(ctx context.Context, o *resource.Object) error { return d.sendDelete(ctx, path+"/"+o.Name, o.UID) },
+	}
+	if collection {
+		t.deleteAll = func(ctx context.Context) error { return d.sendDelete(ctx, path, "") }
+	}
+	return t
 }
 
 // absent reports whether a group/version without discovery is registered and no server has
@@ -102,8 +114,73 @@ func (d *drainer) absent(ctx context.Context, group, version string) bool {
 	return apierrors.HasStatusCause(err, discovery.CauseNotServed)
 }
 
+// abandoned returns whether an APIService has the namespace of r in its AbandonAnnotation.
+// APIServices are read only if the server of one fails. While they cannot be read, nothing is
+// abandoned.
+func (d *drainer) abandoned(ctx context.Context, r *result) func(api string) bool {
+	failed := slices.ContainsFunc(r.resources, func(e emptied) bool { return e.err != nil && e.api != "" })
+	if d.gateway == nil || ctx.Err() != nil || !failed && len(r.unknown) == 0 {
+		return func(string) bool { return false }
+	}
+	var services metav1.PartialObjectMetadataList
+	if err := readJSON(ctx, d.gateway, "/apis/apiregistration.k8s.io/v1/apiservices", &services); err != nil {
+		d.log.Warn("reading APIServices failed", "namespace", r.namespace, "err", err)
+	}
+	return func(api string) bool {
+		return slices.ContainsFunc(services.Items, func(a metav1.PartialObjectMetadata) bool {
+			return a.Name == api && apiservice.Abandons(a.Annotations[apiservice.AbandonAnnotation], r.namespace)
+		})
+	}
+}
+
+// reportAbandoned logs what a namespace leaves behind that goes, and records it as an Event.
+func (d *drainer) reportAbandoned(ctx context.Context, uid string, r *result) error {
+	apis := servicesOf(r.abandoned)
+	left := make([]string, len(r.abandoned))
+	for i, e := range r.abandoned {
+		if left[i] = e.resource.String(); e.resource.Resource == "" {
+			left[i] = "everything in " + e.err.Error()
+		}
+	}
+	slices.Sort(left)
+	message := fmt.Sprintf("The namespace went without the deletion of %s: APIService %s has the annotation %s, and its server failed",
+		named(left), named(apis), apiservice.AbandonAnnotation)
+	d.log.Warn("objects of a namespace were abandoned", "namespace", r.namespace, "uid", uid, "apiservices", apis, "resources", left)
+	row, now := d.core.find("", "events"), rest.Now()
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: r.namespace + "." + uid}, // one for each namespace
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: r.namespace, UID: types.UID(uid)},
+		Reason:         "ContentAbandoned", Message: cut(message), Type: corev1.EventTypeWarning,
+		Source: corev1.EventSource{Component: "namespace-controller"}, ReportingController: "namespace-controller",
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	rest.FillSystemMetadata(event, false)
+	o, err := row.Codec.EncodeStored(event)
+	if err != nil {
+		return err
+	}
+	_, err = row.Store.Create(ctx, resource.Key{Namespace: event.Namespace, Name: event.Name}, o, row.TTL(event))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create event %s: %w", event.Name, err)
+	}
+	return nil
+}
+
 // controllerUser returns the user that deletes the objects of the core server. Its requests
 // pass the same admission as those of other clients.
 func controllerUser() *resource.User {
 	return &resource.User{Name: "system:serviceaccount:kube-system:namespace-controller", Groups: []string{resource.GroupMasters}}
+}
+
+// readJSON reads a document of the gateway.
+func readJSON(ctx context.Context, gateway *client.Client, path string, into any) error {
+	res, err := gateway.Do(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxDocument)).Decode(into); err != nil {
+		return fmt.Errorf("read %s: %w", strings.TrimPrefix(path, "/"), err)
+	}
+	return nil
 }
