@@ -68,6 +68,10 @@ type Config struct {
 	// ServiceClusterIPRange is the IPv4 CIDR of the addresses of services. Default:
 	// 10.96.0.0/16.
 	ServiceClusterIPRange string
+	// RuntimeConfig switches group/versions and resources on and off, as --runtime-config of
+	// kube-apiserver: api/all, api/ga, api/beta, api/alpha, GROUP/VERSION or
+	// GROUP/VERSION/RESOURCE, each with =true or =false.
+	RuntimeConfig []string
 	// EventTTL is how long events are kept. Default: 1 h.
 	EventTTL time.Duration
 	// Admission has the flags of admission plugins.
@@ -95,7 +99,8 @@ type Core struct {
 	etcd      *etcd.Client
 	storage   storage
 	cache     *watchcache.Cache
-	kinds     []*rest.Kind
+	kinds     []*rest.Kind // that are stored
+	served    []*rest.Kind // those of them, and their versions, that are switched on
 	resources map[schema.GroupResource]*rest.Resource
 	api       *handlers.API
 	addresses *addresses
@@ -166,6 +171,9 @@ func (c *Core) assembleKinds() (err error) {
 		cfg.CreateToken = t.create
 	}
 	c.kinds = kinds.All(cfg)
+	if c.served, err = servedKinds(c.kinds, c.cfg.RuntimeConfig); err != nil {
+		return fmt.Errorf("--runtime-config: %w", err)
+	}
 	var ranges []string
 	for _, k := range c.kinds {
 		if r := k.RangePath(""); !k.Virtual() && !slices.Contains(ranges, r) {
@@ -174,14 +182,16 @@ func (c *Core) assembleKinds() (err error) {
 	}
 	c.cache = watchcache.New(watchcache.Config{Feed: c.storage.Feed(ranges...), Store: c.storage.Store, Logger: c.log})
 	c.resources = map[schema.GroupResource]*rest.Resource{}
-	list := make([]*rest.Resource, 0, len(c.kinds))
 	for _, k := range c.kinds {
 		r := &rest.Resource{Kind: k}
 		if !k.Virtual() {
 			r.Store = c.cache.Store(&k.Info)
 		}
 		c.resources[k.GroupResource()] = r
-		list = append(list, r)
+	}
+	list := make([]*rest.Resource, len(c.served))
+	for i, k := range c.served {
+		list[i] = &rest.Resource{Kind: k, Store: c.find(k.Group, k.Resource).Store}
 	}
 	c.addresses.services = c.find("", "services")
 	c.metrics = c.cfg.Metrics()
@@ -273,7 +283,7 @@ func (c *Core) namespaceLabel(ctx context.Context, namespace, label string) (str
 
 // assembleServer makes the listener with its filters and health checks.
 func (c *Core) assembleServer() error {
-	documents, err := discovery.Build(discovery.FromKinds(c.kinds), c.cfg.AdvertiseAddress)
+	documents, err := discovery.Build(discovery.FromKinds(c.served), c.cfg.AdvertiseAddress)
 	if err != nil {
 		return err
 	}
@@ -283,7 +293,7 @@ func (c *Core) assembleServer() error {
 		Routes: serve.Routes{
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),
-			OpenAPI:   openapi.FromKinds(c.kinds).Handler(),
+			OpenAPI:   openapi.FromKinds(c.served).Handler(),
 			Metadata:  metastream.Handler(c.cache),
 			Index:     documents.Paths,
 		},

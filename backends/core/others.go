@@ -57,7 +57,7 @@ func (d *drainer) others(ctx context.Context, namespace string, r *result) (out 
 		return nil
 	}
 	own := map[string]bool{}
-	for _, k := range d.core.kinds {
+	for _, k := range d.core.served {
 		own[k.Group] = true
 	}
 	for _, g := range list.Items {

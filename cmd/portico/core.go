@@ -71,6 +71,7 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`lifetime` of events")
 	addAdmission(fs, &f.cfg.Admission)
 	addControllers(fs, &f.cfg.Controllers)
+	addRuntimeConfig(fs, &f.cfg.RuntimeConfig)
 	f.end(fs, &f.cfg.Config)
 }
 
@@ -78,4 +79,10 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 func addControllers(fs *pflag.FlagSet, to *[]string) {
 	fs.StringSliceVar(to, "controllers", []string{"*"}, "comma-separated `names` of controllers to run: * is all that are on by default, -NAME is all but NAME. There are: "+
 		strings.Join(controllers.Names(), ", "))
+}
+
+// addRuntimeConfig adds --runtime-config.
+func addRuntimeConfig(fs *pflag.FlagSet, to *[]string) {
+	fs.StringSliceVar(to, "runtime-config", nil, "comma-separated `switches` of built-in APIs: GROUP/VERSION=true or false (v1 is the core group), GROUP/VERSION/RESOURCE=true or false, "+
+		"and before them api/all, api/ga, api/beta and api/alpha")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	core "portico/backends/core"
 	"portico/backends/core/controllers"
 	"portico/backends/core/plugins"
 	"portico/cmd/internal/datadir"
@@ -49,7 +50,7 @@ func newUp() *cobra.Command {
 	var audited audit.Options
 	var limits limits
 	var admission plugins.Options
-	var selected []string
+	var selected, switched []string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
@@ -66,6 +67,9 @@ func newUp() *cobra.Command {
 			}
 			if _, err := controllers.Select(selected); err != nil {
 				return fmt.Errorf("--controllers: %w", err)
+			}
+			if err := core.CheckRuntimeConfig(switched); err != nil {
+				return fmt.Errorf("--runtime-config: %w", err)
 			}
 			if f.dataDir == "" {
 				dir, err := datadir.Default()
@@ -92,6 +96,7 @@ func newUp() *cobra.Command {
 	addDiscoveryGrace(flags, new(time.Duration))
 	addTracing(flags, new(string))
 	addControllers(flags, &selected)
+	addRuntimeConfig(flags, &switched)
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)
 	return cmd
