@@ -261,6 +261,7 @@ func (up *Installation) KubectlCommand(ctx context.Context, t *testing.T, args .
 // Kubectl runs the real kubectl and returns its output.
 func (up *Installation) Kubectl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	Program(t, testtools.Kubectl) // Patience does not include building it
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	out, err := up.KubectlCommand(ctx, t, args...).CombinedOutput()

@@ -53,9 +53,10 @@ func TestUpRefuses(t *testing.T) {
 		{"unknown flag", []string{"--port=1"}, []string{"unknown flag: --port"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			program := e2e.Program(t, testtools.Portico)
 			ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, e2e.Program(t, testtools.Portico), append([]string{"up"}, tc.args...)...)
+			cmd := exec.CommandContext(ctx, program, append([]string{"up"}, tc.args...)...)
 			var stdout, stderr strings.Builder
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run()

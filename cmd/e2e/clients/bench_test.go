@@ -19,10 +19,10 @@ import (
 // created. The test does not judge the figures.
 func TestBenchProgram(t *testing.T) {
 	t.Parallel()
-	up := e2e.SharedInstallation(t)
+	up, program := e2e.SharedInstallation(t), e2e.Program(t, testtools.Bench)
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, e2e.Program(t, testtools.Bench), "--data-dir="+up.Dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
+	cmd := exec.CommandContext(ctx, program, "--data-dir="+up.Dir, "--json", "--configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
 		"--gets=100", "--lists=4", "--watchers=20", "--definitions=3")
 	var report, progress bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &report, &progress
