@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gin-gonic/gin"
+
 	"portico/resource/serve"
 )
 
@@ -43,7 +45,7 @@ func TestDebugPages(t *testing.T) {
 	routed := func(g *Gateway) http.Handler {
 		engine := serve.NewEngine()
 		for pattern, page := range g.debugPages() {
-			engine.Any(pattern, serve.Handle(page))
+			engine.Any(pattern, gin.WrapH(page))
 		}
 		return engine
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gin-gonic/gin"
+
 	"portico/discovery"
 	"portico/gateway/routing"
 	"portico/resource"
@@ -20,39 +22,39 @@ func (g *Gateway) router() http.Handler {
 	engine := serve.NewEngine()
 
 	// Resources of all groups, and discovery.
-	api := serve.Handle(serve.API(http.HandlerFunc(g.serveResource), discovery.NewExplaining(g.sync.Discovery(), g.sync.WhyUnknown)))
+	api := gin.WrapH(serve.API(http.HandlerFunc(g.serveResource), discovery.NewExplaining(g.sync.Discovery(), g.sync.WhyUnknown)))
 	for _, root := range []string{"/api", "/apis"} {
 		group := engine.Group(root)
 		group.Any("", api)
 		group.Any("/*path", api)
 	}
-	engine.Any("/openapi/*path", serve.Handle(g.documents))
+	engine.Any("/openapi/*path", gin.WrapH(g.documents))
 
-	engine.Any(metastream.Path, serve.Handle(metastream.Handler(g.cache)))
-	engine.Any(metastream.Path+"/*path", serve.Handle(http.HandlerFunc(g.serveMetadata)))
+	engine.Any(metastream.Path, gin.WrapH(metastream.Handler(g.cache)))
+	engine.Any(metastream.Path+"/*path", gin.WrapH(http.HandlerFunc(g.serveMetadata)))
 
 	// The process itself.
 	g.health.Route(engine)
-	engine.Any("/metrics", serve.Handle(g.metrics.Handler()))
-	engine.Any("/version", serve.Handle(version.Handler()))
-	engine.Any("/version/", serve.Handle(version.Handler()))
+	engine.Any("/metrics", gin.WrapH(g.metrics.Handler()))
+	engine.Any("/version", gin.WrapH(version.Handler()))
+	engine.Any("/version/", gin.WrapH(version.Handler()))
 	if g.issuer != nil {
-		engine.Any(authn.PathOpenIDConfiguration, serve.Handle(g.issuer))
-		engine.Any(authn.PathKeySet, serve.Handle(g.issuer))
+		engine.Any(authn.PathOpenIDConfiguration, gin.WrapH(g.issuer))
+		engine.Any(authn.PathKeySet, gin.WrapH(g.issuer))
 	}
 
 	debug := engine.Group("/debug")
-	debug.Any("/route", serve.Handle(&explainer{table: g.sync.Table, documents: g.sync.Discovery().Load, listed: g.sync.Listed}))
+	debug.Any("/route", gin.WrapH(&explainer{table: g.sync.Table, documents: g.sync.Discovery().Load, listed: g.sync.Listed}))
 	if g.cfg.Profiling {
-		debug.Any("/pprof", serve.Handle(serve.Profiling()))
-		debug.Any("/pprof/*name", serve.Handle(serve.Profiling()))
+		debug.Any("/pprof", gin.WrapH(serve.Profiling()))
+		debug.Any("/pprof/*name", gin.WrapH(serve.Profiling()))
 	}
 
 	for pattern, page := range g.debugPages() {
-		engine.Any(pattern, serve.Handle(page))
+		engine.Any(pattern, gin.WrapH(page))
 	}
 
-	index := serve.Handle(serve.Index(g.paths))
+	index := gin.WrapH(serve.Index(g.paths))
 	engine.Any("/", index)
 	engine.Any("/index.html", index)
 	return g.proxy.DebugHeaders(engine)

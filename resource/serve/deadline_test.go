@@ -198,26 +198,6 @@ func TestHandlerIgnoresDeadline(t *testing.T) {
 	})
 }
 
-// A client that does not read informational responses does not delay the deadline.
-func TestUnreadInformationalResponses(t *testing.T) {
-	t.Parallel()
-	returned := make(chan struct{})
-	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		defer close(returned)
-		w.Header().Set("Link", strings.Repeat("x", 1<<20))
-		for r.Context().Err() == nil {
-			w.WriteHeader(http.StatusEarlyHints)
-		}
-	})
-	s.start(t)
-	fmt.Fprintf(s.dial(t), "GET %s?timeout=100ms HTTP/1.1\r\nHost: portico\r\n\r\n", pathPods)
-	select {
-	case <-returned:
-	case <-time.After(30 * time.Second):
-		t.Fatal("the handler is held")
-	}
-}
-
 // Behind a server with the same deadline, a server with Ahead answers 504 in time for the
 // one before it to send that response whole.
 func TestInnerAnswerIsWhole(t *testing.T) {
@@ -260,9 +240,6 @@ func TestDeadlineRaces(t *testing.T) {
 			w.Header().Set("X-Count", strings.Repeat("x", i))
 			filter.AddWarning(r.Context(), strings.Repeat("w", i))
 			r.Header.Del("Accept")
-			if i%10 == 9 {
-				w.WriteHeader(http.StatusEarlyHints)
-			}
 		}
 		w.Header().Set(http.TrailerPrefix+"X-End", "1")
 		_, _ = io.WriteString(w, "done")

@@ -140,10 +140,10 @@ var endpoints = [...]string{"healthz", "livez", "readyz"}
 func (h *Health) Route(engine gin.IRouter) {
 	for _, endpoint := range endpoints {
 		group := engine.Group("/" + endpoint)
-		group.Any("", Handle(h))
-		group.Any("/*check", Handle(h))
+		group.Any("", gin.WrapH(h))
+		group.Any("/*check", gin.WrapH(h))
 	}
-	engine.Any(metrics.PathSLIs, Handle(h.results.Handler()))
+	engine.Any(metrics.PathSLIs, gin.WrapH(h.results.Handler()))
 }
 
 // Paths returns the paths of Route, with those of single checks, for the index.

@@ -26,11 +26,6 @@ func NewEngine() *gin.Engine {
 	return engine
 }
 
-// Handle returns h as a handler of gin.
-func Handle(h http.Handler) gin.HandlerFunc {
-	return func(c *gin.Context) { h.ServeHTTP(&routedWriter{c.Writer}, c.Request) }
-}
-
 // Routes are the routes of a server behind the gateway. A nil handler has no route; every
 // route answers all methods.
 type Routes struct {
@@ -62,7 +57,7 @@ func NewRouter(routes Routes) *gin.Engine {
 			return
 		}
 		for _, pattern := range patterns {
-			engine.Any(pattern, Handle(h))
+			engine.Any(pattern, gin.WrapH(h))
 		}
 	}
 	list := func(h http.Handler, path string) {
@@ -98,22 +93,6 @@ func NewRouter(routes Routes) *gin.Engine {
 	}), "/", "/index.html")
 	return engine
 }
-
-// routedWriter passes on informational responses, which gin's writer drops: a proxy sends
-// those of its backend.
-type routedWriter struct{ gin.ResponseWriter }
-
-func (w *routedWriter) WriteHeader(code int) {
-	below, ok := w.ResponseWriter.(interface{ Unwrap() http.ResponseWriter })
-	if ok && code >= 100 && code < 200 && code != http.StatusSwitchingProtocols && !w.Written() {
-		below.Unwrap().WriteHeader(code)
-		return
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-// Unwrap lets http.ResponseController reach the server's own writer.
-func (w *routedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // API dispatches requests below /api and /apis: those for resources, and all others to
 // discovery. A nil handler answers 404.

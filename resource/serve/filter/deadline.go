@@ -283,29 +283,9 @@ func (d *deadlineWriter) Unwrap() http.ResponseWriter { return d.ResponseWriter 
 func (d *deadlineWriter) Header() http.Header { return d.header }
 
 func (d *deadlineWriter) WriteHeader(code int) {
-	if code >= 100 && code < 200 && code != http.StatusSwitchingProtocols {
-		d.inform(code)
-		return
-	}
-	if d.claim() {
+	if !informational(code) && d.claim() {
 		d.ResponseWriter.WriteHeader(code)
 	}
-}
-
-// inform sends an informational response with the handler's header, which does not become
-// part of the final one.
-func (d *deadlineWriter) inform(code int) {
-	d.writing.Lock()
-	defer d.writing.Unlock()
-	if d.state.Load() != idle {
-		return
-	}
-	h := d.ResponseWriter.Header()
-	before := maps.Clone(h)
-	maps.Copy(h, d.header)
-	d.ResponseWriter.WriteHeader(code)
-	clear(h)
-	maps.Copy(h, before)
 }
 
 func (d *deadlineWriter) Write(b []byte) (int, error) {

@@ -92,39 +92,3 @@ func TestGoawayIsForHTTP2(t *testing.T) {
 		t.Error("every second request may end its connection")
 	}
 }
-
-// A proxy that empties the header after an informational response, as net/http's
-// does, does not keep a connection from ending; only the answer says that it does.
-func TestGoawayAfterInformation(t *testing.T) {
-	s := newChain(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Link", "</a>")
-		w.WriteHeader(http.StatusEarlyHints)
-		clear(w.Header())
-		w.WriteHeader(http.StatusOK)
-	})
-	for name, end := range map[string]func(){
-		"by chance":  func() { s.cfg.GoawayChance, s.cfg.Authenticator = 1, asJane{} },
-		"a stranger": func() { s.cfg.GoawayChance, s.cfg.Authenticator = 0, asAnonymous{} },
-	} {
-		end()
-		for _, query := range []string{"", "?watch=1"} {
-			r := httptest.NewRequest("GET", pathPods+query, nil)
-			r.ProtoMajor = 2
-			w := &headers{header: http.Header{}}
-			s.ServeHTTP(w, r)
-			if len(w.sent) != 2 || w.sent[0].Get("Link") == "" || w.sent[0].Get("Connection") != "" || w.sent[1].Get("Connection") != "close" {
-				t.Errorf("%s%s: got %v", name, query, w.sent)
-			}
-		}
-	}
-}
-
-// headers is a response writer that keeps the header of each part of the response.
-type headers struct {
-	header http.Header
-	sent   []http.Header
-}
-
-func (h *headers) Header() http.Header         { return h.header }
-func (h *headers) WriteHeader(int)             { h.sent = append(h.sent, h.header.Clone()) }
-func (h *headers) Write(b []byte) (int, error) { return len(b), nil }

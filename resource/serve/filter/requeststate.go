@@ -219,31 +219,18 @@ func (rs *requestState) attachment() Attachment {
 // Unwrap is for http.ResponseController.
 func (rs *requestState) Unwrap() http.ResponseWriter { return rs.ResponseWriter }
 
-// WriteHeader writes the final status once and ignores further ones. Informational ones
-// are sent.
+// WriteHeader writes the final status once and ignores further ones and informational ones.
 func (rs *requestState) WriteHeader(code int) {
-	switch {
-	case rs.code != 0:
-		return
-	case code >= 100 && code < 200 && code != http.StatusSwitchingProtocols:
-		rs.inform(code)
+	if rs.code != 0 || informational(code) {
 		return
 	}
 	rs.setHeader(code)
 	rs.ResponseWriter.WriteHeader(code)
 }
 
-// inform sends an informational response. Over HTTP/2 another goroutine of net/http reads
-// the header, and net/http does not wait for it if the client has gone: a change of the
-// header would race with it. net/http copies a header that has a Content-Length, which
-// informational responses do not send.
-func (rs *requestState) inform(code int) {
-	h := rs.ResponseWriter.Header()
-	if _, ok := h["Content-Length"]; !ok {
-		h["Content-Length"] = nil
-		defer delete(h, "Content-Length")
-	}
-	rs.ResponseWriter.WriteHeader(code)
+// informational reports whether a status precedes the final one.
+func informational(code int) bool {
+	return code >= 100 && code < 200 && code != http.StatusSwitchingProtocols
 }
 
 // setHeader completes the header and records the status.
