@@ -58,6 +58,7 @@ func (c *Core) runControllers(ctx context.Context) error {
 		return ctx.Err()
 	}
 	cfg := controllers.Config{Gateway: c.clientConfig(), Selection: c.selection, Options: c.cfg.ControllerOptions, Log: c.log}
+	cfg.Options.RootCAFile = c.cfg.RootCAFile
 	return c.campaign(ctx, "controllers", func(ctx context.Context) {
 		if err := controllers.Run(ctx, cfg); err != nil && ctx.Err() == nil {
 			c.log.Error("the controllers ended", "err", err)

@@ -113,7 +113,16 @@ func (s *stack) backendArgs(child *cobra.Command, socket string, own pki.Pair) [
 func (s *stack) crdArgs() []string { return s.backendArgs(newCRD(), s.crdSocket(), s.files.CRD) }
 
 func (s *stack) coreArgs() []string {
-	return append(s.backendArgs(newCore(), s.coreSocket(), s.files.Core),
+	args := s.backendArgs(newCore(), s.coreSocket(), s.files.Core)
+	if s.flags.signs {
+		signing := func(signer string, authority pki.Pair) {
+			args = append(args, "--cluster-signing-"+signer+"-cert-file="+authority.CertFile, "--cluster-signing-"+signer+"-key-file="+authority.KeyFile)
+		}
+		signing("kube-apiserver-client", s.files.SigningCA)
+		signing("kubelet-client", s.files.SigningCA)
+		signing("kubelet-serving", s.files.KubeletServingCA)
+	}
+	return append(args,
 		"--service-account-issuer="+tokenIssuer,
 		"--service-account-signing-key-file="+s.files.ServiceAccountKeyFile,
 		"--root-ca-file="+s.files.ServingCAFile,

@@ -43,6 +43,9 @@ func newCore() *cobra.Command {
 			if err := f.cfg.Admission.Check(); err != nil {
 				return err
 			}
+			if err := f.cfg.ControllerOptions.Signing.Check(); err != nil {
+				return err
+			}
 			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err
 			}
@@ -72,6 +75,7 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	addAdmission(fs, &f.cfg.Admission)
 	addControllers(fs, &f.cfg.Controllers)
 	addRuntimeConfig(fs, &f.cfg.RuntimeConfig)
+	addSigning(fs, &f.cfg.ControllerOptions.Signing)
 	f.end(fs, &f.cfg.Config)
 }
 
@@ -85,4 +89,18 @@ func addControllers(fs *pflag.FlagSet, to *[]string) {
 func addRuntimeConfig(fs *pflag.FlagSet, to *[]string) {
 	fs.StringSliceVar(to, "runtime-config", nil, "comma-separated `switches` of built-in APIs: GROUP/VERSION=true or false (v1 is the core group), GROUP/VERSION/RESOURCE=true or false, "+
 		"and before them api/all, api/ga, api/beta and api/alpha")
+}
+
+// addSigning adds the flags of the authorities that sign requested certificates.
+func addSigning(fs *pflag.FlagSet, to *controllers.Signing) {
+	pair := func(name, of string, files *controllers.SigningFiles) {
+		fs.StringVar(&files.CertFile, "cluster-signing-"+name+"cert-file", "", "PEM `file` of the authority that signs CertificateSigningRequests for "+of)
+		fs.StringVar(&files.KeyFile, "cluster-signing-"+name+"key-file", "", "PEM `file` of its key")
+	}
+	pair("", "all signers of kubernetes.io, instead of the following ones (default: nothing is signed; up: authorities of its own)", &to.SigningFiles)
+	pair("kubelet-serving-", "kubernetes.io/kubelet-serving", &to.KubeletServing)
+	pair("kubelet-client-", "kubernetes.io/kube-apiserver-client-kubelet", &to.KubeletClient)
+	pair("kube-apiserver-client-", "kubernetes.io/kube-apiserver-client", &to.KubeAPIServerClient)
+	pair("legacy-unknown-", "kubernetes.io/legacy-unknown", &to.LegacyUnknown)
+	fs.DurationVar(&to.Duration, "cluster-signing-duration", controllers.DefaultSigningDuration, "longest `lifetime` of a signed certificate; requests may ask for less")
 }

@@ -41,6 +41,7 @@ type upFlags struct {
 	kubeconfig string
 	etcd       etcdFlags
 	verbosity  int
+	signs      bool // by authorities of its own
 	all        *pflag.FlagSet
 }
 
@@ -51,6 +52,7 @@ func newUp() *cobra.Command {
 	var limits limits
 	var admission plugins.Options
 	var selected, switched []string
+	var signing controllers.Signing
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
@@ -62,7 +64,7 @@ func newUp() *cobra.Command {
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Checked before the first child starts.
-			if err := errors.Join(audited.Check(), admission.Check()); err != nil {
+			if err := errors.Join(audited.Check(), admission.Check(), signing.Check()); err != nil {
 				return err
 			}
 			if _, err := controllers.Select(selected); err != nil {
@@ -78,6 +80,7 @@ func newUp() *cobra.Command {
 				}
 				f.dataDir = dir
 			}
+			f.signs = signing.Empty()
 			return advise(runStack(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
@@ -97,6 +100,7 @@ func newUp() *cobra.Command {
 	addTracing(flags, new(string))
 	addControllers(flags, &selected)
 	addRuntimeConfig(flags, &switched)
+	addSigning(flags, &signing)
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)
 	return cmd

@@ -86,6 +86,11 @@ func (p *policy) managers(reviews []rbacv1.PolicyRule) {
 // signer returns the name of a built-in signer of certificates.
 func signer(name string) string { return "kubernetes.io/" + name }
 
+// builtInSigners returns the names of the signers that Kubernetes itself has.
+func builtInSigners() string {
+	return signer("kube-apiserver-client") + " " + signer("kube-apiserver-client-kubelet") + " " + signer("kubelet-serving") + " " + signer("legacy-unknown")
+}
+
 func (p *policy) certificates() {
 	const prefix = "system:certificates.k8s.io:"
 	for _, name := range []string{"nodeclient", "selfnodeclient"} {

@@ -113,8 +113,12 @@ func (p *policy) clusterControllers() {
 	p.controller("certificate-controller",
 		on("delete "+read, "certificates.k8s.io", csrs), on("update", "certificates.k8s.io", csrs+"/approval "+csrs+"/status"),
 		named("approve", "certificates.k8s.io", "signers", signer("kube-apiserver-client-kubelet")),
-		named("sign", "certificates.k8s.io", "signers", signer("kube-apiserver-client")+" "+signer("kube-apiserver-client-kubelet")+" "+signer("kubelet-serving")+" "+signer("legacy-unknown")),
+		named("sign", "certificates.k8s.io", "signers", builtInSigners()),
 		on("create", "authorization.k8s.io", "subjectaccessreviews"), eventRules())
+	p.controller("kube-apiserver-serving-clustertrustbundle-publisher",
+		named("attest", "certificates.k8s.io", "signers", signer("kube-apiserver-serving")),
+		on("create delete list update watch", "certificates.k8s.io", "clustertrustbundles"), eventRules())
+	p.controller("podcertificaterequestcleaner", on("delete "+read, "certificates.k8s.io", "podcertificaterequests"))
 	p.controller("clusterrole-aggregation-controller", on("escalate patch update "+read, "rbac.authorization.k8s.io", "clusterroles"))
 	p.controller("generic-garbage-collector", on("delete patch update "+read, "*", "*"), eventRules())
 	p.controller("legacy-service-account-token-cleaner",

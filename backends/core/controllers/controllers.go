@@ -28,11 +28,16 @@ type Controller struct {
 // All returns the controllers, in alphabetical order.
 func All() []Controller {
 	return []Controller{
+		{Name: "certificatesigningrequest-approving-controller", Run: approveCertificates},
+		{Name: "certificatesigningrequest-cleaner-controller", Run: cleanCertificates},
+		{Name: "certificatesigningrequest-signing-controller", Run: signCertificates},
 		{Name: "endpoints-controller", Run: runEndpoints},
 		{Name: "endpointslice-controller", Run: runEndpointSlices},
 		{Name: "endpointslice-mirroring-controller", Run: runMirroring},
 		{Name: GarbageCollector},
+		{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller", Run: publishServingTrust},
 		{Name: Namespace},
+		{Name: "podcertificaterequest-cleaner-controller", Run: cleanPodCertificates},
 		{Name: RootCAPublisher},
 		{Name: ServiceAccount},
 		{Name: "ttl-after-finished-controller", Run: ttlAfterFinished},
@@ -93,7 +98,12 @@ type Config struct {
 }
 
 // Options are the settings of single controllers. The zero value of each is its default.
-type Options struct{}
+type Options struct {
+	// Signing has the authorities of the built-in signers of certificates.
+	Signing Signing
+	// RootCAFile has the authorities of the gateway's certificate; "": none are published.
+	RootCAFile string
+}
 
 // Run runs the selected controllers until ctx ends and all of them have ended.
 func Run(ctx context.Context, cfg Config) error {

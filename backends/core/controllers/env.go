@@ -233,7 +233,7 @@ func (e *Env) next(ctx context.Context, l Loop) bool {
 		return true
 	case ctx.Err() != nil:
 		return true
-	case apierrors.IsConflict(err) || errors.Is(err, errStale):
+	case apierrors.IsConflict(err) || errors.Is(err, errStale) || errors.Is(err, errNotYet):
 		e.Log.Debug("repeating", "key", key, "err", err)
 	default:
 		e.Log.Warn("a controller failed and repeats", "key", key, "err", err)
@@ -241,6 +241,9 @@ func (e *Env) next(ctx context.Context, l Loop) bool {
 	l.Queue.AddRateLimited(key)
 	return true
 }
+
+// errNotYet means that what a controller waits for may happen without an event.
+var errNotYet = errors.New("it is tried again later")
 
 // errStale means that an informer has not seen the last write of the controller yet.
 var errStale = errors.New("the informer is behind the controller's own writes")

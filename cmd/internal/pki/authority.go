@@ -72,6 +72,34 @@ func ensureAuthority(files Pair, name string, now time.Time) (*authority, error)
 	return &authority{p, files}, p.write(files)
 }
 
+// ensureIntermediate makes a CA below a, which signs client certificates alone, unless the files
+// have one that outlives what it signs. Certificates that an earlier one signed stay valid.
+func (a *authority) ensureIntermediate(files Pair, name string, now time.Time) error {
+	have, err := readAuthority(files)
+	if err == nil && have.cert.CheckSignatureFrom(a.cert) == nil && (now.Before(have.cert.NotAfter.Add(-leafLife)) || !have.cert.NotAfter.Before(a.cert.NotAfter)) {
+		return nil
+	}
+	key, err := newKey()
+	if err != nil {
+		return fmt.Errorf("make key of %s: %w", name, err)
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              earlier(now.Add(authorityLife), a.cert.NotAfter),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	p, err := sign(template, a.cert, key, a.key)
+	if err != nil {
+		return fmt.Errorf("make CA %s: %w", name, err)
+	}
+	return p.write(files)
+}
+
 // leaf describes a certificate.
 type leaf struct {
 	subject pkix.Name

@@ -23,6 +23,12 @@ const (
 	FrontProxyAuthority Authority = "front-proxy-ca"
 )
 
+// The names of the files of the CAs that sign what the API is asked for, without extension.
+const (
+	signingName        = "signing-ca"
+	kubeletServingName = "kubelet-serving-ca"
+)
+
 func authorities() []Authority {
 	return []Authority{ServingAuthority, ClientAuthority, FrontProxyAuthority}
 }
@@ -105,7 +111,7 @@ func (r *Request) sign(caDir string) (*pair, error) {
 // check rejects invalid requests, and names of files that would replace those of a CA.
 func (r *Request) check() error {
 	switch r.Name {
-	case "", ".", "..", string(ServingAuthority), string(ClientAuthority), string(FrontProxyAuthority), signingKeyName:
+	case "", ".", "..", string(ServingAuthority), string(ClientAuthority), string(FrontProxyAuthority), signingName, kubeletServingName, signingKeyName:
 		return fmt.Errorf("issue certificate: the files cannot be named %q", r.Name)
 	}
 	if r.Name != filepath.Base(r.Name) {

@@ -1,4 +1,4 @@
-// Package pki makes and renews the keys and certificates of an installation: three CAs, the
+// Package pki makes and renews the keys and certificates of an installation: its CAs, the
 // certificates of the processes, the service-account signing key and the administrator's
 // kubeconfig.
 //
@@ -7,10 +7,13 @@
 //   - Each CA certifies one role: servers (serving), users (client), and gateways that name
 //     users (front-proxy). With one CA for two roles, a user's certificate could pass for
 //     that of a front proxy.
+//   - What the API signs on request (certificates.k8s.io) is signed by two CAs more: one below
+//     the client CA, which can sign users only, and one that nothing trusts by itself for the
+//     servers of kubelets, since requests choose the names in their certificates.
 //   - All keys are ECDSA P-256: a whole set takes a few milliseconds, and every client of the
 //     last ten years supports it.
 //   - [Ensure] is idempotent. Valid files are kept. A certificate is replaced when it is about
-//     to expire, when its CA changed, or when it lacks a name. A CA is never replaced: if it
+//     to expire, when its CA changed, or when it lacks a name. A root CA is never replaced: if it
 //     cannot be read, Ensure returns an error that names the file.
 //   - [Issue] writes everything that a process on another machine needs, and never the key of
 //     a CA. It replaces files only with Request.Replace, because they may be in use.
@@ -71,6 +74,9 @@ type Files struct {
 	// Admin is the client certificate of the administrator, FrontProxy that of the gateway at
 	// backends, Core and CRD those of these servers at the gateway.
 	Admin, FrontProxy, Core, CRD Pair
+	// SigningCA signs the client certificates that are requested from the API, and
+	// KubeletServingCA the server certificates of kubelets.
+	SigningCA, KubeletServingCA Pair
 	// ServiceAccountKeyFile signs service-account tokens,
 	// ServiceAccountPublicKeyFile verifies them.
 	ServiceAccountKeyFile, ServiceAccountPublicKeyFile string
@@ -92,7 +98,7 @@ func Ensure(cfg Config) (*Files, error) {
 	f := &Files{
 		ServingCAFile: serving.files.CertFile, ClientCAFile: client.files.CertFile, FrontProxyCAFile: proxy.files.CertFile,
 		Serving: pairAt("gateway"), Admin: pairAt("admin"), FrontProxy: pairAt("front-proxy-client"),
-		Core: pairAt("core"), CRD: pairAt("crd"),
+		Core: pairAt("core"), CRD: pairAt("crd"), SigningCA: pairAt(signingName), KubeletServingCA: pairAt(kubeletServingName),
 	}
 	f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile = signingKeyIn(cfg.Dir)
 	hosts := append([]string{"localhost", "127.0.0.1", "::1"}, cfg.Hosts...)
@@ -110,6 +116,12 @@ func Ensure(cfg Config) (*Files, error) {
 		if err := l.by.ensureLeaf(l.pair, l.want, now); err != nil {
 			return nil, err
 		}
+	}
+	if err := client.ensureIntermediate(f.SigningCA, "portico-"+signingName, now); err != nil {
+		return nil, err
+	}
+	if _, err := ensureAuthority(f.KubeletServingCA, "portico-"+kubeletServingName, now); err != nil {
+		return nil, err
 	}
 	return f, ensureSigningKey(f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile)
 }

@@ -31,8 +31,8 @@ func TestEnsureIsIdempotent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	first := ensure(t, Config{Dir: dir})
 	before := contents(t, dir)
-	if len(before) != 18 {
-		t.Errorf("got %d files, want 18: three CAs and five leaves of two files, two of the signing key", len(before))
+	if len(before) != 22 {
+		t.Errorf("got %d files, want 22: five CAs and five leaves of two files, two of the signing key", len(before))
 	}
 	if second := ensure(t, Config{Dir: dir}); *first != *second {
 		t.Errorf("file names changed: %v, then %v", first, second)
