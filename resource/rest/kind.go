@@ -159,10 +159,26 @@ type Subresource struct {
 	// Projection is set for a subresource of another kind; GVK is that kind.
 	Projection *Projection
 	// Create is called with a body of GVK. Named: the body must have the name of the URL.
-	Create Call
-	Named  bool
-	// Connect serves the whole request.
-	Connect http.Handler
+	Create  Call
+	Named   bool
+	Connect *Connection
+}
+
+// Connection is a subresource that serves the whole request, such as a stream or a proxy.
+type Connection struct {
+	// Methods are the HTTP methods that it serves.
+	Methods []string
+	// Options returns new options: a pointer to a struct, whose fields are set from the
+	// parameters of their JSON names. With Path the field path is the rest of the path.
+	Options func() runtime.Object
+	Path    bool
+	// Admitted: admission decides, with the operation CONNECT and the options as object.
+	Admitted bool
+	// NeedsCreate reports whether a request with another verb also needs the permission to
+	// create. nil: none does.
+	NeedsCreate func(r *http.Request) bool
+	// Serve serves the request. It returns an error only before it has written or hijacked.
+	Serve func(w http.ResponseWriter, r *http.Request, key resource.Key, opts runtime.Object) error
 }
 
 // Projection describes how a stored object is read and changed as another kind. The result

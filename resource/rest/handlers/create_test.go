@@ -117,8 +117,12 @@ type recorder struct {
 }
 
 func (r *recorder) note(phase string, a *rest.Attributes) {
+	options := "none"
+	if a.Options != nil {
+		options = a.Options.GetObjectKind().GroupVersionKind().Kind
+	}
 	r.asked = append(r.asked, fmt.Sprintf("%s %s %s object=%t old=%t dry=%t %s", phase, a.Operation, a.Key,
-		a.Object != nil, a.Old != nil, a.DryRun, a.Options.GetObjectKind().GroupVersionKind().Kind))
+		a.Object != nil, a.Old != nil, a.DryRun, options))
 }
 
 func (r *recorder) Mutate(_ context.Context, a *rest.Attributes) error {

@@ -160,7 +160,7 @@ func (a *API) find(act *resource.Action) (*rest.Resource, *rest.Subresource, err
 	}
 	for i := range res.Subresources {
 		if sub := &res.Subresources[i]; sub.Name == act.Subresource {
-			if len(act.Rest) > 0 && sub.Connect == nil {
+			if len(act.Rest) > 0 && (sub.Connect == nil || !sub.Connect.Path) {
 				return nil, nil, nil
 			}
 			return res, sub, nil
@@ -172,7 +172,7 @@ func (a *API) find(act *resource.Action) (*rest.Resource, *rest.Subresource, err
 // serve checks the verb and the format of the response, and calls the verb.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	if sub != nil && sub.Connect != nil {
-		return a.subresource(w, r, act, res, sub)
+		return a.connect(w, r, act, res, sub)
 	}
 	if err := checkVerb(r, act, res, sub); err != nil {
 		return err

@@ -19,9 +19,6 @@ import (
 // subresource serves a request for a subresource, see rest.Subresource.
 func (a *API) subresource(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	switch {
-	case sub.Connect != nil:
-		sub.Connect.ServeHTTP(w, r)
-		return nil
 	case sub.Create != nil && act.Verb == "create":
 		return a.createSubresource(w, r, act, res, sub)
 	case sub.Strategy == nil && sub.Projection == nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	authv1 "k8s.io/api/authentication/v1"
@@ -18,6 +19,29 @@ import (
 	"portico/resource/rest/resttest"
 )
 
+// connection responds with its options.
+var connection = &rest.Connection{
+	Methods: []string{http.MethodGet, http.MethodPost}, Options: func() runtime.Object { return &options{} }, Path: true, Admitted: true,
+	NeedsCreate: func(r *http.Request) bool { return r.Header.Get("Upgrade") != "" },
+	Serve: func(w http.ResponseWriter, r *http.Request, key resource.Key, opts runtime.Object) error {
+		w.WriteHeader(299)
+		o := opts.(*options)
+		_, err := fmt.Fprintf(w, "%s %q %v %v %v %v", key, o.Path, o.Flag, o.List, o.Ports, o.Number)
+		return err
+	},
+}
+
+// options are those of connection.
+type options struct {
+	corev1.PodProxyOptions `json:"-"`
+
+	Path   string   `json:"path"`
+	Flag   bool     `json:"flag,omitempty"`
+	List   []string `json:"list,omitempty"`
+	Ports  []int32  `json:"ports"`
+	Number *int64   `json:"number"`
+}
+
 // serviceAccounts is a kind with a call and a connection.
 func serviceAccounts(dryRun *bool) *rest.Kind {
 	scheme := resttest.CoreScheme()
@@ -28,7 +52,7 @@ func serviceAccounts(dryRun *bool) *rest.Kind {
 		Info:  resource.Info{Versions: []string{"v1"}, Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true},
 		Codec: rest.Typed(scheme, corev1.SchemeGroupVersion.WithKind("ServiceAccount")),
 		Subresources: []rest.Subresource{
-			{Name: "proxy", Connect: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(299) })},
+			{Name: "proxy", GVK: corev1.SchemeGroupVersion.WithKind("PodProxyOptions"), Connect: connection},
 			{Name: "token", GVK: authv1.SchemeGroupVersion.WithKind("TokenRequest"), Create: func(_ context.Context, key resource.Key, body runtime.Object, dry bool) (runtime.Object, error) {
 				*dryRun = dry
 				request := body.(*authv1.TokenRequest)
@@ -70,7 +94,49 @@ func TestCallAndConnect(t *testing.T) {
 	b.send("POST", token, `{"metadata":{"namespace":"other"}}`).want(400, "")
 	b.send("POST", token, `{"apiVersion":"v1","kind":"ConfigMap"}`).want(400, "")
 	b.send("GET", token, nil).want(405, "")
-	b.send("POST", inDefault+"serviceaccounts/sa/proxy/a/b", nil).want(299, "")
+}
+
+// A connection gets the rest of the path and the parameters, after the permission to create,
+// where it needs that, and admission.
+func TestConnect(t *testing.T) {
+	admission, dry := &recorder{}, false
+	var asked []string
+	var refuse error
+	b := newBench(t, func(cfg *Config, _ *bench) {
+		cfg.Admission = admission
+		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: serviceAccounts(&dry)})
+		cfg.Authorize = func(_ context.Context, act *resource.Action) error {
+			asked = append(asked, act.Verb+" "+act.Resource+"/"+act.Subresource+" "+act.Name)
+			return refuse
+		}
+	})
+	const proxy = inDefault + "serviceaccounts/sa/proxy"
+	for path, want := range map[string]string{
+		"":      `default/sa "" false [] [] <nil>`,
+		"/":     `default/sa "/" false [] [] <nil>`,
+		"/a/b/": `default/sa "/a/b/" false [] [] <nil>`,
+		"/a?path=/b&flag&list=x&list=y&ports=1&ports=2&other=z": `default/sa "/a" true [x y] [1 2] <nil>`,
+	} {
+		if got := b.send("GET", proxy+path, nil).want(299, ""); string(got.body) != want {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+	b.send("POST", proxy+"?number=x", nil).want(400, "")
+	b.send("POST", proxy+"?dryRun=All", nil).want(400, "dryRun is not supported")
+	b.send("DELETE", proxy, nil).want(405, "")
+	admission.asked = nil
+	b.send("GET", proxy, nil, "Upgrade", "x").want(299, "")
+	b.send("POST", proxy, nil, "Upgrade", "x").want(299, "")
+	if want := "[create serviceaccounts/proxy sa]"; fmt.Sprint(asked) != want {
+		t.Errorf("asked %v, want %v", asked, want)
+	}
+	if len(admission.asked) != 4 || !strings.HasPrefix(admission.asked[0], "mutate CONNECT default/sa object=true old=false") {
+		t.Errorf("%q", admission.asked)
+	}
+	refuse = apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "sa", errors.New("no"))
+	b.send("GET", proxy, nil, "Upgrade", "x").want(403, `serviceaccounts "sa" is forbidden: no`)
+	refuse, admission.refuse = nil, apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "sa", errors.New("never"))
+	b.send("GET", proxy, nil).want(403, `serviceaccounts "sa" is forbidden: never`)
 }
 
 // A call is a CREATE to admission, which sees its body.
