@@ -166,7 +166,7 @@ func setForwarded(h http.Header, in *http.Request) {
 var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
 
 func modifyResponse(res *http.Response) error {
-	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) {
+	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) && !ofProxiedObject(res) {
 		return errRedirect
 	}
 	for name := range res.Header {
@@ -193,6 +193,16 @@ func modifyResponse(res *http.Response) error {
 func isNewHash(res *http.Response) bool {
 	path := res.Request.URL.Path
 	return strings.HasPrefix(path, "/openapi/v3/") && strings.HasPrefix(res.Header.Get("Location"), path+"?hash=")
+}
+
+// ofProxiedObject reports whether an answer is that of a pod, node or service that the client
+// reached through the core server. A redirect is for the client, as with kube-apiserver.
+func ofProxiedObject(res *http.Response) bool {
+	act, _ := actionOf(res.Request)
+	if act == nil || !act.IsResource || act.Group != "" || act.Subresource != "proxy" {
+		return false
+	}
+	return act.Resource == "pods" || act.Resource == "nodes" || act.Resource == "services"
 }
 
 // fail answers a request for which there is no answer of the server.

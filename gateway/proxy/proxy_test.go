@@ -107,7 +107,8 @@ func TestNoContent(t *testing.T) {
 	}
 }
 
-// Redirects are refused, except for those to the present hash of an OpenAPI document.
+// Redirects are refused, except for those to the present hash of an OpenAPI document and of
+// proxied pods, nodes and services.
 func TestProxyRedirect(t *testing.T) {
 	t.Parallel()
 	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
@@ -121,6 +122,9 @@ func TestProxyRedirect(t *testing.T) {
 		"/openapi/v3/apis/g/v1?to=" + url.QueryEscape("/openapi/v3/apis/other/v1?hash=B"): 502,
 		"/openapi/v3/apis/g/v1?to=" + url.QueryEscape("/openapi/v3/apis/g/v1?hash=B"):     301, // the present hash
 		shortPath + "?to=" + url.QueryEscape(shortPath+"?hash=B"):                         502,
+		"/api/v1/namespaces/a/pods/x/proxy/y?to=/login":                                   301, // of the pod
+		"/api/v1/namespaces/a/pods/x/log?to=/login":                                       502,
+		"/apis/g/v1/namespaces/a/pods/x/proxy/y?to=/login":                                502,
 	} {
 		res := f.get(t, path)
 		if res.StatusCode != code {
