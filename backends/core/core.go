@@ -29,6 +29,7 @@ import (
 	"portico/backends/core/controllers"
 	"portico/backends/core/garbage"
 	"portico/backends/core/kinds"
+	"portico/backends/core/kubelet"
 	"portico/backends/core/plugins"
 	"portico/backends/core/pods"
 	"portico/backends/process"
@@ -79,6 +80,8 @@ type Config struct {
 	// AdvertiseAddress is host:port of the gateway for Service default/kubernetes; "": the
 	// service has no endpoints.
 	AdvertiseAddress string
+	// Kubelet says how the nodes and pods of streams and proxies are reached.
+	Kubelet kubelet.Config
 	// Controllers selects the controllers to run, as --controllers of
 	// kube-controller-manager. Default: *.
 	Controllers []string
@@ -151,10 +154,14 @@ func (c *Core) assembleKinds() (err error) {
 	actions := &pods.Actions{Find: c.find, Delete: func(ctx context.Context, r *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) error {
 		return c.api.DeleteAs(ctx, r, key, opts)
 	}}
+	connector, err := c.connector()
+	if err != nil {
+		return err
+	}
 	// c.authorize is set later.
 	authorize := func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) }
 	cfg := kinds.Config{
-		BindPod: actions.Bind, EvictPod: actions.Evict,
+		Connections: connector.Subresources, BindPod: actions.Bind, EvictPod: actions.Evict,
 		AllocateClusterIP: c.addresses.allocate, NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL,
 		Permissions: kinds.Permissions{Authorize: authorize, ResourceOf: c.resourceOf, Get: c.read},
 	}
@@ -208,6 +215,13 @@ func (c *Core) assembleKinds() (err error) {
 		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: authorize, Admission: admission.Timed(admitted),
 	})
 	return nil
+}
+
+// connector makes what serves streams and proxies.
+func (c *Core) connector() (*kubelet.Connector, error) {
+	cfg := c.cfg.Kubelet
+	cfg.Find = c.find
+	return kubelet.New(cfg)
 }
 
 // assembleEngine makes the engine of admission webhooks and policies. Their configurations
@@ -290,6 +304,10 @@ func (c *Core) assembleServer() error {
 	c.addHealthChecks()
 	c.server, err = c.cfg.Server(process.Parts{
 		Name: name, Health: c.health, Metrics: c.metrics, Complete: c.cache.Ready,
+		Certificates: []authn.CertificateFile{
+			{Usage: "kubelet-client", Path: c.cfg.Kubelet.ClientCertFile},
+			{Usage: "kubelet-ca", Path: c.cfg.Kubelet.CAFile, CA: true},
+		},
 		Routes: serve.Routes{
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),

@@ -125,6 +125,8 @@ type Parts struct {
 	Complete func() bool
 	// Routes are the handlers of the process. Server adds those of every process.
 	Routes serve.Routes
+	// Certificates are certificate files that only this process uses.
+	Certificates []authn.CertificateFile
 }
 
 // Server returns the listener with its filters. It accepts requests of gateways only, which
@@ -157,7 +159,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	}
 	return serve.New(serve.Config{
 		Name: p.Name, Listen: []serve.ListenAddress{listen}, Chain: chain, Health: p.Health,
-		Certificates: cfg.certificates(), ShutdownDelay: cfg.ShutdownDelay, Logger: cfg.Logger,
+		Certificates: append(cfg.certificates(), p.Certificates...), ShutdownDelay: cfg.ShutdownDelay, Logger: cfg.Logger,
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	core "portico/backends/core"
 	"portico/backends/core/controllers"
+	"portico/backends/core/kubelet"
 )
 
 const coreExample = `  # on a unix socket, for a gateway of the same user on the same machine
@@ -72,11 +73,20 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/16", "`CIDR` of the addresses of Services")
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`host:port` of the gateway, published as the endpoint of Service default/kubernetes (default: none)")
 	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`lifetime` of events")
+	addKubelet(fs, &f.cfg.Kubelet)
 	addAdmission(fs, &f.cfg.Admission)
 	addControllers(fs, &f.cfg.Controllers)
 	addRuntimeConfig(fs, &f.cfg.RuntimeConfig)
 	addSigning(fs, &f.cfg.ControllerOptions.Signing)
 	f.end(fs, &f.cfg.Config)
+}
+
+// addKubelet adds the flags of connections to kubelets.
+func addKubelet(fs *pflag.FlagSet, cfg *kubelet.Config) {
+	fs.StringSliceVar(&cfg.PreferredAddressTypes, "kubelet-preferred-address-types", kubelet.DefaultAddressTypes(), "comma-separated `types` of node addresses for connections to kubelets, the preferred one first")
+	fs.StringVar(&cfg.ClientCertFile, "kubelet-client-certificate", "", "PEM `file` of the client certificate for kubelets (default: none)")
+	fs.StringVar(&cfg.ClientKeyFile, "kubelet-client-key", "", "PEM `file` of the key of --kubelet-client-certificate")
+	fs.StringVar(&cfg.CAFile, "kubelet-certificate-authority", "", "PEM `file` of CAs for the certificates of kubelets (default: they are not verified)")
 }
 
 // addControllers adds --controllers.

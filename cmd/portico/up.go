@@ -13,6 +13,7 @@ import (
 
 	core "portico/backends/core"
 	"portico/backends/core/controllers"
+	"portico/backends/core/kubelet"
 	"portico/backends/core/plugins"
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
@@ -53,6 +54,7 @@ func newUp() *cobra.Command {
 	var admission plugins.Options
 	var selected, switched []string
 	var signing controllers.Signing
+	var kubelets kubelet.Config
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
@@ -72,6 +74,9 @@ func newUp() *cobra.Command {
 			}
 			if err := core.CheckRuntimeConfig(switched); err != nil {
 				return fmt.Errorf("--runtime-config: %w", err)
+			}
+			if _, err := kubelet.New(kubelets); err != nil {
+				return err
 			}
 			if f.dataDir == "" {
 				dir, err := datadir.Default()
@@ -98,6 +103,7 @@ func newUp() *cobra.Command {
 	addAdmission(flags, &admission)
 	addDiscoveryGrace(flags, new(time.Duration))
 	addTracing(flags, new(string))
+	addKubelet(flags, &kubelets)
 	addControllers(flags, &selected)
 	addRuntimeConfig(flags, &switched)
 	addSigning(flags, &signing)

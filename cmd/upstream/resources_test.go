@@ -19,6 +19,7 @@ import (
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 
 	"portico/backends/core/kinds"
+	"portico/backends/core/kubelet"
 	"portico/discovery"
 	"portico/internal/testing/kindtest"
 	"portico/resource"
@@ -58,8 +59,12 @@ func TestResourcesAreThoseOfKubeAPIServer(t *testing.T) {
 			add(want, gv, list.APIResources)
 		}
 	}
+	connector, err := kubelet.New(kubelet.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	call := func(context.Context, resource.Key, runtime.Object, bool) (runtime.Object, error) { return nil, nil }
-	for _, gv := range discovery.FromKinds(kinds.All(kinds.Config{CreateToken: call, BindPod: call, EvictPod: call})) {
+	for _, gv := range discovery.FromKinds(kinds.All(kinds.Config{CreateToken: call, BindPod: call, EvictPod: call, Connections: connector.Subresources})) {
 		add(got, schema.GroupVersion{Group: gv.Group, Version: gv.Version}, gv.Legacy)
 	}
 	missing, err := os.ReadFile(filepath.Join("..", "..", "docs", "kinds.md"))

@@ -48,6 +48,9 @@ type Config struct {
 	// BindPod serves pods/binding and bindings; body is a Binding. EvictPod serves
 	// pods/eviction; body is an Eviction of policy/v1 or v1beta1. nil: they are not served.
 	BindPod, EvictPod rest.Call
+	// Connections returns the subresources of "pods", "nodes" or "services" that are
+	// connections. nil: none.
+	Connections func(resource string) []rest.Subresource
 	// NamespaceLabel returns the value of a label of a namespace. nil: namespaces have none.
 	NamespaceLabel func(ctx context.Context, namespace, label string) (string, error)
 	// Permissions check the rights of users beyond that to write.
@@ -59,6 +62,9 @@ type Config struct {
 // All returns the rows of all kinds, those of the core group first. The rows share one scheme;
 // they may be changed until they are served.
 func All(cfg Config) []*rest.Kind {
+	if cfg.Connections == nil {
+		cfg.Connections = func(string) []rest.Subresource { return nil }
+	}
 	if cfg.EventTTL == 0 {
 		cfg.EventTTL = time.Hour
 	}
@@ -92,7 +98,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(), persistentVolumes(), persistentVolumeClaims(), pods(cfg), podTemplates(),
+		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(cfg), persistentVolumes(), persistentVolumeClaims(), pods(cfg), podTemplates(),
 		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }

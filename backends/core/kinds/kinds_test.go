@@ -24,9 +24,19 @@ func echo(_ context.Context, _ resource.Key, body runtime.Object, _ bool) (runti
 	return body, nil
 }
 
+// connections are the names of those of package kubelet.
+func connections(of string) []rest.Subresource {
+	names := map[string][]string{"nodes": {"proxy"}, "services": {"proxy"}, "pods": {"attach", "exec", "log", "portforward", "proxy"}}
+	var out []rest.Subresource
+	for _, name := range names[of] {
+		out = append(out, rest.Subresource{Name: name, Verbs: []string{"get"}, Connect: &rest.Connection{}})
+	}
+	return out
+}
+
 func allKinds() []*rest.Kind {
 	return All(Config{
-		CreateToken: echo, BindPod: echo, EvictPod: echo,
+		CreateToken: echo, BindPod: echo, EvictPod: echo, Connections: connections,
 		Permissions: Permissions{Authorize: func(context.Context, *resource.Action) error { return nil }},
 	})
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // nodes is the row of v1 Node. A creator may set the status.
-func nodes() *rest.Kind {
-	return &rest.Kind{
+func nodes(cfg Config) *rest.Kind {
+	return withSubresources(&rest.Kind{
 		Info: resource.Info{
 			Versions: []string{"v1"}, Resource: "nodes", Kind: "Node", ShortNames: []string{"no"}, Path: "minions",
 		},
@@ -62,7 +62,7 @@ func nodes() *rest.Kind {
 			return map[string]string{"spec.unschedulable": strconv.FormatBool(n.Spec.Unschedulable)}
 		}),
 		UnconditionalUpdate: true,
-	}
+	}, cfg.Connections("nodes"))
 }
 
 // defaultNode makes podCIDR the first of podCIDRs; podCIDR wins if they differ.

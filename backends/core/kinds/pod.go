@@ -20,7 +20,7 @@ var podSpecChanged = changed(func(p, old *corev1.Pod) bool { return !equality.Se
 
 // pods is the row of v1 Pod.
 func pods(cfg Config) *rest.Kind {
-	k := &rest.Kind{
+	return withSubresources(&rest.Kind{
 		Info: resource.Info{
 			Versions: []string{"v1"}, Resource: "pods", Kind: "Pod", Namespaced: true, ShortNames: []string{"po"}, Categories: []string{"all"},
 		},
@@ -72,10 +72,7 @@ func pods(cfg Config) *rest.Kind {
 		Fields:              fieldsOf(podFields),
 		UnconditionalUpdate: true,
 		ReturnDeleted:       true,
-	}
-	k.Subresources = append(k.Subresources, podCalls(cfg)...)
-	slices.SortFunc(k.Subresources, func(a, b rest.Subresource) int { return strings.Compare(a.Name, b.Name) })
-	return k
+	}, append(podCalls(cfg), cfg.Connections("pods")...))
 }
 
 func podFields(p *corev1.Pod) map[string]string {

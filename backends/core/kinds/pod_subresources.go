@@ -1,6 +1,9 @@
 package kinds
 
 import (
+	"slices"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	policyv1beta1 "k8s.io/api/policy/v1beta1"
@@ -35,4 +38,11 @@ func podCalls(cfg Config) []rest.Subresource {
 		})
 	}
 	return out
+}
+
+// withSubresources adds subresources to a row, in the order of their names.
+func withSubresources(k *rest.Kind, more []rest.Subresource) *rest.Kind {
+	k.Subresources = append(k.Subresources, more...)
+	slices.SortFunc(k.Subresources, func(a, b rest.Subresource) int { return strings.Compare(a.Name, b.Name) })
+	return k
 }

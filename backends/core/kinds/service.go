@@ -27,7 +27,7 @@ func services(cfg Config) *rest.Kind {
 		Versions: []string{"v1"}, Resource: "services", Kind: "Service",
 		ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true, Path: "services/specs",
 	}
-	return &rest.Kind{
+	return withSubresources(&rest.Kind{
 		Info: info,
 		Strategy: rest.Strategy{
 			Default:        onDefault(defaultService),
@@ -52,7 +52,7 @@ func services(cfg Config) *rest.Kind {
 		CreateOnUpdate:      true,
 		UnconditionalUpdate: true,
 		ReturnDeleted:       true,
-	}
+	}, cfg.Connections("services"))
 }
 
 func prepareService(svc *corev1.Service) {

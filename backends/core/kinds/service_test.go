@@ -200,7 +200,7 @@ func TestServiceAllocate(t *testing.T) {
 
 func TestServiceStatus(t *testing.T) {
 	k := kind(t, "services")
-	status := k.Subresources[0].Strategy
+	status := k.Subresources[1].Strategy
 	for _, c := range []struct {
 		manifest string
 		want     []string

@@ -1,0 +1,458 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/backends/core/kinds"
+	"portico/internal/testing/kubelettest"
+	"portico/internal/testing/memstore"
+	"portico/resource"
+	"portico/resource/rest"
+	"portico/resource/rest/handlers"
+)
+
+// bench is a server of pods, nodes and services over HTTP, with the kubelet of node n.
+type bench struct {
+	t       *testing.T
+	kubelet *kubelettest.Kubelet
+	server  *httptest.Server
+	// asked are the actions that the server asked about; refuse is the response.
+	asked  []string
+	refuse error
+	find   func(group, res string) *rest.Resource
+}
+
+// newBench returns a bench; change changes the Config.
+func newBench(t *testing.T, change func(cfg *Config)) *bench {
+	b := &bench{t: t, kubelet: kubelettest.New(t)}
+	resources := map[schema.GroupResource]*rest.Resource{}
+	cfg := Config{
+		ClientCertFile: b.kubelet.CertFile, ClientKeyFile: b.kubelet.KeyFile, CAFile: b.kubelet.CAFile,
+		Find: func(group, res string) *rest.Resource {
+			return resources[schema.GroupResource{Group: group, Resource: res}]
+		},
+		proxyable: func(net.IP) bool { return true },
+	}
+	b.find = cfg.Find
+	if change != nil {
+		change(&cfg)
+	}
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storage := memstore.New()
+	var list []*rest.Resource
+	for _, k := range kinds.All(kinds.Config{Connections: c.Subresources}) {
+		r := &rest.Resource{Kind: k, Store: storage.Store(&k.Info)}
+		resources[k.GroupResource()] = r
+		list = append(list, r)
+	}
+	api := handlers.New(handlers.Config{Resources: list, Authorize: func(_ context.Context, act *resource.Action) error {
+		b.asked = append(b.asked, act.Verb+" "+act.Resource+"/"+act.Subresource+" "+act.Name)
+		return b.refuse
+	}})
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		act := resource.ParseAction(r)
+		act.User = &resource.User{Name: "u"}
+		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
+	}))
+	t.Cleanup(func() {
+		b.server.CloseClientConnections()
+		b.server.Close()
+	})
+	b.must("POST", "/api/v1/nodes", b.node("n", "127.0.0.1", b.kubelet.Port))
+	b.must("POST", "/api/v1/nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}})
+	for name, node := range map[string]string{"p": "n", "idle": "", "lost": "gone", "bare": "bare"} {
+		b.must("POST", podPath, pod(name, node, "c"))
+	}
+	b.must("POST", podPath, pod("two", "n", "c1", "c2"))
+	b.must("POST", podPath, pod("none", "n", "none"))
+	return b
+}
+
+const podPath = "/api/v1/namespaces/default/pods"
+
+func (b *bench) node(name, address string, port int) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: address}}
+	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port)
+	return n
+}
+
+func pod(name, node string, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node}}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c, Image: "i"})
+	}
+	return p
+}
+
+// do sends a request with a header of pairs.
+func (b *bench) do(method, path string, body any, header ...string) (int, string, http.Header) {
+	b.t.Helper()
+	var in io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		in = strings.NewReader(string(data))
+	}
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.server.URL+path, in)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return res.StatusCode, string(data), res.Header
+}
+
+func (b *bench) must(method, path string, body any) {
+	b.t.Helper()
+	if code, text, _ := b.do(method, path, body, "Content-Type", "application/json"); code >= 300 {
+		b.t.Fatalf("%s %s: %d %s", method, path, code, text)
+	}
+}
+
+// Requests that lead nowhere get a Status at once.
+func TestLocationErrors(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, r := range []struct {
+		method, path string
+		code         int
+		text         string
+	}{
+		{"GET", podPath + "/x/log", 404, `pods \"x\" not found`},
+		{"GET", podPath + "/idle/log", 204, ""},
+		{"GET", podPath + "/lost/log", 404, `nodes \"gone\" not found`},
+		{"GET", podPath + "/bare/log", 500, "no preferred addresses found; known addresses: []"},
+		{"GET", podPath + "/two/log", 400, "a container name must be specified for pod two, choose one of: [c1 c2]"},
+		{"GET", podPath + "/p/log?container=x", 400, "container x is not valid for pod p"},
+		{"GET", podPath + "/none/log", 404, "the server could not find the requested resource ( pods/log none)"},
+		{"GET", podPath + "/p/log?tailLines=-1", 422, "PodLogOptions \\\"p\\\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0"},
+		{"GET", podPath + "/p/log?tailLines=x", 400, "invalid syntax"},
+		{"GET", podPath + "/p/log?sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z", 422, "at most one of `sinceTime` or `sinceSeconds` may be specified"},
+		{"GET", podPath + "/p/log?stream=Stdout", 422, "stream: Forbidden: may not be specified"},
+		{"POST", podPath + "/p/log", 405, ""},
+		{"GET", podPath + "/p/log/more", 404, ""},
+		{"POST", podPath + "/x/exec", 404, `pods \"x\" not found`},
+		{"POST", podPath + "/idle/exec", 400, "pod idle does not have a host assigned"},
+		{"POST", podPath + "/idle/attach", 400, "pod idle does not have a host assigned"},
+		{"POST", podPath + "/idle/portforward", 400, "pod idle does not have a host assigned"},
+		{"POST", podPath + "/lost/exec", 404, `nodes \"gone\" not found`},
+		{"POST", podPath + "/two/attach", 400, "a container name must be specified"},
+		{"POST", podPath + "/p/exec", 400, "Upgrade request required"},
+		{"POST", podPath + "/p/exec?dryRun=All", 400, "dryRun is not supported"},
+		{"PUT", podPath + "/p/exec", 405, ""},
+		{"GET", podPath + "/p/proxy/", 400, "address not allowed"},
+		{"GET", podPath + "/ftp:p:1/proxy/", 400, `invalid pod request \"ftp:p:1\"`},
+		{"GET", "/api/v1/nodes/x/proxy/", 404, `nodes \"x\" not found`},
+		{"GET", "/api/v1/nodes/a:b:c:d/proxy/", 400, "invalid node request"},
+		{"GET", "/api/v1/namespaces/default/services/s/proxy/", 503, `no endpoints available for service \"s\"`},
+		{"GET", "/api/v1/namespaces/default/services/s:80/proxy/", 404, `services \"s\" not found`},
+	} {
+		code, text, _ := b.do(r.method, r.path, nil)
+		if code != r.code || !strings.Contains(text, r.text) {
+			t.Errorf("%s %s: %d %s", r.method, r.path, code, text)
+		}
+	}
+	if got := b.kubelet.Requests(); len(got) != 1 {
+		t.Errorf("%d requests to the kubelet", len(got))
+	}
+}
+
+func TestLog(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	code, text, header := b.do("GET", podPath+"/p/log?previous=true&timestamps=1&tailLines=2&limitBytes=3&sinceTime=2026-01-02T03:04:05Z&insecureSkipTLSVerifyBackend=false&pretty=1", nil)
+	const want = "log of default/p/c limitBytes=3&previous=true&sinceTime=2026-01-02T03%3A04%3A05Z&tailLines=2&timestamps=true\n"
+	if code != 200 || text != want || header.Get("Content-Type") != "text/plain" {
+		t.Errorf("%d %s %v", code, text, header)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), "GET", b.server.URL+podPath+"/p/log?follow=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	line := make([]byte, 200)
+	for _, want := range []string{"log of default/p/c follow=true\n", "more\n", "and more\n"} {
+		if n, err := io.ReadAtLeast(res.Body, line, len(want)); err != nil || string(line[:n]) != want {
+			t.Fatalf("%q %v", line[:n], err)
+		}
+		switch want {
+		case "more\n":
+			b.kubelet.More <- "and more"
+		case "and more\n":
+			close(b.kubelet.More)
+		default:
+			b.kubelet.More <- "more"
+		}
+	}
+	if rest, err := io.ReadAll(res.Body); err != nil || len(rest) > 0 {
+		t.Errorf("%q %v", rest, err)
+	}
+}
+
+// The certificate of a kubelet is verified by the CAs, if there are any.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	foreign := foreignCA(t)
+	b := newBench(t, func(cfg *Config) { cfg.CAFile = foreign })
+	if code, text, _ := b.do("GET", podPath+"/p/log", nil); code != 500 || !strings.Contains(text, "x509: certificate signed by unknown authority") {
+		t.Errorf("%d %s", code, text)
+	}
+	if code, text, _ := b.do("POST", podPath+"/p/exec?command=cat", nil, "Connection", "Upgrade", "Upgrade", "SPDY/3.1"); code != 500 || !strings.Contains(text, "x509: certificate signed by unknown authority") {
+		t.Errorf("%d %s", code, text)
+	}
+	if code, text, _ := b.do("GET", podPath+"/p/log?insecureSkipTLSVerifyBackend=true", nil); code != 200 {
+		t.Errorf("%d %s", code, text)
+	}
+	b = newBench(t, func(cfg *Config) { cfg.CAFile = "" })
+	if code, text, _ := b.do("GET", podPath+"/p/log", nil); code != 200 {
+		t.Errorf("%d %s", code, text)
+	}
+	b = newBench(t, func(cfg *Config) { cfg.ClientCertFile, cfg.ClientKeyFile = "", "" })
+	if code, text, _ := b.do("GET", podPath+"/p/log", nil); code != 500 || !strings.Contains(text, "certificate required") {
+		t.Errorf("%d %s", code, text)
+	}
+	for name, cfg := range map[string]Config{
+		"a certificate without key": {ClientCertFile: b.kubelet.CertFile}, "no CA": {CAFile: "/none"}, "no certificate": {ClientCertFile: "/none", ClientKeyFile: "/none"},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s is no error", name)
+		}
+	}
+}
+
+// foreignCA writes the certificate of a CA that has signed nothing.
+func foreignCA(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A proxy passes method, path, query and body on, without the identity of the user, and
+// rewrites what leads back to the host.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		for name := range r.Header {
+			if strings.HasPrefix(name, "X-Remote-") || name == "Authorization" {
+				t.Errorf("header %s", name)
+			}
+		}
+		switch r.URL.Path {
+		case "/redirect":
+			http.Redirect(w, r, "/login", http.StatusFound)
+		case "/page":
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, `<a href="/login">x</a>`)
+		default:
+			w.Header().Set("X-Got", r.Method+" "+r.URL.String()+" "+string(body)+" for "+r.Host)
+		}
+	}))
+	t.Cleanup(backend.Close)
+	port := b.serveAs("web", backend.URL)
+	const service = "/api/v1/namespaces/default/services/"
+	for _, r := range []struct{ method, path, want string }{
+		{"GET", podPath + "/web:" + port + "/proxy/", "GET / "},
+		{"GET", podPath + "/web/proxy/a/b?c=d", "GET /a/b?c=d "},
+		{"GET", podPath + "/http:web:" + port + "/proxy/a//b/", "GET /a/b/ "},
+		{"POST", podPath + "/web/proxy/a", `POST /a "x"`},
+		{"DELETE", podPath + "/web/proxy/a", "DELETE /a "},
+		{"HEAD", podPath + "/web/proxy/a", "HEAD /a "},
+		{"OPTIONS", podPath + "/web/proxy/a", "OPTIONS /a "},
+		{"GET", service + "s/proxy/a", "GET /a "},
+		{"GET", service + "s:80/proxy/a", "GET /a "},
+		{"GET", "/api/v1/nodes/n:" + port + "/proxy/a", "GET /a "},
+		{"GET", "/api/v1/nodes/http:n:" + port + "/proxy/a", "GET /a "},
+	} {
+		var body any
+		if r.method == "POST" {
+			body = "x"
+		}
+		code, text, header := b.do(r.method, r.path, body, "X-Remote-User", "u", "Authorization", "Bearer x", "X-Forwarded-Host", "portico.example")
+		if code != 200 || !strings.HasPrefix(header.Get("X-Got"), r.want) || !strings.HasSuffix(header.Get("X-Got"), " for portico.example") {
+			t.Errorf("%s %s: %d %s %v", r.method, r.path, code, text, header)
+		}
+	}
+	code, _, header := b.do("GET", podPath+"/web/proxy", nil)
+	if code != 301 || header.Get("Location") != podPath+"/web/proxy/" {
+		t.Errorf("%d %v", code, header)
+	}
+	code, _, header = b.do("GET", podPath+"/web/proxy/redirect", nil)
+	if code != 302 || header.Get("Location") != podPath+"/web/proxy/login" {
+		t.Errorf("%d %v", code, header)
+	}
+	if _, text, _ := b.do("GET", podPath+"/web/proxy/page", nil); !strings.Contains(text, `href="`+podPath+`/web/proxy/login"`) {
+		t.Error(text)
+	}
+	if code, text, _ := b.do("GET", podPath+"/web/proxy/a", nil, "X-HTTP-Method-Override", "DELETE"); code != 400 || !strings.Contains(text, "authorized by their method") {
+		t.Errorf("%d %s", code, text)
+	}
+	if code, text, _ := b.do("GET", service+"s:81/proxy/a", nil); code != 503 || !strings.Contains(text, `no service port 81 found for service \"s\"`) {
+		t.Errorf("%d %s", code, text)
+	}
+	code, text, _ := b.do("GET", "/api/v1/nodes/n/proxy/stats", nil)
+	if code != 200 || text != "GET /stats" {
+		t.Errorf("%d %s", code, text)
+	}
+	backend.Close()
+	if code, text, _ := b.do("GET", podPath+"/web/proxy/", nil); code != 503 || !strings.Contains(text, "error trying to reach service: ") {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+// serveAs creates a pod that has the address and port of a URL, with service s, and an
+// endpoint that is no pod. It returns the port.
+func (b *bench) serveAs(name, serverURL string) string {
+	u, err := url.Parse(serverURL)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	port, _ := strconv.Atoi(u.Port())
+	p := pod(name, "n", "c")
+	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: int32(port)}}
+	b.must("POST", podPath, p)
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: u.Hostname(), PodIPs: []corev1.PodIP{{IP: u.Hostname()}}}
+	b.must("PUT", podPath+"/"+name+"/status", p)
+	b.must("POST", "/api/v1/namespaces/default/services", &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: corev1.ServiceSpec{ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 80}}},
+	})
+	portName, target := "", int32(port)
+	// A client could not name a loopback address.
+	if _, err := rest.CreateObject(b.t.Context(), b.find("discovery.k8s.io", "endpointslices"), &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: "s"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &portName, Port: &target}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"192.0.2.7"}},
+			{Addresses: []string{"192.0.2.8"}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: name}},
+			{Addresses: []string{"192.0.2.9"}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "other", Name: name}},
+			{Addresses: []string{u.Hostname()}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: name}},
+		},
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	return u.Port()
+}
+
+// Proxies do not connect to loopback and link-local addresses, whatever names resolve to.
+func TestProxiesReachNoLocalAddress(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(cfg *Config) { cfg.proxyable = nil })
+	for i, address := range []string{"127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "224.0.0.1"} {
+		name := "local" + strconv.Itoa(i)
+		b.must("POST", podPath, pod(name, "n", "c"))
+		p := pod(name, "n", "c")
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: address}}}
+		b.must("PUT", podPath+"/"+name+"/status", p)
+		b.must("POST", "/api/v1/nodes", b.node(name, address, b.kubelet.Port))
+		for _, path := range []string{podPath + "/" + name + ":1/proxy/", "/api/v1/nodes/" + name + "/proxy/", "/api/v1/nodes/" + name + ":1/proxy/"} {
+			if code, text, _ := b.do("GET", path, nil); code != 400 || !strings.Contains(text, "address not allowed") {
+				t.Errorf("%s to %s: %d %s", path, address, code, text)
+			}
+		}
+	}
+	b.must("POST", "/api/v1/nodes", b.node("named", "localhost", b.kubelet.Port))
+	if code, text, _ := b.do("GET", "/api/v1/nodes/named/proxy/", nil); code != 400 || !strings.Contains(text, "address not allowed") {
+		t.Errorf("%d %s", code, text)
+	}
+	// A name that resolves to another address when the connection is made.
+	c, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []transportKind{proxyToPod, proxyToKubelet} {
+		conn, err := c.transports.get(kind).DialContext(t.Context(), "tcp", net.JoinHostPort("localhost", strconv.Itoa(b.kubelet.Port)))
+		if err == nil {
+			conn.Close()
+			t.Error("connected")
+		} else if !strings.Contains(err.Error(), "address not allowed") {
+			t.Error(err)
+		}
+	}
+	// Streams and logs go where the node says.
+	if code, text, _ := b.do("GET", podPath+"/p/log", nil); code != 200 {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+// A GET that upgrades needs the permission to create for streams and the proxy of a node.
+func TestUpgradesNeedThePermissionToCreate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.refuse = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("no"))
+	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
+	for path, want := range map[string]int{
+		podPath + "/p/exec": 403, podPath + "/p/attach": 403, podPath + "/p/portforward": 403, "/api/v1/nodes/n/proxy/exec/default/p/c": 403,
+		podPath + "/p/log": 200,
+	} {
+		b.asked = nil
+		header := upgrade
+		if want == 200 {
+			header = nil
+		}
+		code, text, _ := b.do("GET", path, nil, header...)
+		if code != want || (len(b.asked) == 1) != (want == 403) {
+			t.Errorf("%s: %d %s, asked %v", path, code, text, b.asked)
+		}
+	}
+	if got := len(b.kubelet.Requests()); got != 1 {
+		t.Errorf("%d requests to the kubelet", got)
+	}
+}

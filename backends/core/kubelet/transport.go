@@ -1,0 +1,115 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"portico/resource/authn"
+)
+
+const (
+	dialTimeout      = 30 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 90 * time.Second
+	maxIdlePerHost   = 4
+)
+
+// errNotAllowed is the error for an address that proxies do not connect to.
+var errNotAllowed = errors.New("address not allowed")
+
+// transports makes and keeps the transports to kubelets and to pods. Safe for concurrent use.
+type transports struct {
+	cert      *authn.KeyPair // nil: none
+	ca        *authn.CAFile  // nil: certificates are not verified
+	proxyable func(net.IP) bool
+
+	mu   sync.Mutex
+	cas  *x509.CertPool // of verified kubelets
+	made map[transportKind]*http.Transport
+}
+
+// transportKind says how connections are made.
+type transportKind struct {
+	kubelet  bool // with the client certificate
+	insecure bool // the certificate of the server is not verified
+	proxy    bool // to proxyable addresses only
+}
+
+var (
+	toKubelet           = transportKind{kubelet: true}
+	toKubeletUnverified = transportKind{kubelet: true, insecure: true}
+	proxyToKubelet      = transportKind{kubelet: true, proxy: true}
+	proxyToPod          = transportKind{insecure: true, proxy: true}
+)
+
+func newTransports(cfg *Config) (t *transports, err error) {
+	t = &transports{proxyable: cfg.proxyable, made: map[transportKind]*http.Transport{}}
+	if cfg.CAFile != "" {
+		if t.ca, err = authn.NewCAFile(cfg.CAFile); err != nil {
+			return nil, fmt.Errorf("load CA of kubelets: %w", err)
+		}
+	}
+	if (cfg.ClientCertFile == "") != (cfg.ClientKeyFile == "") {
+		return nil, errors.New("a client certificate for kubelets needs both its certificate and its key")
+	}
+	if cfg.ClientCertFile != "" {
+		if t.cert, err = authn.NewKeyPair(cfg.ClientCertFile, cfg.ClientKeyFile); err != nil {
+			return nil, fmt.Errorf("load client certificate for kubelets: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// get returns the transport of a kind. When the CA file has changed connections are made
+// anew.
+func (t *transports) get(kind transportKind) *http.Transport {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ca != nil && t.ca.Pool() != t.cas {
+		for kind, transport := range t.made {
+			transport.CloseIdleConnections()
+			delete(t.made, kind)
+		}
+		t.cas = t.ca.Pool()
+	}
+	if t.made[kind] == nil {
+		t.made[kind] = t.build(kind)
+	}
+	return t.made[kind]
+}
+
+// build makes a transport. It uses no proxy of the environment.
+func (t *transports) build(kind transportKind) *http.Transport {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: t.cas, InsecureSkipVerify: kind.insecure || t.cas == nil}
+	if kind.kubelet && t.cert != nil {
+		config.GetClientCertificate = t.cert.GetClientCertificate
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
+	if kind.proxy {
+		dialer.ControlContext = t.control
+	}
+	return &http.Transport{
+		DialContext: dialer.DialContext, TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
+		IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: maxIdlePerHost, DisableCompression: true,
+	}
+}
+
+// control refuses a connection of a proxy before it is made, after the name was resolved.
+func (t *transports) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); ip == nil || !t.proxyable(ip) {
+		return errNotAllowed
+	}
+	return nil
+}
