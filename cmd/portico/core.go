@@ -75,7 +75,7 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.DurationVar(&f.cfg.EventTTL, "event-ttl", time.Hour, "`lifetime` of events")
 	addKubelet(fs, &f.cfg.Kubelet)
 	addAdmission(fs, &f.cfg.Admission)
-	addControllers(fs, &f.cfg.Controllers)
+	addControllers(fs, &f.cfg.Controllers, &f.cfg.ControllerOptions)
 	addRuntimeConfig(fs, &f.cfg.RuntimeConfig)
 	addSigning(fs, &f.cfg.ControllerOptions.Signing)
 	f.end(fs, &f.cfg.Config)
@@ -89,10 +89,11 @@ func addKubelet(fs *pflag.FlagSet, cfg *kubelet.Config) {
 	fs.StringVar(&cfg.CAFile, "kubelet-certificate-authority", "", "PEM `file` of CAs for the certificates of kubelets (default: they are not verified)")
 }
 
-// addControllers adds --controllers.
-func addControllers(fs *pflag.FlagSet, to *[]string) {
+// addControllers adds --controllers and the flags of single controllers.
+func addControllers(fs *pflag.FlagSet, to *[]string, opts *controllers.Options) {
 	fs.StringSliceVar(to, "controllers", []string{"*"}, "comma-separated `names` of controllers to run: * is all that are on by default, -NAME is all but NAME. There are: "+
 		strings.Join(controllers.Names(), ", "))
+	fs.IntVar(&opts.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, "`number` of terminated pods beyond which pod-garbage-collector-controller deletes them; 0 keeps all")
 }
 
 // addRuntimeConfig adds --runtime-config.

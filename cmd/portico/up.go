@@ -104,7 +104,7 @@ func newUp() *cobra.Command {
 	addDiscoveryGrace(flags, new(time.Duration))
 	addTracing(flags, new(string))
 	addKubelet(flags, &kubelets)
-	addControllers(flags, &selected)
+	addControllers(flags, &selected, new(controllers.Options))
 	addRuntimeConfig(flags, &switched)
 	addSigning(flags, &signing)
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")

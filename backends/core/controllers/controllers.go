@@ -31,12 +31,16 @@ func All() []Controller {
 		{Name: "certificatesigningrequest-approving-controller", Run: approveCertificates},
 		{Name: "certificatesigningrequest-cleaner-controller", Run: cleanCertificates},
 		{Name: "certificatesigningrequest-signing-controller", Run: signCertificates},
+		{Name: "disruption-controller", Run: runDisruption},
 		{Name: "endpoints-controller", Run: runEndpoints},
 		{Name: "endpointslice-controller", Run: runEndpointSlices},
 		{Name: "endpointslice-mirroring-controller", Run: runMirroring},
 		{Name: GarbageCollector},
 		{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller", Run: publishServingTrust},
 		{Name: Namespace},
+		{Name: "persistentvolume-protection-controller", Run: runPVProtection},
+		{Name: "persistentvolumeclaim-protection-controller", Run: runClaimProtection},
+		{Name: "pod-garbage-collector-controller", Run: runPodGC},
 		{Name: "podcertificaterequest-cleaner-controller", Run: cleanPodCertificates},
 		{Name: RootCAPublisher},
 		{Name: ServiceAccount},
@@ -97,12 +101,15 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Options are the settings of single controllers. The zero value of each is its default.
+// Options are the settings of single controllers.
 type Options struct {
 	// Signing has the authorities of the built-in signers of certificates.
 	Signing Signing
 	// RootCAFile has the authorities of the gateway's certificate; "": none are published.
 	RootCAFile string
+	// TerminatedPodGCThreshold is how many terminated pods pod-garbage-collector-controller
+	// keeps; 0: all.
+	TerminatedPodGCThreshold int
 }
 
 // Run runs the selected controllers until ctx ends and all of them have ended.

@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 
 	"portico/backends/core/kinds"
+	"portico/discovery"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
@@ -49,10 +51,16 @@ func newServer(t *testing.T) *server {
 		}
 		return func() {}, nil
 	}
-	for _, k := range kinds.All(kinds.Config{AllocateClusterIP: allocate}) {
+	rows := kinds.All(kinds.Config{AllocateClusterIP: allocate})
+	for _, k := range rows {
 		resources = append(resources, &rest.Resource{Kind: k, Store: kept.Store(&k.Info)})
 	}
 	api := handlers.New(handlers.Config{Resources: resources})
+	documents, err := discovery.Build(discovery.FromKinds(rows), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := discovery.NewHandler(discovery.Fixed(documents))
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.UserAgent() == controllerAgent {
 			s.mu.Lock()
@@ -61,6 +69,10 @@ func newServer(t *testing.T) *server {
 		}
 		act := resource.ParseAction(r)
 		act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
+		if !act.IsResource {
+			found.ServeHTTP(w, r)
+			return
+		}
 		api.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
 	}))
 	t.Cleanup(web.Close)
@@ -136,18 +148,31 @@ func must[T any](t *testing.T) func(T, error) T {
 // creator is a client of one kind.
 type creator[T any] interface {
 	Create(ctx context.Context, obj *T, opts metav1.CreateOptions) (*T, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*T, error)
 	UpdateStatus(ctx context.Context, obj *T, opts metav1.UpdateOptions) (*T, error)
 }
 
-// create creates an object, and then writes the status that it has.
-func create[T any](t *testing.T, client creator[T], obj *T, status func(*T)) *T {
+// create creates an object, and then writes the status that it has. A controller may write
+// the object in between.
+func create[T any, P interface {
+	*T
+	metav1.Object
+}](t *testing.T, client creator[T], obj P, status func(*T)) *T {
 	t.Helper()
 	made := must[*T](t)(client.Create(t.Context(), obj, metav1.CreateOptions{}))
 	if status == nil {
 		return made
 	}
-	status(made)
-	return must[*T](t)(client.UpdateStatus(t.Context(), made, metav1.UpdateOptions{}))
+	name := P(made).GetName()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		if made, err = client.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		status(made)
+		made, err = client.UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
+		return err
+	})
+	return must[*T](t)(made, err)
 }
 
 // addNode creates a node.

@@ -1,14 +1,15 @@
 package controllers
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
 // slim drops the fields of an informer's object that no controller reads, so that the
-// informers take a small part of the memory of the objects.
+// informers take a small part of the memory of the objects. A kind that controllers write
+// whole (Update, UpdateStatus) loses its managed fields only, which the server then keeps.
 func slim(obj any) (any, error) {
 	o, err := meta.Accessor(obj)
 	if err != nil {
@@ -16,16 +17,27 @@ func slim(obj any) (any, error) {
 	}
 	o.SetManagedFields(nil)
 	switch o := obj.(type) {
-	case *corev1.Endpoints, *discoveryv1.EndpointSlice:
-		return obj, nil // controllers update them; updates without managed fields keep them
-	case *corev1.Node:
-		o.Status.Images, o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil, nil
+	case *appsv1.Deployment:
+		o.Spec.Template = corev1.PodTemplateSpec{}
+	case *appsv1.ReplicaSet:
+		o.Spec.Template = corev1.PodTemplateSpec{}
+	case *appsv1.StatefulSet:
+		o.Spec.Template, o.Spec.VolumeClaimTemplates = corev1.PodTemplateSpec{}, nil
 	case *batchv1.Job:
 		o.Spec.Template = corev1.PodTemplateSpec{}
+	case *corev1.Node:
+		o.Status.Images, o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil, nil
 	case *corev1.Pod:
 		slimContainers(o.Spec.InitContainers)
 		slimContainers(o.Spec.Containers)
-		o.Spec.Affinity, o.Spec.Tolerations = nil, nil
+		if o.Spec.Affinity != nil {
+			o.Spec.Affinity.NodeAffinity = nil // quotas have a scope of the others
+		}
+		o.Spec.Tolerations = nil
+	case *corev1.ReplicationController:
+		o.Spec.Template = nil
+	default:
+		return obj, nil
 	}
 	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	return obj, nil
