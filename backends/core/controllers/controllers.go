@@ -43,6 +43,7 @@ func All() []Controller {
 		{Name: "pod-garbage-collector-controller", Run: runPodGC},
 		{Name: "podcertificaterequest-cleaner-controller", Run: cleanPodCertificates},
 		{Name: RootCAPublisher},
+		{Name: "service-cidr-controller", Run: runServiceCIDRs},
 		{Name: ServiceAccount},
 		{Name: "ttl-after-finished-controller", Run: ttlAfterFinished},
 	}
