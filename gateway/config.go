@@ -17,6 +17,9 @@ import (
 type Config struct {
 	// Listen is the address for clients. Required.
 	Listen serve.ListenAddress
+	// AdvertiseAddress is the IP address and port at which clients reach the gateway, an
+	// endpoint of Service default/kubernetes while it runs; "" or a host name: none.
+	AdvertiseAddress string
 	// Etcd stores the gateway's own groups. Required.
 	Etcd etcd.Config
 	// ClientCAFile has the CAs of client certificates, which name users (CN) and groups (O).

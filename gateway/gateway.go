@@ -23,6 +23,7 @@ import (
 	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/loop"
+	"portico/resource/masterlease"
 	"portico/resource/rest"
 	"portico/resource/rest/handlers"
 	"portico/resource/serve"
@@ -131,8 +132,18 @@ func (g *Gateway) Run(ctx context.Context) error {
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			g.etcd.Compact,
+			g.advertise,
 		)
 	})
+}
+
+// advertise publishes the address of the gateway until ctx ends.
+func (g *Gateway) advertise(ctx context.Context) error {
+	if addr, ok := masterlease.Parse(g.cfg.AdvertiseAddress); ok {
+		return masterlease.New(g.etcd.Store).Keep(ctx, addr, g.log)
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // complete reports whether all paths are installed.

@@ -126,13 +126,13 @@ func (s *stack) coreArgs() []string {
 		"--service-account-issuer="+tokenIssuer,
 		"--service-account-signing-key-file="+s.files.ServiceAccountKeyFile,
 		"--root-ca-file="+s.files.ServingCAFile,
-		"--advertise-address="+net.JoinHostPort(reachableHost(s.host), s.port),
 	)
 }
 
 func (s *stack) gatewayArgs() []string {
 	return append(s.passedOn(newGateway()),
 		"--listen="+net.JoinHostPort(s.host, s.port),
+		"--advertise-address="+net.JoinHostPort(reachableHost(s.host), s.port),
 		"--tls-cert-file="+s.files.Serving.CertFile,
 		"--tls-private-key-file="+s.files.Serving.KeyFile,
 		"--client-ca-file="+s.files.ClientCAFile,

@@ -72,6 +72,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.listen.add(fs, "127.0.0.1:6443", "`address` to serve on: host:port")
+	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`address:port` at which clients reach the gateway, an endpoint of Service default/kubernetes while it runs (default: none)")
 	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.addPrefix(fs)
 	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway as `name=URL` (unix:///path or https://host:port); its groups are registered by discovery. May be repeated")
