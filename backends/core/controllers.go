@@ -37,7 +37,7 @@ func (c *Core) assembleControllers() error {
 // runParts runs everything but the listener until ctx ends or a part fails.
 func (c *Core) runParts(ctx context.Context) error {
 	kubernetes := &kubernetesService{core: c}
-	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.system.run, (&priorityClasses{core: c}).run, kubernetes.run, c.freeAddresses, c.runControllers}
+	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.system.run, (&priorityClasses{core: c}).run, kubernetes.run, c.repairServices, c.runControllers}
 	if c.selection.Has(controllers.ServiceAccount) || c.selection.Has(controllers.RootCAPublisher) {
 		parts = append(parts, (&namespaceDefaults{core: c}).run)
 	}

@@ -1,19 +1,24 @@
 package core
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"portico/backends/process"
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/loop"
+	"portico/resource/masterlease"
 	"portico/resource/serve"
 )
 
@@ -118,28 +123,63 @@ func TestKubernetesService(t *testing.T) {
 	}
 }
 
-// A restart with another address replaces the endpoints of default/kubernetes; missing ones are
-// created again.
-func TestKubernetesEndpointsFollowTheAddress(t *testing.T) {
+// The endpoints of default/kubernetes are the addresses of the gateways that have leases. Missing
+// ones are created again, and without a lease they remain.
+func TestKubernetesEndpoints(t *testing.T) {
 	t.Parallel()
-	c := newCore(t, Config{})
+	kept := inMemory{memstore.New()}
+	c := newCoreOver(t, kept, Config{})
 	start(t, c.cache.Run)
 	eventually(t, "the cache is ready", c.cache.Ready)
 	createNamespace(t, c, "default")
-	const path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
-	for _, host := range []string{"192.0.2.1", "192.0.2.2"} {
-		c.cfg.AdvertiseAddress = host + ":8443"
-		k := &kubernetesService{core: c}
+	k := &kubernetesService{core: c, leases: masterlease.New(kept.Store)}
+	const path, slicePath = "/api/v1/namespaces/default/endpoints/kubernetes", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
+	check := func(want ...string) {
+		t.Helper()
 		if err := k.ensure(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if es := get[discoveryv1.EndpointSlice](t, c, path); es.Labels["kubernetes.io/service-name"] != "kubernetes" || es.Endpoints[0].Addresses[0] != host || *es.Ports[0].Port != 8443 {
-			t.Errorf("endpoints are %+v, want %s:8443", es, host)
+		ep, slice := get[corev1.Endpoints](t, c, path), get[discoveryv1.EndpointSlice](t, c, slicePath)
+		var got, sliced []string
+		for _, a := range ep.Subsets[0].Addresses {
+			got = append(got, a.IP)
 		}
-		c.must(t, "DELETE", path, nil, nil)
-		if err := k.ensure(t.Context()); err != nil || get[discoveryv1.EndpointSlice](t, c, path) == nil {
-			t.Errorf("deleted endpoints do not come back: %v", err)
+		for _, e := range slice.Endpoints {
+			sliced = append(sliced, e.Addresses...)
 		}
+		if !slices.Equal(got, want) || !slices.Equal(sliced, want) || ep.Subsets[0].Ports[0].Port != 8443 || *slice.Ports[0].Port != 8443 {
+			t.Errorf("endpoints %+v, slice %+v, want %v", ep.Subsets, slice.Endpoints, want)
+		}
+		if ep.Labels["endpointslice.kubernetes.io/skip-mirror"] != "true" || slice.Labels["kubernetes.io/service-name"] != "kubernetes" {
+			t.Errorf("labels %v, %v", ep.Labels, slice.Labels)
+		}
+	}
+	lease := func(address string, change func(context.Context, netip.AddrPort) error) {
+		t.Helper()
+		addr, ok := masterlease.Parse(address)
+		if !ok {
+			t.Fatal(address)
+		}
+		if err := change(t.Context(), addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease("[2001:db8::1]:8443", k.leases.Renew)
+	check("2001:db8::1")
+	lease("[2001:db8::1]:8443", k.leases.Remove)
+	lease("192.0.2.2:8443", k.leases.Renew)
+	lease("192.0.2.1:8443", k.leases.Renew)
+	check("192.0.2.1", "192.0.2.2")
+	for _, p := range []string{path, slicePath} {
+		c.must(t, "DELETE", p, nil, nil)
+	}
+	check("192.0.2.1", "192.0.2.2")
+	lease("192.0.2.1:8443", k.leases.Remove)
+	check("192.0.2.2")
+	lease("192.0.2.2:8443", k.leases.Remove)
+	check("192.0.2.2")
+	if svc := get[corev1.Service](t, c, servicesPath+"/kubernetes"); svc.Spec.ClusterIP != "10.96.0.1" || svc.Spec.Ports[0].TargetPort.IntValue() != 8443 {
+		t.Errorf("service %+v", svc.Spec)
 	}
 }
 

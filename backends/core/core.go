@@ -4,7 +4,7 @@
 //
 // Its controllers create the system namespaces, the default service account and root
 // certificate of each namespace and Service default/kubernetes, drain deleted namespaces
-// and free the cluster IPs of deleted services. Objects of other servers in a deleted
+// and repair the claims of addresses and ports of services. Objects of other servers in a deleted
 // namespace are deleted through the gateway; the server starts without it.
 //
 // Runs in: core.
@@ -32,6 +32,7 @@ import (
 	"portico/backends/core/kubelet"
 	"portico/backends/core/plugins"
 	"portico/backends/core/pods"
+	"portico/backends/core/services"
 	"portico/backends/process"
 	"portico/discovery"
 	"portico/discovery/openapi"
@@ -66,9 +67,11 @@ type Config struct {
 	MaxTokenExpiration time.Duration
 	// RootCAFile is published in every namespace as ConfigMap kube-root-ca.crt; "": none.
 	RootCAFile string
-	// ServiceClusterIPRange is the IPv4 CIDR of the addresses of services. Default:
-	// 10.96.0.0/16.
-	ServiceClusterIPRange string
+	// ServiceClusterIPRanges are the CIDRs of the addresses of services: one, or one of each
+	// family, the primary one first. Default: 10.96.0.0/16.
+	ServiceClusterIPRanges []string
+	// ServiceNodePortRange is the range of node ports. Default: 30000-32767.
+	ServiceNodePortRange string
 	// RuntimeConfig switches group/versions and resources on and off, as --runtime-config of
 	// kube-apiserver: api/all, api/ga, api/beta, api/alpha, GROUP/VERSION or
 	// GROUP/VERSION/RESOURCE, each with =true or =false.
@@ -77,8 +80,8 @@ type Config struct {
 	EventTTL time.Duration
 	// Admission has the flags of admission plugins.
 	Admission plugins.Options
-	// AdvertiseAddress is host:port of the gateway for Service default/kubernetes; "": the
-	// service has no endpoints.
+	// AdvertiseAddress is the IP address and port of a gateway that does not publish its own,
+	// an endpoint of Service default/kubernetes while this server runs; "": none.
 	AdvertiseAddress string
 	// Kubelet says how the nodes and pods of streams and proxies are reached.
 	Kubelet kubelet.Config
@@ -106,7 +109,7 @@ type Core struct {
 	served    []*rest.Kind // those of them, and their versions, that are switched on
 	resources map[schema.GroupResource]*rest.Resource
 	api       *handlers.API
-	addresses *addresses
+	services  *services.Services
 	health    *serve.Health
 	metrics   *metrics.Metrics
 	server    *serve.Server
@@ -126,9 +129,7 @@ type Core struct {
 // New assembles a core server; it neither connects nor listens.
 func New(cfg Config) (*Core, error) {
 	cfg.Complete()
-	if cfg.ServiceClusterIPRange == "" {
-		cfg.ServiceClusterIPRange = "10.96.0.0/16"
-	}
+	cfg.completeServices()
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
@@ -148,7 +149,7 @@ func New(cfg Config) (*Core, error) {
 
 // assembleKinds makes the parts that serve resources.
 func (c *Core) assembleKinds() (err error) {
-	if c.addresses, err = newAddresses(c.cfg.ServiceClusterIPRange, c.storage.Store(claimInfo())); err != nil {
+	if err := c.assembleServices(); err != nil {
 		return err
 	}
 	actions := &pods.Actions{Find: c.find, Delete: func(ctx context.Context, r *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) error {
@@ -162,7 +163,7 @@ func (c *Core) assembleKinds() (err error) {
 	authorize := func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) }
 	cfg := kinds.Config{
 		Connections: connector.Subresources, BindPod: actions.Bind, EvictPod: actions.Evict,
-		AllocateClusterIP: c.addresses.allocate, NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL,
+		AllocateClusterIP: c.services.Allocate, ServiceFamilies: c.services.Families(), NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL,
 		Permissions: kinds.Permissions{Authorize: authorize, ResourceOf: c.resourceOf, Get: c.read},
 	}
 	if c.cfg.ServiceAccountSigningKeyFile != "" {
@@ -194,16 +195,18 @@ func (c *Core) assembleKinds() (err error) {
 		if !k.Virtual() {
 			r.Store = c.cache.Store(&k.Info)
 		}
+		if k.Group == "" && k.Resource == "services" {
+			r.Store = c.services.Store(r.Store)
+		}
 		c.resources[k.GroupResource()] = r
 	}
 	list := make([]*rest.Resource, len(c.served))
 	for i, k := range c.served {
 		list[i] = &rest.Resource{Kind: k, Store: c.find(k.Group, k.Resource).Store}
 	}
-	c.addresses.services = c.find("", "services")
 	c.metrics = c.cfg.Metrics()
 	c.garbage = garbage.NewMetrics()
-	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos), c.garbage)
+	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos), c.garbage, c.services.Metrics())
 	if err := c.assembleEngine(); err != nil {
 		return err
 	}

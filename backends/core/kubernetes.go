@@ -1,11 +1,13 @@
 package core
 
+//lint:file-ignore SA1019 v1 Endpoints are deprecated, and served.
+
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,94 +17,202 @@ import (
 
 	"portico/resource"
 	"portico/resource/loop"
+	"portico/resource/masterlease"
 	"portico/resource/rest"
 )
 
-// kubernetesService keeps Service default/kubernetes, by which clients inside a cluster
-// find the gateway, and its endpoints.
+const (
+	// endpointsInterval is the pause between two comparisons of the endpoints with the leases.
+	endpointsInterval = 5 * time.Second
+	// gatewayPatience is how long the Service waits for the port of a gateway.
+	gatewayPatience = 3 * time.Second
+	// defaultGatewayPort is the target port of the Service if no gateway is known.
+	defaultGatewayPort = 6443
+)
+
+// kubernetesService keeps Service default/kubernetes, by which clients inside a cluster find the
+// gateways, and its endpoints: the addresses of the gateways that run, by their leases.
 type kubernetesService struct {
-	core *Core
-	// replaced reports that the endpoints were replaced after the start.
-	replaced bool
+	core   *Core
+	leases *masterlease.Leases
 }
 
-// run creates the service and its endpoints, and creates them again when they are missing.
+// kubernetesKey is the key of the Service, its Endpoints and its EndpointSlice.
+var kubernetesKey = resource.Key{Namespace: "default", Name: "kubernetes"}
+
+// run keeps the lease of the address that this server publishes, the Service and its endpoints,
+// and creates them again when they are missing.
 func (k *kubernetesService) run(ctx context.Context) error {
-	return k.core.reconcile(ctx, "service default/kubernetes", new(loop.Signal), k.ensure)
+	k.leases = masterlease.New(k.core.storage.Store)
+	return loop.Together(ctx, k.keepLease, func(ctx context.Context) error {
+		for start := time.Now(); time.Since(start) < gatewayPatience; {
+			if known, err := k.leases.List(ctx); err == nil && len(known) > 0 {
+				break
+			}
+			if err := pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		wake := new(loop.Signal)
+		return loop.Together(ctx,
+			func(ctx context.Context) error {
+				return k.core.reconcile(ctx, "service default/kubernetes", wake, k.ensure)
+			},
+			func(ctx context.Context) error {
+				for {
+					if err := pause(ctx, endpointsInterval); err != nil {
+						return err
+					}
+					wake.Set()
+				}
+			},
+		)
+	})
 }
 
-// ensure creates the service and its endpoints. The first call replaces other endpoints,
-// because the address may have changed since the last start. Later calls do not: several
-// core servers with different gateways must not overwrite each other forever.
-func (k *kubernetesService) ensure(ctx context.Context) error {
-	host, portText, err := net.SplitHostPort(k.core.cfg.AdvertiseAddress)
-	port, _ := strconv.ParseUint(portText, 10, 16)
-	if err != nil || port == 0 {
-		host, port = "", 6443
+// pause waits for d. If ctx ends first, it returns ctx's error.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		if err := k.endpoints(ctx, addr.Unmap(), int32(port)); err != nil {
+}
+
+func (k *kubernetesService) keepLease(ctx context.Context) error {
+	if own, ok := masterlease.Parse(k.core.cfg.AdvertiseAddress); ok {
+		return k.leases.Keep(ctx, own, k.core.log)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// ensure creates what is missing and updates the endpoints. Without a lease these remain: it is
+// more likely that the leases are lost than that all gateways are.
+func (k *kubernetesService) ensure(ctx context.Context) error {
+	known, err := k.leases.List(ctx)
+	if err != nil {
+		return err
+	}
+	port := int32(defaultGatewayPort)
+	if len(known) > 0 {
+		subsets := subsetsOf(known)
+		port = subsets[0].Ports[0].Port
+		if err := errors.Join(k.endpoints(ctx, subsets), k.slice(ctx, subsets[0])); err != nil {
 			return err
 		}
 	}
-	k.replaced = true
-	return k.service(ctx, int32(port))
+	return k.service(ctx, port)
+}
+
+// subsetsOf returns the addresses by port, in the order of the addresses.
+func subsetsOf(known []netip.AddrPort) (out []corev1.EndpointSubset) {
+	index := map[int32]int{}
+	for _, a := range known {
+		port := int32(a.Port())
+		if port == 0 {
+			port = defaultGatewayPort
+		}
+		i, ok := index[port]
+		if !ok {
+			i = len(out)
+			index[port] = i
+			out = append(out, corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: port, Protocol: corev1.ProtocolTCP}}})
+		}
+		out[i].Addresses = append(out[i].Addresses, corev1.EndpointAddress{IP: a.Addr().String()})
+	}
+	return out
 }
 
 // service creates the service if it is missing, at the first address of the range.
 func (k *kubernetesService) service(ctx context.Context, port int32) error {
 	services := k.core.find("", "services")
-	_, err := services.Store.Get(ctx, resource.Key{Namespace: "default", Name: "kubernetes"}, resource.At{})
+	_, err := services.Store.Get(ctx, kubernetesKey, resource.At{})
 	if err == nil {
 		return nil
 	}
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get service: %w", err)
 	}
-	addr := k.core.addresses.nth(1)
-	if _, err := k.core.addresses.claim(ctx, addr, apiService); err != nil && !apierrors.IsAlreadyExists(err) {
+	addr, err := k.core.services.ClaimAPIService(ctx)
+	if err != nil {
 		return fmt.Errorf("claim %s: %w", addr, err)
 	}
 	single, cluster := corev1.IPFamilyPolicySingleStack, corev1.ServiceInternalTrafficPolicyCluster
 	return create(ctx, services, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
+			Namespace: kubernetesKey.Namespace, Name: kubernetesKey.Name, Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
 		},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: addr.String(), ClusterIPs: []string{addr.String()},
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: addr, ClusterIPs: []string{addr},
 			Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
 			SessionAffinity: corev1.ServiceAffinityNone, IPFamilyPolicy: &single,
-			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, InternalTrafficPolicy: &cluster,
+			IPFamilies: k.core.services.Families()[:1], InternalTrafficPolicy: &cluster,
 		},
 	})
 }
 
-// endpoints creates the EndpointSlice with the address of the gateway.
-func (k *kubernetesService) endpoints(ctx context.Context, ip netip.Addr, port int32) error {
-	name, protocol, ready := "https", corev1.ProtocolTCP, true
-	family := discoveryv1.AddressTypeIPv4
-	if ip.Is6() {
-		family = discoveryv1.AddressTypeIPv6
-	}
-	want := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
-		},
-		AddressType: family,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &protocol, Port: &port}},
-	}
-	slices := k.core.find("discovery.k8s.io", "endpointslices")
-	err := create(ctx, slices, want.DeepCopy())
-	if err != nil || k.replaced {
-		return err
-	}
-	_, err = rest.Modify(ctx, slices, resource.Key{Namespace: "default", Name: "kubernetes"}, func(have *discoveryv1.EndpointSlice) error {
-		have.AddressType, have.Endpoints, have.Ports = want.AddressType, want.Endpoints, want.Ports
+// endpoints stores the Endpoints, which no controller mirrors.
+func (k *kubernetesService) endpoints(ctx context.Context, subsets []corev1.EndpointSubset) error {
+	meta := metav1.ObjectMeta{Namespace: kubernetesKey.Namespace, Name: kubernetesKey.Name, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}}
+	return store(ctx, k.core.find("", "endpoints"), &corev1.Endpoints{ObjectMeta: meta, Subsets: subsets}, func(have *corev1.Endpoints) error {
+		if have.Labels == nil {
+			have.Labels = map[string]string{}
+		}
+		have.Labels[discoveryv1.LabelSkipMirror], have.Subsets = "true", subsets
 		return nil
 	})
+}
+
+// errFamily means that the EndpointSlice has another family, which cannot change.
+var errFamily = errors.New("the endpoint slice has another address type")
+
+// slice stores the EndpointSlice of one port: its IPv4 addresses, or those of IPv6 if it has no
+// others.
+func (k *kubernetesService) slice(ctx context.Context, subset corev1.EndpointSubset) error {
+	family := discoveryv1.AddressTypeIPv6
+	byFamily := map[discoveryv1.AddressType][]discoveryv1.Endpoint{}
+	for _, a := range subset.Addresses {
+		of := discoveryv1.AddressTypeIPv6
+		if addr, err := netip.ParseAddr(a.IP); err == nil && addr.Is4() {
+			of, family = discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4
+		}
+		byFamily[of] = append(byFamily[of], discoveryv1.Endpoint{Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+	}
+	port := subset.Ports[0]
+	want := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: kubernetesKey.Namespace, Name: kubernetesKey.Name, Labels: map[string]string{discoveryv1.LabelServiceName: kubernetesKey.Name},
+		},
+		AddressType: family, Endpoints: byFamily[family],
+		Ports: []discoveryv1.EndpointPort{{Name: &port.Name, Protocol: &port.Protocol, Port: &port.Port}},
+	}
+	slices := k.core.find("discovery.k8s.io", "endpointslices")
+	err := store(ctx, slices, want, func(have *discoveryv1.EndpointSlice) error {
+		if have.AddressType != want.AddressType {
+			return errFamily
+		}
+		have.Labels, have.Endpoints, have.Ports = want.Labels, want.Endpoints, want.Ports
+		return nil
+	})
+	if !errors.Is(err, errFamily) {
+		return err
+	}
+	if _, err := slices.Store.Delete(ctx, kubernetesKey, nil); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("replace endpoint slice: %w", err)
+	}
+	return create(ctx, slices, want)
+}
+
+// store changes an object of a controller, or creates it.
+func store[T rest.Object](ctx context.Context, r *rest.Resource, obj T, change func(have T) error) error {
+	_, err := rest.Modify(ctx, r, resource.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}, change)
+	if apierrors.IsNotFound(err) {
+		return create(ctx, r, obj)
+	}
 	if err != nil {
-		return fmt.Errorf("update endpoints: %w", err)
+		return fmt.Errorf("update %s %s/%s: %w", r.Kind.Kind, obj.GetNamespace(), obj.GetName(), err)
 	}
 	return nil
 }

@@ -43,9 +43,7 @@ func newCoreOver(t *testing.T, kept storage, cfg Config) *Core {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.ServiceClusterIPRange == "" {
-		cfg.ServiceClusterIPRange = "10.96.0.0/16"
-	}
+	cfg.completeServices()
 	c := &Core{cfg: cfg, log: cfg.Logger, storage: kept, health: serve.NewHealth()}
 	for _, step := range []func() error{c.assembleKinds, c.assembleControllers} {
 		if err := step(); err != nil {
@@ -76,7 +74,12 @@ func start(t *testing.T, parts ...func(context.Context) error) {
 // running returns a core server with its cache and all controllers running.
 func running(t *testing.T, cfg Config) *Core {
 	t.Helper()
-	c := newCore(t, cfg)
+	return runningOver(t, inMemory{memstore.New()}, cfg)
+}
+
+func runningOver(t *testing.T, kept storage, cfg Config) *Core {
+	t.Helper()
+	c := newCoreOver(t, kept, cfg)
 	start(t, c.runParts)
 	eventually(t, "the system namespaces are there", func() bool { return c.system.ready() == nil && c.cache.Ready() })
 	return c

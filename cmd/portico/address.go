@@ -7,6 +7,10 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"portico/backends/core/services"
 )
 
 // freeAddress checks that address can be bound, and chooses a port for port 0. The
@@ -41,9 +45,12 @@ func reachableHost(host string) string {
 
 // certificateHosts returns the hosts of the gateway's certificate: the host that it
 // listens on, or all addresses and the name of the machine if it listens on all; and
-// the names of the API server inside a cluster.
-func certificateHosts(host string) ([]string, error) {
-	hosts := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+// the names and addresses of Service default/kubernetes, by the CIDRs of Services.
+func certificateHosts(host, cidrs string) ([]string, error) {
+	hosts, err := serviceHosts(cidrs)
+	if err != nil {
+		return nil, err
+	}
 	if reachable := reachableHost(host); reachable == host {
 		return append(hosts, host), nil
 	}
@@ -60,6 +67,24 @@ func certificateHosts(host string) ([]string, error) {
 		}
 	}
 	return hosts, nil
+}
+
+// defaultServiceCIDR is the range of addresses of Services.
+const defaultServiceCIDR = "10.96.0.0/16"
+
+// addNodePorts adds --service-node-port-range.
+func addNodePorts(fs *pflag.FlagSet, to *string) {
+	fs.StringVar(to, "service-node-port-range", "30000-32767", "`ports` of Services of type NodePort and LoadBalancer on nodes: first-last")
+}
+
+// serviceHosts returns the names of Service default/kubernetes and the first address of each
+// CIDR of Services, which are separated by commas.
+func serviceHosts(cidrs string) ([]string, error) {
+	addresses, err := services.FirstAddresses(strings.Split(cidrs, ","))
+	if err != nil {
+		return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	return append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}, addresses...), nil
 }
 
 // shellQuote quotes a path for a shell if it needs it.

@@ -36,7 +36,7 @@ const certsIssueExample = `  # authorities: keep this folder where certificates 
   portico certs issue client --ca-dir=./authorities --name=crd-client --user=system:portico:crd --out=./for-crd
 
   # a gateway: its certificate, the certificate that it shows to servers, the key that verifies tokens
-  portico certs issue server --ca-dir=./authorities --name=gateway --host=portico.example.com --out=./for-gateway
+  portico certs issue server --ca-dir=./authorities --name=gateway --host=portico.example.com --service-cluster-ip-range=10.96.0.0/16 --out=./for-gateway
   portico certs issue front-proxy --ca-dir=./authorities --out=./for-gateway
   cp ./authorities/service-account.pub ./for-gateway/
   portico gateway --listen=0.0.0.0:6443 --tls-cert-file=for-gateway/gateway.crt --tls-private-key-file=for-gateway/gateway.key \
@@ -75,6 +75,7 @@ func newCertsIssue() *cobra.Command {
 
 func newIssueServer() *cobra.Command {
 	f := issueFlags{req: pki.Request{By: pki.ServingAuthority}}
+	var cidrs string
 	cmd := f.command("server", "Make the certificate of a server: a gateway or one behind it", func() error {
 		if len(f.req.Hosts) == 0 {
 			return errors.New("--host is missing: name each host and address of the server, as in --host=127.0.0.2 --host=core.internal")
@@ -84,12 +85,20 @@ func newIssueServer() *cobra.Command {
 				return err
 			}
 		}
+		if cidrs != "" {
+			hosts, err := serviceHosts(cidrs)
+			if err != nil {
+				return err
+			}
+			f.req.Hosts = append(f.req.Hosts, hosts...)
+		}
 		f.req.User = f.req.Name
 		return nil
 	})
 	fs := cmd.Flags()
 	fs.StringVar(&f.req.Name, "name", "server", "`name` of the server and of the files")
 	fs.StringSliceVar(&f.req.Hosts, "host", nil, "`host` or address of the server, without a port. May be repeated. Required")
+	fs.StringVar(&cidrs, "service-cluster-ip-range", "", "`CIDRs` of Services, as of the core server: for a gateway that clients reach as Service default/kubernetes, by its names and the first address of each (default: none)")
 	f.add(cmd)
 	return cmd
 }

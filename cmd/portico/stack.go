@@ -74,7 +74,7 @@ func (s *stack) prepare() (err error) {
 	if s.host, s.port, err = freeAddress(s.flags.listen); err != nil {
 		return err
 	}
-	if s.hosts, err = certificateHosts(s.host); err != nil {
+	if s.hosts, err = certificateHosts(s.host, s.flags.cidrs); err != nil {
 		return err
 	}
 	s.endpoint = "https://" + net.JoinHostPort(reachableHost(s.host), s.port)

@@ -41,6 +41,7 @@ type upFlags struct {
 	dataDir    string
 	kubeconfig string
 	etcd       etcdFlags
+	cidrs      string // of Services
 	verbosity  int
 	signs      bool // by authorities of its own
 	all        *pflag.FlagSet
@@ -107,6 +108,8 @@ func newUp() *cobra.Command {
 	addControllers(flags, &selected, new(controllers.Options))
 	addRuntimeConfig(flags, &switched)
 	addSigning(flags, &signing)
+	flags.StringVar(&f.cidrs, "service-cluster-ip-range", defaultServiceCIDR, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
+	addNodePorts(flags, new(string))
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
 	addVerbosity(flags, &f.verbosity)
 	return cmd

@@ -106,11 +106,6 @@ func (c *comparison) run() {
 var leftOut = map[string]*regexp.Regexp{
 	// The errors of two claims have indexes in the order of a map.
 	"statefulsets": regexp.MustCompile(`: spec\.volumeClaimTemplates\[1\]`),
-	// kube-apiserver completes or refuses these before its strategy, and Portico in it.
-	// Cluster IPs with their families and node ports are those of the stored object if the
-	// body omits them, and otherwise derived from each other and allocated.
-	"services": regexp.MustCompile(`: spec( removed| = {}|\.(clusterIPs?|ipFamilies|ipFamilyPolicy)\b.*|` +
-		`\.(healthCheckNodePort|ports\[\d\]\.nodePort)( removed| = 0))$`),
 }
 
 func (c *comparison) compare(w kindtest.Case) {

@@ -34,14 +34,16 @@ import (
 
 // Config has the functions of the server that the kinds use.
 type Config struct {
-	// AllocateClusterIP sets spec.clusterIP and spec.clusterIPs of svc, one address for
-	// each of spec.ipFamilies that has none, and claims the addresses that svc names. old
-	// is nil on create; its addresses are claimed already. It is called on every write if
-	// svc or old uses cluster IPs (is neither ExternalName nor headless), with ipFamilies
-	// set and clusterIPs well formed. With dryRun nothing is claimed. release, if not nil,
-	// frees what was claimed and is called if the write fails. Errors are StatusErrors.
-	// nil: services get no addresses.
+	// AllocateClusterIP sets the cluster IPs (one for each of spec.ipFamilies), node ports and
+	// health check port that svc needs and lacks, and claims those that svc names. old is nil
+	// on create; what it has is claimed already. svc is not validated but for the fields of
+	// addresses. With dryRun nothing is claimed. release, if not nil, frees what was claimed
+	// and is called if the write fails. It is not called for ExternalName. Errors are
+	// StatusErrors. nil: services get neither addresses nor ports.
 	AllocateClusterIP func(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error)
+	// ServiceFamilies are the families of cluster IPs, one or two, the primary one first.
+	// Default: IPv4.
+	ServiceFamilies []corev1.IPFamily
 	// CreateToken serves serviceaccounts/token; body is a decoded TokenRequest of
 	// authentication.k8s.io/v1. nil: the subresource is not served.
 	CreateToken rest.Call
@@ -67,6 +69,9 @@ func All(cfg Config) []*rest.Kind {
 	}
 	if cfg.EventTTL == 0 {
 		cfg.EventTTL = time.Hour
+	}
+	if len(cfg.ServiceFamilies) == 0 {
+		cfg.ServiceFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	}
 	scheme := newScheme()
 	all := slices.Concat(

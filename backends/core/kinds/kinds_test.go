@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -69,6 +71,10 @@ func decode[T rest.Object](t *testing.T, k *rest.Kind, manifest string) T {
 func texts(errs field.ErrorList) []string {
 	var all []string
 	for _, e := range errs {
+		if e.Type == field.ErrorTypeInternal { // of allocated
+			all = append(all, e.Field+": "+e.Detail)
+			continue
+		}
 		all = append(all, e.Error())
 	}
 	return all
@@ -80,6 +86,24 @@ func expect(t *testing.T, got field.ErrorList, want ...string) {
 	if !slices.Equal(texts(got), want) {
 		t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(texts(got), "\n\t"), strings.Join(want, "\n\t"))
 	}
+}
+
+// allocated calls Strategy.Allocate and returns the causes of an Invalid error.
+func allocated(t *testing.T, k *rest.Kind, obj, old rest.Object) (causes field.ErrorList) {
+	t.Helper()
+	if k.Strategy.Allocate == nil {
+		return nil
+	}
+	_, err := k.Strategy.Allocate(t.Context(), obj, old, false)
+	var status *apierrors.StatusError
+	if errors.As(err, &status) && status.ErrStatus.Details != nil {
+		for _, c := range status.ErrStatus.Details.Causes {
+			causes = append(causes, &field.Error{Type: field.ErrorTypeInternal, Field: c.Field, Detail: c.Message})
+		}
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return causes
 }
 
 // creation is a manifest, or a part of one, and the errors of creating it.
@@ -97,7 +121,11 @@ func checkCreations(t *testing.T, k *rest.Kind, around string, cases []creation)
 			if k.Strategy.PrepareCreate != nil {
 				k.Strategy.PrepareCreate(t.Context(), obj)
 			}
-			expect(t, k.Strategy.Validate(t.Context(), obj), c.want...)
+			errs := allocated(t, k, obj, nil)
+			if len(errs) == 0 {
+				errs = k.Strategy.Validate(t.Context(), obj)
+			}
+			expect(t, errs, c.want...)
 		})
 	}
 }
@@ -116,7 +144,11 @@ func checkChanges(t *testing.T, k *rest.Kind, cases []changeOne) {
 			if k.Strategy.PrepareUpdate != nil {
 				k.Strategy.PrepareUpdate(t.Context(), obj, old)
 			}
-			expect(t, k.Strategy.ValidateUpdate(t.Context(), obj, old), c.want...)
+			errs := allocated(t, k, obj, old)
+			if len(errs) == 0 {
+				errs = k.Strategy.ValidateUpdate(t.Context(), obj, old)
+			}
+			expect(t, errs, c.want...)
 		})
 	}
 }

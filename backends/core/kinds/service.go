@@ -31,13 +31,13 @@ func services(cfg Config) *rest.Kind {
 		Info: info,
 		Strategy: rest.Strategy{
 			Default:        onDefault(defaultService),
-			ValidateName:   apivalidation.NameIsDNS1035Label,
+			ValidateName:   apivalidation.NameIsDNSLabel,
 			PrepareCreate:  onCreate(prepareService),
 			PrepareUpdate:  onUpdate(prepareServiceUpdate),
 			Validate:       check(validateService),
 			ValidateUpdate: checkUpdate(validateServiceUpdate),
 			Warnings:       warn(serviceWarnings),
-			Allocate:       allocateService(&info, cfg.AllocateClusterIP),
+			Allocate:       allocateService(&info, cfg),
 		},
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
 			PrepareUpdate:  onUpdate(func(svc, old *corev1.Service) { old.Spec.DeepCopyInto(&svc.Spec) }),
@@ -57,8 +57,6 @@ func services(cfg Config) *rest.Kind {
 
 func prepareService(svc *corev1.Service) {
 	svc.Status = corev1.ServiceStatus{}
-	syncClusterIPs(svc, nil)
-	chooseFamilies(svc, nil)
 }
 
 func prepareServiceUpdate(svc, old *corev1.Service) {
@@ -67,28 +65,28 @@ func prepareServiceUpdate(svc, old *corev1.Service) {
 		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
 	dropFieldsOfOtherType(svc, old)
-	keepAllocated(svc, old)
-	syncClusterIPs(svc, old)
-	chooseFamilies(svc, old)
 }
 
-// allocateService returns the function that allocates cluster IPs. It validates the address
-// fields first, so that claim gets well-formed ones.
-func allocateService(info *resource.Info, claim func(context.Context, *corev1.Service, *corev1.Service, bool) (func(), error),
-) func(context.Context, rest.Object, rest.Object, bool) (func(), error) {
-	if claim == nil {
-		return nil
-	}
+// allocateService returns the function that completes the fields of addresses and allocates
+// addresses and node ports.
+func allocateService(info *resource.Info, cfg Config) func(context.Context, rest.Object, rest.Object, bool) (func(), error) {
 	return func(ctx context.Context, obj, oldObj rest.Object, dryRun bool) (func(), error) {
 		svc := obj.(*corev1.Service)
 		old, _ := oldObj.(*corev1.Service)
-		if !usesClusterIPs(svc) && (old == nil || !usesClusterIPs(old)) {
-			return nil, nil
+		if old != nil {
+			keepAllocated(svc, old)
 		}
-		if errs := append(validateClusterIPs(svc), validateFamilies(svc, old)...); len(errs) > 0 {
+		syncClusterIPs(svc, old)
+		if old != nil {
+			dropFieldsOfOtherType(svc, old) // clusterIPs may equal the old ones only now
+		}
+		if errs := chooseFamilies(svc, old, cfg.ServiceFamilies); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(info.GroupKind(), svc.Name, errs)
 		}
-		return claim(ctx, svc, old, dryRun)
+		if cfg.AllocateClusterIP == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
+			return nil, nil
+		}
+		return cfg.AllocateClusterIP(ctx, svc, old, dryRun)
 	}
 }
 
@@ -183,17 +181,17 @@ func needsHealthCheckPort(svc *corev1.Service) bool {
 func dropFieldsOfOtherType(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
 	if was.Type != corev1.ServiceTypeExternalName && spec.Type == corev1.ServiceTypeExternalName {
-		if sameClusterIPs(svc, old) {
+		if sameClusterIPs(svc, old) && spec.ClusterIP == was.ClusterIP {
 			spec.ClusterIP, spec.ClusterIPs = "", nil
 		}
-		if slices.Equal(spec.IPFamilies, was.IPFamilies) {
+		if sameFamilies(svc, old) {
 			spec.IPFamilies = nil
 		}
 		if ptr.Equal(spec.IPFamilyPolicy, was.IPFamilyPolicy) {
 			spec.IPFamilyPolicy = nil
 		}
 	}
-	if onNodes(old) && !onNodes(svc) && sameNodePorts(svc, old) {
+	if onNodes(old) && !onNodes(svc) && !newNodePorts(svc, old) {
 		for i := range spec.Ports {
 			spec.Ports[i].NodePort = 0
 		}
@@ -214,18 +212,11 @@ func dropFieldsOfOtherType(svc, old *corev1.Service) {
 	}
 }
 
-func sameNodePorts(a, b *corev1.Service) bool {
-	ports := func(svc *corev1.Service) []int32 {
-		var all []int32
-		for _, p := range svc.Spec.Ports {
-			if p.NodePort != 0 {
-				all = append(all, p.NodePort)
-			}
-		}
-		slices.Sort(all)
-		return slices.Compact(all)
-	}
-	return slices.Equal(ports(a), ports(b))
+// newNodePorts reports whether svc has a node port that old does not have.
+func newNodePorts(svc, old *corev1.Service) bool {
+	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.NodePort != 0 && !slices.ContainsFunc(old.Spec.Ports, func(q corev1.ServicePort) bool { return q.NodePort == p.NodePort })
+	})
 }
 
 func serviceColumns() []metav1.TableColumnDefinition {

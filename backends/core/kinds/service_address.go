@@ -12,9 +12,6 @@ import (
 	"portico/backends/core/kinds/rules"
 )
 
-// clusterFamily is the family of the addresses that the server allocates.
-const clusterFamily = corev1.IPv4Protocol
-
 // isHeadless reports whether the service has no cluster IP by request.
 func isHeadless(svc *corev1.Service) bool {
 	return len(svc.Spec.ClusterIPs) == 1 && svc.Spec.ClusterIPs[0] == corev1.ClusterIPNone
@@ -26,13 +23,12 @@ func isUnmanaged(svc *corev1.Service) bool {
 	return svc.Spec.ClusterIP == corev1.ClusterIPNone && len(svc.Spec.Selector) == 0
 }
 
-// usesClusterIPs reports whether the service has or needs cluster IPs.
-func usesClusterIPs(svc *corev1.Service) bool {
-	return svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ClusterIP != corev1.ClusterIPNone
-}
-
 func sameClusterIPs(a, b *corev1.Service) bool {
 	return slices.Equal(a.Spec.ClusterIPs, b.Spec.ClusterIPs)
+}
+
+func sameFamilies(a, b *corev1.Service) bool {
+	return slices.Equal(a.Spec.IPFamilies, b.Spec.IPFamilies)
 }
 
 func familyOf(ip string) corev1.IPFamily {
@@ -66,7 +62,7 @@ func keepAllocated(svc, old *corev1.Service) {
 }
 
 // keepNodePorts keeps node ports by the name of the port, except those that the body assigns to
-// another port.
+// another port. Ports of different protocols may have one number.
 func keepNodePorts(svc, old *corev1.Service) {
 	used := map[int32]bool{}
 	for _, p := range svc.Spec.Ports {
@@ -77,9 +73,8 @@ func keepNodePorts(svc, old *corev1.Service) {
 		byName[p.Name] = p.NodePort
 	}
 	for i := range svc.Spec.Ports {
-		p := &svc.Spec.Ports[i]
-		if kept := byName[p.Name]; p.NodePort == 0 && !used[kept] {
-			p.NodePort, used[kept] = kept, true
+		if p := &svc.Spec.Ports[i]; p.NodePort == 0 && !used[byName[p.Name]] {
+			p.NodePort = byName[p.Name]
 		}
 	}
 }
@@ -94,6 +89,9 @@ func syncClusterIPs(svc, old *corev1.Service) {
 		}
 		return // clients that send clusterIPs send both
 	}
+	if spec.ClusterIP == old.Spec.ClusterIP && len(spec.ClusterIPs) == 0 {
+		spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
+	}
 	if spec.ClusterIP == old.Spec.ClusterIP || !sameClusterIPs(svc, old) {
 		return // both changed or neither did
 	}
@@ -104,87 +102,111 @@ func syncClusterIPs(svc, old *corev1.Service) {
 	spec.ClusterIPs = []string{spec.ClusterIP}
 }
 
-// chooseFamilies sets ipFamilyPolicy and ipFamilies if the body omits them. The policy of an
-// update is the old one, and of a create SingleStack: a service changes between single and dual
+// chooseFamilies completes ipFamilyPolicy, ipFamilies and clusterIPs and validates them against
+// the families of the cluster, the primary one first. A service changes between single and dual
 // stack only by request. old is nil on create.
-func chooseFamilies(svc, old *corev1.Service) {
+func chooseFamilies(svc, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
 	spec := &svc.Spec
-	if spec.Type == corev1.ServiceTypeExternalName {
-		return
+	if spec.Type == corev1.ServiceTypeExternalName || keepsPreferredStack(svc, old) {
+		return nil
 	}
-	if spec.IPFamilyPolicy == nil {
-		switch {
-		case old != nil && old.Spec.IPFamilyPolicy != nil:
-			spec.IPFamilyPolicy = new(*old.Spec.IPFamilyPolicy)
-		case isUnmanaged(svc):
-			spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
-		default:
-			spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
-		}
+	choosePolicy(svc, old)
+	if errs := validateClusterIPs(svc); len(errs) > 0 {
+		return errs
 	}
-	single := isPolicy(svc, corev1.IPFamilyPolicySingleStack)
-	if old != nil && single {
-		dropSecondary(svc, old)
-	}
+	errs := chooseStack(svc, old)
 	for i, ip := range spec.ClusterIPs {
-		if i >= len(spec.IPFamilies) && ip != corev1.ClusterIPNone {
-			spec.IPFamilies = append(spec.IPFamilies, familyOf(ip))
+		if i < len(spec.IPFamilies) || ip == corev1.ClusterIPNone {
+			continue
+		}
+		family := familyOf(ip)
+		if !slices.Contains(cluster, family) {
+			errs = append(errs, field.Invalid(field.NewPath("spec", "clusterIPs").Index(i), spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", family)))
+			continue
+		}
+		spec.IPFamilies = append(spec.IPFamilies, family)
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	if !isUnmanaged(svc) {
+		if errs := validateFamilies(svc, cluster); len(errs) > 0 {
+			return errs
 		}
 	}
 	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{clusterFamily}
+		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
 	}
-	if len(spec.IPFamilies) == 1 && !single && isUnmanaged(svc) {
+	if len(spec.IPFamilies) == 1 && !isPolicy(svc, corev1.IPFamilyPolicySingleStack) && (isUnmanaged(svc) || len(cluster) == 2) {
 		other := corev1.IPv6Protocol
 		if spec.IPFamilies[0] == corev1.IPv6Protocol {
 			other = corev1.IPv4Protocol
 		}
 		spec.IPFamilies = append(spec.IPFamilies, other)
 	}
+	return nil
 }
 
-// dropSecondary removes the second address and family of a service that changes to SingleStack,
-// if the lists were sent unchanged.
-func dropSecondary(svc, old *corev1.Service) {
-	if sameClusterIPs(svc, old) && len(svc.Spec.ClusterIPs) > 1 {
-		svc.Spec.ClusterIPs = svc.Spec.ClusterIPs[:1:1]
-	}
-	if slices.Equal(svc.Spec.IPFamilies, old.Spec.IPFamilies) && len(svc.Spec.IPFamilies) > 1 {
-		svc.Spec.IPFamilies = svc.Spec.IPFamilies[:1:1]
-	}
+// keepsPreferredStack reports whether an update keeps the addresses, families and type of a
+// service that prefers dual stack. It stays as it is if the families of the cluster change.
+func keepsPreferredStack(svc, old *corev1.Service) bool {
+	prefer := corev1.IPFamilyPolicyPreferDualStack
+	return old != nil && svc.Spec.Type == old.Spec.Type && isPolicy(svc, prefer) && ptr.Deref(old.Spec.IPFamilyPolicy, prefer) == prefer &&
+		sameClusterIPs(svc, old) && sameFamilies(svc, old)
 }
 
-// validateFamilies validates the families against the policy and that of the cluster. old is nil
-// on create.
-func validateFamilies(svc, old *corev1.Service) field.ErrorList {
+func choosePolicy(svc, old *corev1.Service) {
+	policy := corev1.IPFamilyPolicySingleStack
+	switch {
+	case svc.Spec.IPFamilyPolicy != nil:
+		return
+	case old != nil && old.Spec.IPFamilyPolicy != nil:
+		policy = *old.Spec.IPFamilyPolicy
+	case isUnmanaged(svc):
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	svc.Spec.IPFamilyPolicy = &policy
+}
+
+// chooseStack removes the second address and family of a service that changes to SingleStack, if
+// the lists were sent unchanged, and validates the policy against the lists.
+func chooseStack(svc, old *corev1.Service) field.ErrorList {
 	spec := &svc.Spec
-	if spec.Type == corev1.ServiceTypeExternalName {
-		return nil
-	}
 	var errs field.ErrorList
-	path := field.NewPath("spec", "ipFamilyPolicy")
 	refuse := func(bad bool, message string) {
 		if bad {
-			errs = append(errs, field.Invalid(path, spec.IPFamilyPolicy, message))
+			errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), spec.IPFamilyPolicy, message))
 		}
 	}
-	single := isPolicy(svc, corev1.IPFamilyPolicySingleStack)
-	if old != nil && !single && old.Spec.Type != corev1.ServiceTypeExternalName {
-		refuse(len(spec.ClusterIPs) == 1 && len(old.Spec.ClusterIPs) == 2 && spec.ClusterIPs[0] == old.Spec.ClusterIPs[0],
-			"must be 'SingleStack' to release the secondary cluster IP")
-		refuse(len(spec.IPFamilies) == 1 && len(old.Spec.IPFamilies) == 2 && spec.IPFamilies[0] == old.Spec.IPFamilies[0],
-			"must be 'SingleStack' to release the secondary IP family")
-	}
-	refuse(single && len(spec.ClusterIPs) == 2,
-		"must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
-	refuse(single && len(spec.IPFamilies) == 2,
-		"must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
-	if isUnmanaged(svc) {
+	if !isPolicy(svc, corev1.IPFamilyPolicySingleStack) {
+		reduced := func(now, was int) bool { return now > 0 && now < was }
+		if old != nil {
+			refuse(reduced(len(spec.ClusterIPs), len(old.Spec.ClusterIPs)), "must be 'SingleStack' to release the secondary cluster IP")
+			refuse(reduced(len(spec.IPFamilies), len(old.Spec.IPFamilies)), "must be 'SingleStack' to release the secondary IP family")
+		}
 		return errs
 	}
-	refuse(isPolicy(svc, corev1.IPFamilyPolicyRequireDualStack), "this cluster is not configured for dual-stack services")
-	for i, family := range spec.IPFamilies {
-		if family != clusterFamily {
+	if old != nil {
+		if sameClusterIPs(svc, old) && len(spec.ClusterIPs) > 1 {
+			spec.ClusterIPs = spec.ClusterIPs[:1:1]
+		}
+		if sameFamilies(svc, old) && len(spec.IPFamilies) > 1 {
+			spec.IPFamilies = spec.IPFamilies[:1:1]
+		}
+	}
+	refuse(len(spec.ClusterIPs) == 2, "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
+	refuse(len(spec.IPFamilies) == 2, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
+	return errs
+}
+
+// validateFamilies validates the policy and the families against those of the cluster.
+func validateFamilies(svc *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
+	var errs field.ErrorList
+	if isPolicy(svc, corev1.IPFamilyPolicyRequireDualStack) && len(cluster) < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), svc.Spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
+	}
+	for i, family := range svc.Spec.IPFamilies {
+		if !slices.Contains(cluster, family) {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilies").Index(i), family, "not configured on this cluster"))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ func TestServiceDefaults(t *testing.T) {
 	k := kind(t, "services")
 	svc := decode[*corev1.Service](t, k, `{"spec":{"ports":[{"port":80},{"port":81,"targetPort":"web","protocol":"UDP"}],"sessionAffinity":"ClientIP"}}`)
 	k.Strategy.PrepareCreate(t.Context(), svc)
+	expect(t, allocated(t, k, svc, nil))
 	spec := svc.Spec
 	if spec.Type != corev1.ServiceTypeClusterIP || *spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster ||
 		*spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 10800 || spec.ExternalTrafficPolicy != "" {
@@ -36,35 +38,69 @@ func TestServiceDefaults(t *testing.T) {
 	}
 	name := decode[*corev1.Service](t, k, `{"spec":{"type":"ExternalName","externalName":"a.example"}}`)
 	k.Strategy.PrepareCreate(t.Context(), name)
+	expect(t, allocated(t, k, name, nil))
 	if name.Spec.InternalTrafficPolicy != nil || name.Spec.IPFamilyPolicy != nil || name.Spec.IPFamilies != nil {
 		t.Errorf("ExternalName got %+v", name.Spec)
 	}
 }
 
+// Each manifest is created, or updates the one before.
 func TestServiceFamilies(t *testing.T) {
-	type families = []corev1.IPFamily
-	k := kind(t, "services")
+	const stored = `"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1"],"ipFamilies":["IPv4","IPv6"]`
 	for _, c := range []struct {
-		name, spec string
-		want       families
-		policy     corev1.IPFamilyPolicy
+		name, cluster, old, spec, want, policy string
+		errs                                   []string
 	}{
-		{"default", `{}`, families{"IPv4"}, "SingleStack"},
-		{"PreferDualStack", `{"ipFamilyPolicy":"PreferDualStack"}`, families{"IPv4"}, "PreferDualStack"},
-		{"headless", `{"clusterIP":"None","selector":{"a":"b"}}`, families{"IPv4"}, "SingleStack"},
-		{"headless without a selector", `{"clusterIP":"None"}`, families{"IPv4", "IPv6"}, "RequireDualStack"},
+		{"default", "IPv4", "", `{}`, "IPv4", "SingleStack", nil},
+		{"default of the primary family", "IPv6 IPv4", "", `{}`, "IPv6", "SingleStack", nil},
+		{"PreferDualStack on single stack", "IPv4", "", `{"ipFamilyPolicy":"PreferDualStack"}`, "IPv4", "PreferDualStack", nil},
+		{"PreferDualStack on dual stack", "IPv6 IPv4", "", `{"ipFamilyPolicy":"PreferDualStack"}`, "IPv6 IPv4", "PreferDualStack", nil},
+		{"RequireDualStack, family chosen", "IPv4 IPv6", "", `{"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"]}`, "IPv6 IPv4", "RequireDualStack", nil},
+		{"families of addresses", "IPv4 IPv6", "", `{"ipFamilyPolicy":"PreferDualStack","clusterIP":"fd00::1"}`, "IPv6 IPv4", "PreferDualStack", nil},
+		{"two addresses of one stack", "IPv4 IPv6", "", `{` + stored + `,"ipFamilyPolicy":"SingleStack"}`, "", "", []string{
+			"spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified",
+			"spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"}},
+		{"address of another family", "IPv4", "", `{"clusterIP":"fd00::1"}`, "", "", []string{`spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster`}},
+		{"headless", "IPv4", "", `{"clusterIP":"None","selector":{"a":"b"}}`, "IPv4", "SingleStack", nil},
+		{"headless without a selector", "IPv4", "", `{"clusterIP":"None"}`, "IPv4 IPv6", "RequireDualStack", nil},
+		{"upgrade", "IPv4 IPv6", `{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"}`,
+			`{"ipFamilyPolicy":"PreferDualStack"}`, "IPv4 IPv6", "PreferDualStack", nil},
+		{"downgrade", "IPv4 IPv6", `{` + stored + `,"ipFamilyPolicy":"PreferDualStack"}`, `{` + stored + `,"ipFamilyPolicy":"SingleStack"}`, "IPv4", "SingleStack", nil},
+		{"downgrade without the policy", "IPv4 IPv6", `{` + stored + `,"ipFamilyPolicy":"PreferDualStack"}`, `{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"]}`, "", "",
+			[]string{"spec.ipFamilyPolicy: Invalid value: \"PreferDualStack\": must be 'SingleStack' to release the secondary cluster IP"}},
+		{"kept by a cluster of one family", "IPv4", `{` + stored + `,"ipFamilyPolicy":"PreferDualStack"}`, `{` + stored + `,"ipFamilyPolicy":"PreferDualStack"}`,
+			"IPv4 IPv6", "PreferDualStack", nil},
+		{"RequireDualStack on single stack", "IPv4", "", `{"ipFamilyPolicy":"RequireDualStack"}`, "", "",
+			[]string{`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			svc := decode[*corev1.Service](t, k, `{"spec":`+c.spec+`}`)
-			svc.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}
-			k.Strategy.Default(svc)
-			k.Strategy.PrepareCreate(t.Context(), svc)
-			if !slices.Equal(svc.Spec.IPFamilies, c.want) || *svc.Spec.IPFamilyPolicy != c.policy {
-				t.Errorf("families %v, policy %v", svc.Spec.IPFamilies, *svc.Spec.IPFamilyPolicy)
+			var cluster, got []string
+			cluster = strings.Fields(c.cluster)
+			var cfg Config
+			for _, f := range cluster {
+				cfg.ServiceFamilies = append(cfg.ServiceFamilies, corev1.IPFamily(f))
 			}
-			expect(t, k.Strategy.Validate(t.Context(), svc))
+			k := servicesRow(cfg)
+			var old rest.Object
+			if c.old != "" {
+				old = decode[rest.Object](t, k, `{"metadata":{"name":"x"},"spec":`+c.old+`}`)
+			}
+			svc := decode[*corev1.Service](t, k, `{"metadata":{"name":"x"},"spec":`+c.spec+`}`)
+			errs := allocated(t, k, svc, old)
+			expect(t, errs, c.errs...)
+			for _, f := range svc.Spec.IPFamilies {
+				got = append(got, string(f))
+			}
+			if len(errs) == 0 && (strings.Join(got, " ") != c.want || string(*svc.Spec.IPFamilyPolicy) != c.policy) {
+				t.Errorf("families %v, policy %v", got, *svc.Spec.IPFamilyPolicy)
+			}
 		})
 	}
+}
+
+func servicesRow(cfg Config) *rest.Kind {
+	rows := All(cfg)
+	return rows[slices.IndexFunc(rows, func(k *rest.Kind) bool { return k.Resource == "services" })]
 }
 
 func TestServiceRules(t *testing.T) {
@@ -102,7 +138,8 @@ func TestServiceRules(t *testing.T) {
 		{"addresses without the first", `{"clusterIPs":["10.0.0.2"],"ports":[{"port":80}]}`,
 			[]string{"spec.clusterIPs: Invalid value: [\"10.0.0.2\"]: must be empty when `clusterIP` is not specified"}},
 		{"family", `{"clusterIP":"10.0.0.1","ipFamilies":["IPv6"],"ports":[{"port":80}]}`, []string{
-			"spec.clusterIPs[0]: Invalid value: \"10.0.0.1\": expected an IPv6 value as indicated by `ipFamilies[0]`",
+			"spec.clusterIPs[0]: Invalid value: \"10.0.0.1\": expected an IPv6 value as indicated by `ipFamilies[0]`"}},
+		{"family that is not configured", `{"ipFamilies":["IPv6"],"ports":[{"port":80}]}`, []string{
 			`spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`}},
 		{"dual stack", `{"ipFamilyPolicy":"RequireDualStack","ports":[{"port":80}]}`,
 			[]string{`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`}},
@@ -148,7 +185,7 @@ func TestServiceKeepsNodePorts(t *testing.T) {
 	k := kind(t, "services")
 	old := decode[*corev1.Service](t, k, `{"spec":{"type":"NodePort","ports":[{"name":"a","port":80,"nodePort":30000},{"name":"b","port":81,"nodePort":30001}]}}`)
 	svc := decode[*corev1.Service](t, k, `{"spec":{"type":"NodePort","ports":[{"name":"a","port":8080},{"name":"b","port":81},{"name":"c","port":82,"nodePort":30001}]}}`)
-	k.Strategy.PrepareUpdate(t.Context(), svc, old)
+	expect(t, allocated(t, k, svc, old))
 	var got []int32
 	for _, p := range svc.Spec.Ports {
 		got = append(got, p.NodePort)
@@ -158,43 +195,35 @@ func TestServiceKeepsNodePorts(t *testing.T) {
 	}
 }
 
+// Fields of addresses are complete and well formed when they are allocated.
 func TestServiceAllocate(t *testing.T) {
 	calls := 0
-	rows := All(Config{AllocateClusterIP: func(_ context.Context, svc, old *corev1.Service, _ bool) (func(), error) {
+	k := servicesRow(Config{ServiceFamilies: []corev1.IPFamily{"IPv4"}, AllocateClusterIP: func(_ context.Context, svc, old *corev1.Service, _ bool) (func(), error) {
 		calls++
-		if old == nil && svc.Spec.ClusterIP == "10.0.0.9" {
-			return nil, errors.New("taken")
-		}
-		if svc.Spec.ClusterIP == "" {
-			svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "10.0.0.1", []string{"10.0.0.1"}
+		if len(svc.Spec.IPFamilies) == 0 {
+			return nil, errors.New("no families")
 		}
 		return nil, nil
 	}})
-	k := rows[slices.IndexFunc(rows, func(k *rest.Kind) bool { return k.Resource == "services" })]
-	allocate := func(spec string, old rest.Object) (*corev1.Service, error) {
-		svc := decode[*corev1.Service](t, k, `{"metadata":{"name":"x"},"spec":`+spec+`}`)
-		k.Strategy.PrepareCreate(t.Context(), svc)
-		_, err := k.Strategy.Allocate(t.Context(), svc, old, false)
-		return svc, err
-	}
-	for _, spec := range []string{`{"type":"ExternalName","externalName":"a"}`, `{"clusterIP":"None"}`} {
-		if _, err := allocate(spec, nil); err != nil || calls != 0 {
-			t.Errorf("%s: %d calls, %v", spec, calls, err)
+	stored := decode[*corev1.Service](t, k, `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"}}`)
+	for _, c := range []struct {
+		spec string
+		old  rest.Object
+		ok   bool
+	}{
+		{`{"ports":[{"port":80}]}`, nil, true},
+		{`{"clusterIP":"x","ports":[{"port":80}]}`, nil, false},
+		{`{"type":"ExternalName","externalName":"a","clusterIP":"10.0.0.1"}`, stored, true},
+	} {
+		calls = 0
+		svc := decode[*corev1.Service](t, k, `{"metadata":{"name":"x"},"spec":`+c.spec+`}`)
+		_, err := k.Strategy.Allocate(t.Context(), svc, c.old, false)
+		if external := svc.Spec.Type == corev1.ServiceTypeExternalName; (err == nil) != c.ok || (c.ok && !external) != (calls == 1) || !c.ok && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %d calls, %v", c.spec, calls, err)
 		}
-	}
-	if _, err := allocate(`{"clusterIP":"x","ports":[{"port":80}]}`, nil); !apierrors.IsInvalid(err) || calls != 0 {
-		t.Errorf("malformed address: %d calls, %v", calls, err)
-	}
-	svc, err := allocate(`{"ports":[{"port":80}]}`, nil)
-	if err != nil || svc.Spec.ClusterIP != "10.0.0.1" || calls != 1 {
-		t.Fatalf("got %q, %d calls, %v", svc.Spec.ClusterIP, calls, err)
-	}
-	expect(t, k.Strategy.Validate(t.Context(), svc))
-	if _, err := allocate(`{"clusterIP":"10.0.0.9","ports":[{"port":80}]}`, nil); err == nil {
-		t.Error("a failed claim is no error")
-	}
-	if _, err := allocate(`{"type":"ExternalName","externalName":"a"}`, svc); err != nil || calls != 3 {
-		t.Errorf("a change to ExternalName: %d calls, %v", calls, err)
+		if svc.Spec.Type == corev1.ServiceTypeExternalName && (svc.Spec.ClusterIP != "" || svc.Spec.ClusterIPs != nil) {
+			t.Errorf("%s keeps addresses", c.spec)
+		}
 	}
 }
 

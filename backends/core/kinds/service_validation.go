@@ -17,7 +17,7 @@ import (
 )
 
 func validateService(svc *corev1.Service) field.ErrorList {
-	return append(validateServiceSpec(svc), validateFamilies(svc, nil)...)
+	return validateServiceSpec(svc)
 }
 
 // validateServiceUpdate adds the rules for fields that must not change: the primary address and
@@ -41,8 +41,7 @@ func validateServiceUpdate(svc, old *corev1.Service) field.ErrorList {
 		svc.Spec.HealthCheckNodePort != was {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "healthCheckNodePort"), "field is immutable"))
 	}
-	errs = append(errs, validateServiceSpec(svc)...)
-	return append(errs, validateFamilies(svc, old)...)
+	return append(errs, validateServiceSpec(svc)...)
 }
 
 // validateStackChange validates a change of the addresses or families: the first may be added

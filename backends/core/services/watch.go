@@ -1,0 +1,46 @@
+package services
+
+import (
+	"context"
+	"slices"
+
+	"portico/resource"
+	"portico/resource/loop"
+)
+
+// WatchClaims sets wake when a claim is deleted on an address that its Service has, until ctx
+// ends.
+func (s *Services) WatchClaims(ctx context.Context, wake *loop.Signal) error {
+	return loop.Retry(ctx, loop.Backoff{}, func(ctx context.Context) error {
+		w, err := s.ipAddresses().Store.Watch(ctx, resource.WatchOptions{})
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		wake.Set() // claims may have been deleted before
+		for {
+			events, err := w.Next(ctx)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(events, func(e resource.Event) bool { return e.Type == resource.Deleted && s.inUse(ctx, e.Object) }) {
+				wake.Set()
+			}
+		}
+	})
+}
+
+// inUse reports whether the Service of a claim has the address, by the cache.
+func (s *Services) inUse(ctx context.Context, claim *resource.Object) bool {
+	ip, err := s.decodeAddress(claim)
+	if err != nil || ip.Spec.ParentRef == nil {
+		return false
+	}
+	key := resource.Key{Namespace: ip.Spec.ParentRef.Namespace, Name: ip.Spec.ParentRef.Name}
+	o, err := s.services().Store.Get(ctx, key, resource.At{Freshness: resource.Any})
+	if err != nil {
+		return false
+	}
+	svc, err := s.decode(o)
+	return err == nil && slices.Contains(svc.Spec.ClusterIPs, ip.Name)
+}
