@@ -71,7 +71,6 @@ func TestSecretTypes(t *testing.T) {
 
 func TestEndpointsRules(t *testing.T) {
 	k := kind(t, "endpoints")
-	//lint:ignore SA1019 v1 Endpoints are deprecated, and served.
 	ep := decode[*corev1.Endpoints](t, k, `
 subsets:
 - {}

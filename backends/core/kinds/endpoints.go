@@ -1,7 +1,5 @@
 package kinds
 
-//lint:file-ignore SA1019 v1 Endpoints are deprecated, and served.
-
 import (
 	"net"
 	"strconv"

@@ -6,8 +6,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"portico/resource/rest"
 )
 
 // The scale of every kind reads and sets spec.replicas, and refuses negative numbers.
@@ -106,7 +104,7 @@ func TestWorkloadWarnings(t *testing.T) {
 		if got := k.Strategy.Warnings(t.Context(), obj, nil); len(got) != 1 {
 			t.Errorf("%s: got %q", name, got)
 		}
-		var old rest.Object = looseDecode(t, k, manifest)
+		old := looseDecode(t, k, manifest)
 		if got := k.Strategy.Warnings(t.Context(), obj, old); name != "statefulsets.apps" && len(got) != 0 {
 			t.Errorf("%s: got %q", name, got)
 		}

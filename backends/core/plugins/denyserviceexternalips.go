@@ -22,7 +22,8 @@ func newDenyServiceExternalIPs(*Config) (rest.Admission, error) {
 			known = old.Spec.ExternalIPs
 		}
 		if slices.ContainsFunc(service.Spec.ExternalIPs, func(ip string) bool { return !slices.Contains(known, ip) }) {
-			return forbidden(a, errors.New("Use of external IPs is denied by admission control")) //nolint:staticcheck // upstream's text
+			//lint:ignore ST1005 The message is kube-apiserver's.
+			return forbidden(a, errors.New("Use of external IPs is denied by admission control"))
 		}
 		return nil
 	}), nil

@@ -23,7 +23,8 @@ func newPersistentVolumeClaimResize(cfg *Config) (rest.Admission, error) {
 			return nil
 		}
 		if old.Status.Phase != corev1.ClaimBound {
-			return forbidden(a, errors.New("Only bound persistent volume claims can be expanded")) //nolint:staticcheck // upstream's text
+			//lint:ignore ST1005 The message is kube-apiserver's.
+			return forbidden(a, errors.New("Only bound persistent volume claims can be expanded"))
 		}
 		if name := storageClassOf(claim); name != "" && name == storageClassOf(old) {
 			class, err := read[*storagev1.StorageClass](ctx, classes, resource.Key{Name: name}, cached)

@@ -78,7 +78,8 @@ func (p *podSecurity) validate(ctx context.Context, a *rest.Attributes) error {
 	if result.Allowed {
 		return nil
 	}
-	err, ok := forbidden(a, errors.New("Not allowed by PodSecurity")).(*apierrors.StatusError) //nolint:staticcheck // upstream's text
+	//lint:ignore ST1005 The message is kube-apiserver's.
+	err, ok := forbidden(a, errors.New("Not allowed by PodSecurity")).(*apierrors.StatusError)
 	if r := result.Result; ok && r != nil {
 		s := &err.ErrStatus
 		s.Message, s.Reason, s.Code = cmp.Or(r.Message, s.Message), cmp.Or(r.Reason, s.Reason), cmp.Or(r.Code, s.Code)

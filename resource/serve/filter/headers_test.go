@@ -22,13 +22,6 @@ func (asJane) Authenticate(*http.Request) (*resource.User, bool, error) {
 	return &resource.User{Name: "jane"}, true, nil
 }
 
-// asAnonymous authenticates every request as the anonymous user.
-type asAnonymous struct{}
-
-func (asAnonymous) Authenticate(*http.Request) (*resource.User, bool, error) {
-	return &resource.User{Name: resource.Anonymous}, true, nil
-}
-
 func newChain(t *testing.T, h http.HandlerFunc) *Chain {
 	t.Helper()
 	c, err := New(Config{Handler: h, Authenticator: asJane{}, Logger: slog.New(slog.DiscardHandler)})
