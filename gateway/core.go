@@ -49,8 +49,8 @@ type coreClient struct {
 	serviceAccounts atomic.Pointer[loop.Snapshot]
 	// restoredAccounts are those of an earlier gateway, until there are serviceAccounts.
 	restoredAccounts atomic.Pointer[lastgood.Identities]
-	// secrets are the Secrets that tokens are bound to.
-	secrets boundSecrets
+	// secrets, pods and nodes are what tokens are bound to.
+	secrets, pods, nodes boundObjects
 }
 
 func newCoreClient(table func() *proxy.Table, follow func(svc, eps loop.Snapshot), log *slog.Logger) *coreClient {
@@ -158,28 +158,40 @@ func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name s
 	return o.UID, true, nil
 }
 
-// lookupBound returns the uid of the Secret that a token is bound to; the last known one
-// while the core server is away. Tokens of Pods and Nodes are invalid: no server has those
-// kinds.
+// deletedLeeway is how long after its deletion time a pod or a node that is still there keeps
+// tokens valid.
+const deletedLeeway = time.Minute
+
+// lookupBound returns the uid of the object that a token is bound to; the last known one
+// while the core server is away.
 func (c *coreClient) lookupBound(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error) {
-	if kind != "Secret" {
+	var of string
+	var known *boundObjects
+	switch kind {
+	case "Secret":
+		of, known = "secrets", &c.secrets
+	case "Pod":
+		of, known = "pods", &c.pods
+	case "Node":
+		of, known = "nodes", &c.nodes
+	default:
 		return "", false, nil
 	}
 	key := resource.Key{Namespace: namespace, Name: name}
-	o, err := c.store("", "secrets", "Secret").Get(ctx, key, resource.At{})
+	o, err := c.store("", of, kind).Get(ctx, key, resource.At{})
 	switch {
 	case apierrors.IsNotFound(err):
-		c.secrets.set(key, "")
+		known.set(key, "")
 		return "", false, nil
 	case err != nil:
-		if uid, found = c.secrets.get(key); found {
+		if uid, found = known.get(key); found {
 			return uid, true, nil
 		}
-		return "", false, fmt.Errorf("look up secret %s: %w", key, err)
-	case o.Terminating():
-		c.secrets.set(key, "")
+		return "", false, fmt.Errorf("look up %s %s: %w", of, key, err)
+	case o.Terminating() && (kind == "Secret" || time.Since(o.DeletionTime) > deletedLeeway):
+		known.set(key, "")
 		return "", false, nil
 	}
-	c.secrets.set(key, o.UID)
+	known.set(key, o.UID)
 	return o.UID, true, nil
 }

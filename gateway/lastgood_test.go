@@ -24,15 +24,15 @@ func newLastGood(t *testing.T) *lastGood {
 }
 
 func TestBoundSecrets(t *testing.T) {
-	var b boundSecrets
+	var b boundObjects
 	key := func(i int) resource.Key { return resource.Key{Namespace: "a", Name: fmt.Sprint(i)} }
-	for i := range maxSecrets + 10 {
+	for i := range maxBound + 10 {
 		b.set(key(i), "u")
 	}
-	if kept := b.kept(); len(kept["a"]) != maxSecrets {
-		t.Errorf("%d are remembered, the bound is %d", len(kept["a"]), maxSecrets)
+	if kept := b.kept(); len(kept["a"]) != maxBound {
+		t.Errorf("%d are remembered, the bound is %d", len(kept["a"]), maxBound)
 	}
-	last := key(maxSecrets + 9)
+	last := key(maxBound + 9)
 	if uid, ok := b.get(last); !ok || uid != "u" {
 		t.Error("the latest is not remembered")
 	}
@@ -45,7 +45,7 @@ func TestBoundSecrets(t *testing.T) {
 	if _, ok := b.get(last); ok {
 		t.Error("a secret that is gone is remembered")
 	}
-	var next boundSecrets
+	var next boundObjects
 	next.set(key(1), "newer")
 	next.restore(lastgood.Identities{"a": {"1": "old", "2": "u"}})
 	one, _ := next.get(key(1))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,7 +72,7 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 	if err := t.complete(ctx, req); err != nil {
 		return nil, err
 	}
-	bound, err := t.bind(ctx, key.Namespace, req.Spec.BoundObjectRef)
+	bound, node, err := t.bind(ctx, key, req.Spec.BoundObjectRef)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 	}
 	req.Status.Token, err = t.signer.Sign(ctx, authn.TokenClaims{
 		Namespace: key.Namespace, Name: key.Name, UID: account.UID,
-		Audiences: req.Spec.Audiences, IssuedAt: now, Expires: expires, Bound: bound,
+		Audiences: req.Spec.Audiences, IssuedAt: now, Expires: expires, Bound: bound, Node: node,
 	})
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -121,21 +122,60 @@ func (t *tokens) complete(ctx context.Context, req *authenticationv1.TokenReques
 	return nil
 }
 
-// bind reads the object that a token is bound to. Pods and Nodes are not served.
-func (t *tokens) bind(ctx context.Context, namespace string, ref *authenticationv1.BoundObjectReference) (*authn.BoundObject, error) {
+// boundKinds are the resources of the kinds that a token may be bound to.
+var boundKinds = map[string]string{"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+
+// bind reads the object that a token of a service account is bound to, and the node of a pod.
+func (t *tokens) bind(ctx context.Context, account resource.Key, ref *authenticationv1.BoundObjectReference) (bound, node *authn.BoundObject, err error) {
 	if ref == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	if ref.Kind != "Secret" || ref.APIVersion != "v1" {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount to a type %q of version %q: it is not served", ref.Kind, ref.APIVersion))
+	of := boundKinds[ref.Kind]
+	if of == "" || ref.APIVersion != "v1" {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount to object of type %s", schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)))
 	}
-	o, err := t.find("", "secrets").Store.Get(ctx, resource.Key{Namespace: namespace, Name: ref.Name}, resource.At{})
+	key := resource.Key{Namespace: account.Namespace, Name: ref.Name}
+	if of == "nodes" {
+		key.Namespace = ""
+	}
+	r := t.find("", of)
+	o, err := r.Store.Get(ctx, key, resource.At{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if of == "pods" {
+		if node, err = t.nodeOf(ctx, account.Name, r, o); err != nil {
+			return nil, nil, err
+		}
+	}
+	if uid := string(ref.UID); uid != "" && uid != o.UID {
+		return nil, nil, apierrors.NewConflict(r.GroupResource(), ref.Name,
+			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", uid))
+	}
+	return &authn.BoundObject{Kind: ref.Kind, Name: o.Name, UID: o.UID}, node, nil
+}
+
+// nodeOf returns the node of a pod of the service account: without uid if there is no such
+// node, nil if the pod has none.
+func (t *tokens) nodeOf(ctx context.Context, account string, pods *rest.Resource, o *resource.Object) (*authn.BoundObject, error) {
+	obj, err := pods.Decode(o)
 	if err != nil {
 		return nil, err
 	}
-	if uid := string(ref.UID); uid != "" && uid != o.UID {
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, ref.Name,
-			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", uid))
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || pod.Spec.ServiceAccountName != account {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account))
 	}
-	return &authn.BoundObject{Kind: "Secret", Name: o.Name, UID: o.UID}, nil
+	name := pod.Spec.NodeName
+	if name == "" {
+		return nil, nil
+	}
+	node := &authn.BoundObject{Kind: "Node", Name: name}
+	switch n, err := t.find("", "nodes").Store.Get(ctx, resource.Key{Name: name}, resource.At{}); {
+	case err == nil:
+		node.UID = n.UID
+	case !apierrors.IsNotFound(err):
+		return nil, err
+	}
+	return node, nil
 }

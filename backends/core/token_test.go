@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const tokenPath = "/api/v1/namespaces/default/serviceaccounts/robot/token"
@@ -31,6 +33,7 @@ func TestTokenRequestErrors(t *testing.T) {
 	bound := func(kind, name, uid string) map[string]any {
 		return spec(map[string]any{"boundObjectRef": map[string]any{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid}})
 	}
+	c.createPod(t, "p", "n", "", "")
 	for name, r := range map[string]struct {
 		path string
 		in   map[string]any
@@ -40,7 +43,10 @@ func TestTokenRequestErrors(t *testing.T) {
 		"no account":   {strings.Replace(tokenPath, "robot", "none", 1), spec(nil), apierrors.IsNotFound, `serviceaccounts "none" not found`},
 		"too short":    {tokenPath, spec(map[string]any{"expirationSeconds": 599}), apierrors.IsInvalid, "may not specify a duration less than 10 minutes"},
 		"too long":     {tokenPath, spec(map[string]any{"expirationSeconds": 1<<32 + 1}), apierrors.IsInvalid, "may not specify a duration larger than 2^32 seconds"},
-		"pod":          {tokenPath, bound("Pod", "p", ""), apierrors.IsBadRequest, "cannot bind token"},
+		"kind":         {tokenPath, bound("ConfigMap", "p", ""), apierrors.IsBadRequest, "cannot bind token for serviceaccount to object of type /v1, Kind=ConfigMap"},
+		"no pod":       {tokenPath, bound("Pod", "none", ""), apierrors.IsNotFound, `pods "none" not found`},
+		"other pod":    {tokenPath, bound("Pod", "p", ""), apierrors.IsBadRequest, `cannot bind token for serviceaccount "robot" to pod running with different serviceaccount name.`},
+		"no node":      {tokenPath, bound("Node", "none", ""), apierrors.IsNotFound, `nodes "none" not found`},
 		"no secret":    {tokenPath, bound("Secret", "none", ""), apierrors.IsNotFound, `secrets "none" not found`},
 		"other secret": {tokenPath, bound("Secret", "s", "other"), apierrors.IsConflict, "does not match the UID in record"},
 		"other account": {tokenPath, map[string]any{"metadata": map[string]any{"uid": "other"}, "spec": map[string]any{}}, apierrors.IsConflict,
@@ -49,6 +55,42 @@ func TestTokenRequestErrors(t *testing.T) {
 		if err := c.do(t, http.MethodPost, r.path, r.in, nil); !r.is(err) || !strings.Contains(err.Error(), r.text) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A token for a pod names its node too.
+func TestTokenOfPod(t *testing.T) {
+	t.Parallel()
+	c := tokenCore(t)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       corev1.PodSpec{ServiceAccountName: "robot", NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	c.must(t, http.MethodPost, podsPath, pod, pod)
+	claims := func(kind, name string) map[string]any {
+		got := &authenticationv1.TokenRequest{}
+		c.must(t, http.MethodPost, tokenPath, map[string]any{"spec": map[string]any{
+			"boundObjectRef": map[string]any{"apiVersion": "v1", "kind": kind, "name": name},
+		}}, got)
+		data, err := base64.RawURLEncoding.DecodeString(strings.Split(got.Status.Token, ".")[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var claims map[string]map[string]any
+		_ = json.Unmarshal(data, &claims) // other claims are no objects
+		return claims["kubernetes.io"]
+	}
+	ref := func(name, uid any) map[string]any { return map[string]any{"name": name, "uid": uid} }
+	if k := claims("Pod", "p"); !reflect.DeepEqual(k["pod"], ref("p", string(pod.UID))) || !reflect.DeepEqual(k["node"], map[string]any{"name": "n"}) {
+		t.Errorf("%v", k)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	c.must(t, http.MethodPost, "/api/v1/nodes", node, node)
+	if k := claims("Pod", "p"); !reflect.DeepEqual(k["node"], ref("n", string(node.UID))) {
+		t.Errorf("%v", k)
+	}
+	if k := claims("Node", "n"); !reflect.DeepEqual(k["node"], ref("n", string(node.UID))) || k["pod"] != nil {
+		t.Errorf("%v", k)
 	}
 }
 

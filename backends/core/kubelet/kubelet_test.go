@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -231,6 +232,23 @@ func TestLog(t *testing.T) {
 	}
 	if rest, err := io.ReadAll(res.Body); err != nil || len(rest) > 0 {
 		t.Errorf("%q %v", rest, err)
+	}
+}
+
+// A WebSocket gets the log in messages.
+func TestLogOverWebSocket(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	ws, err := websocket.Dial(strings.Replace(b.server.URL, "http", "ws", 1)+podPath+"/p/log?tailLines=1", "binary.k8s.io", b.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	for _, want := range []string{"", "log of default/p/c tailLines=1\n"} { // the first message is a ping
+		var got string
+		if err := websocket.Message.Receive(ws, &got); err != nil || got != want {
+			t.Errorf("%q %v", got, err)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,7 +32,7 @@ func runPod(t *testing.T, client kubernetes.Interface, ns, node string) {
 	var pod *corev1.Pod
 	e2e.Eventually(t, "the pod is created", func() (err error) {
 		pod, err = client.CoreV1().Pods(ns).Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Stdin: true}}},
+			ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{ServiceAccountName: "default", Containers: []corev1.Container{{Name: "c", Image: "i", Stdin: true}}},
 		}, metav1.CreateOptions{})
 		return err
 	})
@@ -77,7 +78,41 @@ func TestKubectlStreams(t *testing.T) {
 	s.logs(kubelet)
 	s.proxy()
 	s.refusals(client)
+	valid := s.token(client)
+	if !valid() {
+		t.Error("the token of the pod is not valid")
+	}
 	s.drain(client)
+	e2e.Eventually(t, "the token of the pod ends with it", func() error {
+		if valid() {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// token makes a token for the pod, and returns what tells whether it is valid.
+func (s *streams) token(client kubernetes.Interface) (valid func() bool) {
+	t := s.t
+	token, err := client.CoreV1().ServiceAccounts(s.ns).CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() bool {
+		review, err := client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
+			Spec: authenticationv1.TokenReviewSpec{Token: token.Status.Token},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		extra := review.Status.User.Extra
+		if review.Status.Authenticated && (extra["authentication.kubernetes.io/pod-name"][0] != "p" || extra["authentication.kubernetes.io/node-name"][0] != "n") {
+			t.Errorf("%v", extra)
+		}
+		return review.Status.Authenticated
+	}
 }
 
 // streams runs kubectl with an environment.

@@ -7,20 +7,20 @@ import (
 	"portico/resource"
 )
 
-// maxSecrets bounds the remembered Secrets.
-const maxSecrets = 4096
+// maxBound bounds the remembered objects of one kind.
+const maxBound = 4096
 
-// boundSecrets remembers the uids of Secrets that tokens are bound to, for while the core
+// boundObjects remembers the uids of objects of one kind that tokens are bound to, for while the core
 // server is away. Safe for concurrent use.
-type boundSecrets struct {
+type boundObjects struct {
 	mu   sync.Mutex
 	uids map[resource.Key]string
 	n    int // counts changes
 }
 
-// set remembers the uid of a Secret; "" removes it. Beyond maxSecrets an arbitrary one is
+// set remembers the uid of an object; "" removes it. Beyond maxBound an arbitrary one is
 // removed.
-func (b *boundSecrets) set(key resource.Key, uid string) {
+func (b *boundObjects) set(key resource.Key, uid string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.uids[key] == uid {
@@ -35,7 +35,7 @@ func (b *boundSecrets) set(key resource.Key, uid string) {
 		b.uids = map[resource.Key]string{}
 	}
 	for other := range b.uids {
-		if len(b.uids) < maxSecrets {
+		if len(b.uids) < maxBound {
 			break
 		}
 		delete(b.uids, other)
@@ -43,8 +43,8 @@ func (b *boundSecrets) set(key resource.Key, uid string) {
 	b.uids[key] = uid
 }
 
-// get returns the last known uid of a Secret.
-func (b *boundSecrets) get(key resource.Key) (uid string, found bool) {
+// get returns the last known uid of an object.
+func (b *boundObjects) get(key resource.Key) (uid string, found bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	uid, found = b.uids[key]
@@ -52,14 +52,14 @@ func (b *boundSecrets) get(key resource.Key) (uid string, found bool) {
 }
 
 // changes returns the number of changes by set.
-func (b *boundSecrets) changes() int {
+func (b *boundObjects) changes() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.n
 }
 
 // kept returns the uids for lastGood.
-func (b *boundSecrets) kept() lastgood.Identities {
+func (b *boundObjects) kept() lastgood.Identities {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := lastgood.Identities{}
@@ -70,7 +70,7 @@ func (b *boundSecrets) kept() lastgood.Identities {
 }
 
 // restore adds uids that are unknown.
-func (b *boundSecrets) restore(from lastgood.Identities) {
+func (b *boundObjects) restore(from lastgood.Identities) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.uids == nil {
@@ -79,7 +79,7 @@ func (b *boundSecrets) restore(from lastgood.Identities) {
 	for namespace, names := range from {
 		for name, uid := range names {
 			key := resource.Key{Namespace: namespace, Name: name}
-			if _, known := b.uids[key]; !known && len(b.uids) < maxSecrets {
+			if _, known := b.uids[key]; !known && len(b.uids) < maxBound {
 				b.uids[key] = uid
 			}
 		}
