@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -239,17 +240,33 @@ func TestLog(t *testing.T) {
 func TestLogOverWebSocket(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	ws, err := websocket.Dial(strings.Replace(b.server.URL, "http", "ws", 1)+podPath+"/p/log?tailLines=1", "binary.k8s.io", b.server.URL)
+	url := strings.Replace(b.server.URL, "http", "ws", 1) + podPath + "/p/log?tailLines=1"
+	const line = "log of default/p/c tailLines=1\n"
+	for protocol, want := range map[string]string{"": line, "binary.k8s.io": line, "base64.binary.k8s.io": base64.StdEncoding.EncodeToString([]byte(line))} {
+		ws, err := websocket.Dial(url, protocol, b.server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"", want} { // the first message is a ping
+			var got string
+			if err := websocket.Message.Receive(ws, &got); err != nil || got != want {
+				t.Errorf("%s: %q %v", protocol, got, err)
+			}
+		}
+		if err := websocket.Message.Receive(ws, new(string)); err != io.EOF {
+			t.Errorf("%s: %v", protocol, err)
+		}
+		ws.Close()
+	}
+	if _, err := websocket.Dial(url, "other", b.server.URL); err == nil {
+		t.Error("an unknown protocol is accepted")
+	}
+	// A client that goes ends the request to the kubelet.
+	ws, err := websocket.Dial(strings.Replace(url, "tailLines=1", "follow=1", 1), "", b.server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ws.Close()
-	for _, want := range []string{"", "log of default/p/c tailLines=1\n"} { // the first message is a ping
-		var got string
-		if err := websocket.Message.Receive(ws, &got); err != nil || got != want {
-			t.Errorf("%q %v", got, err)
-		}
-	}
+	ws.Close()
 }
 
 // The certificate of a kubelet is verified by the CAs, if there are any.

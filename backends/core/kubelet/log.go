@@ -2,13 +2,16 @@ package kubelet
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
+	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -45,8 +48,7 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, key resource.Key
 	}
 	defer out.Close()
 	if wsstream.IsWebSocketRequest(r) {
-		// An error has been sent to the client.
-		_ = wsstream.NewReader(out, true, wsstream.NewDefaultReaderProtocols()).Copy(w, r)
+		serveWebSocket(w, r, out)
 		return nil
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -91,6 +93,48 @@ func fetchLog(ctx context.Context, transport http.RoundTripper, location *url.UR
 	}
 	return nil, apierrors.NewGenericServerResponse(res.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, name, string(text), 0, false)
 }
+
+// base64Protocol is the WebSocket protocol of text messages; others have binary ones.
+const base64Protocol = "base64.binary.k8s.io"
+
+// serveWebSocket copies the log to messages after an empty one, until the log ends or the
+// client closes the connection. What the client sends is dropped.
+func serveWebSocket(w http.ResponseWriter, r *http.Request, out io.ReadCloser) {
+	websocket.Server{
+		Handshake: func(cfg *websocket.Config, _ *http.Request) error {
+			i := slices.IndexFunc(cfg.Protocol, func(p string) bool { return p == base64Protocol || p == "binary.k8s.io" })
+			switch {
+			case i >= 0:
+				cfg.Protocol = cfg.Protocol[i : i+1]
+			case len(cfg.Protocol) > 0:
+				return websocket.ErrBadWebSocketProtocol
+			}
+			return nil
+		},
+		Handler: func(ws *websocket.Conn) {
+			defer ws.Close()
+			ws.MaxPayloadBytes = maxMessage
+			go func() {
+				defer out.Close() // ends the copy
+				for dropped := []byte(nil); websocket.Message.Receive(ws, &dropped) == nil; {
+				}
+			}()
+			text := slices.Contains(ws.Config().Protocol, base64Protocol)
+			for buffer, n, err := make([]byte, maxMessage), 0, error(nil); ; n, err = out.Read(buffer) {
+				var message any = buffer[:n]
+				if text {
+					message = base64.StdEncoding.EncodeToString(buffer[:n])
+				}
+				if (n > 0 || err == nil) && websocket.Message.Send(ws, message) != nil || err != nil {
+					return
+				}
+			}
+		},
+	}.ServeHTTP(w, r)
+}
+
+// maxMessage is the largest message in bytes, in both directions.
+const maxMessage = 2048
 
 // flushing flushes after every write.
 type flushing struct {
