@@ -42,6 +42,7 @@ func services(cfg Config) *rest.Kind {
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
 			PrepareUpdate:  onUpdate(func(svc, old *corev1.Service) { old.Spec.DeepCopyInto(&svc.Spec) }),
 			ValidateUpdate: checkNew(validateServiceStatus),
+			Warnings:       warn(serviceStatusWarnings),
 		}}},
 		Columns:     serviceColumns(),
 		Cells:       cells(serviceCells),

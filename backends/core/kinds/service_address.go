@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -21,6 +22,11 @@ func isHeadless(svc *corev1.Service) bool {
 // written by clients, which choose the families, so any are allowed.
 func isUnmanaged(svc *corev1.Service) bool {
 	return svc.Spec.ClusterIP == corev1.ClusterIPNone && len(svc.Spec.Selector) == 0
+}
+
+// usesClusterIPs reports whether the service has or needs cluster IPs.
+func usesClusterIPs(svc *corev1.Service) bool {
+	return svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
 func sameClusterIPs(a, b *corev1.Service) bool {
@@ -111,7 +117,7 @@ func chooseFamilies(svc, old *corev1.Service, cluster []corev1.IPFamily) field.E
 		return nil
 	}
 	choosePolicy(svc, old)
-	if errs := validateClusterIPs(svc); len(errs) > 0 {
+	if errs := validateClusterIPs(svc, old); len(errs) > 0 {
 		return errs
 	}
 	errs := chooseStack(svc, old)
@@ -215,7 +221,7 @@ func validateFamilies(svc *corev1.Service, cluster []corev1.IPFamily) field.Erro
 
 // validateClusterIPs validates the form of the address fields and that they agree with each
 // other. validateServiceType requires that those of an ExternalName service are empty.
-func validateClusterIPs(svc *corev1.Service) field.ErrorList {
+func validateClusterIPs(svc, old *corev1.Service) field.ErrorList {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
@@ -240,11 +246,15 @@ func validateClusterIPs(svc *corev1.Service) field.ErrorList {
 		errs = append(errs, rules.Supported(*spec.IPFamilyPolicy, field.NewPath("spec", "ipFamilyPolicy"),
 			corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
 	}
-	return append(errs, validateClusterIPList(svc, ips)...)
+	return append(errs, validateClusterIPList(svc, old, ips)...)
 }
 
-func validateClusterIPList(svc *corev1.Service, path *field.Path) field.ErrorList {
+func validateClusterIPList(svc, old *corev1.Service, path *field.Path) field.ErrorList {
 	spec := &svc.Spec
+	var known []string // what old has is valid
+	if old != nil {
+		known = old.Spec.ClusterIPs
+	}
 	var errs field.ErrorList
 	malformed := false
 	for i, ip := range spec.ClusterIPs {
@@ -255,7 +265,7 @@ func validateClusterIPList(svc *corev1.Service, path *field.Path) field.ErrorLis
 			}
 			continue
 		}
-		bad := validateLegacyIP(ip, path.Index(i))
+		bad := validation.IsValidIPForLegacyField(path.Index(i), ip, true, known)
 		malformed = malformed || len(bad) > 0
 		errs = append(errs, bad...)
 	}
@@ -269,7 +279,8 @@ func validateClusterIPList(svc *corev1.Service, path *field.Path) field.ErrorLis
 		errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
 	}
 	for i := range min(len(spec.ClusterIPs), len(spec.IPFamilies)) {
-		if want := spec.IPFamilies[i]; familyOf(spec.ClusterIPs[i]) != want {
+		want := spec.IPFamilies[i]
+		if known := want == corev1.IPv4Protocol || want == corev1.IPv6Protocol; known && familyOf(spec.ClusterIPs[i]) != want {
 			errs = append(errs, field.Invalid(path.Index(i), spec.ClusterIPs[i],
 				fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%v]`", want, i)))
 		}

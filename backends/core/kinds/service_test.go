@@ -150,7 +150,7 @@ func TestServiceRules(t *testing.T) {
 			"spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
 			"spec.allocateLoadBalancerNodePorts: Forbidden: may only be used when `type` is 'LoadBalancer'",
 			"spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
-		{"local load balancer", `{"type":"LoadBalancer","externalTrafficPolicy":"Local","loadBalancerSourceRanges":[" 10.0.0.0/8 "],"ports":[{"port":80}]}`, nil},
+		{"local load balancer", `{"type":"LoadBalancer","externalTrafficPolicy":"Local","healthCheckNodePort":30001,"loadBalancerSourceRanges":[" 10.0.0.0/8 "],"ports":[{"port":80}]}`, nil},
 		{"traffic", `{"externalTrafficPolicy":"Local","healthCheckNodePort":1,"internalTrafficPolicy":"x","trafficDistribution":"y","ports":[{"port":80}]}`, []string{
 			`spec.externalTrafficPolicy: Invalid value: "Local": may only be set for externally-accessible services`,
 			"spec.healthCheckNodePort: Invalid value: 1: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
@@ -248,11 +248,12 @@ func TestServiceStatus(t *testing.T) {
 
 func TestServiceWarnings(t *testing.T) {
 	k := kind(t, "services")
-	svc := decode[*corev1.Service](t, k, `{"spec":{"clusterIP":"None","clusterIPs":["None"],"externalName":"a","externalIPs":["2001:DB8::1"]}}`)
+	svc := decode[*corev1.Service](t, k, `{"spec":{"clusterIP":"None","clusterIPs":["None"],"externalName":"a","externalIPs":["2001:DB8::1"],"trafficDistribution":"PreferClose"}}`)
 	want := []string{
 		"spec.externalIPs is ignored for headless services",
 		`spec.externalIPs[0]: IPv6 address "2001:DB8::1" should be in RFC 5952 canonical format ("2001:db8::1")`,
 		`spec.externalName is ignored when spec.type is not "ExternalName"`,
+		`spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`,
 	}
 	if got := k.Strategy.Warnings(t.Context(), svc, nil); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)

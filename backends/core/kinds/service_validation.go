@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,7 +16,7 @@ import (
 )
 
 func validateService(svc *corev1.Service) field.ErrorList {
-	return validateServiceSpec(svc)
+	return validateServiceSpec(svc, nil)
 }
 
 // validateServiceUpdate adds the rules for fields that must not change: the primary address and
@@ -36,20 +35,18 @@ func validateServiceUpdate(svc, old *corev1.Service) field.ErrorList {
 	if svc.Spec.Type == lb && old.Spec.Type == lb && !ptr.Equal(svc.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "loadBalancerClass"), svc.Spec.LoadBalancerClass, "may not change once set"))
 	}
-	// Port 0 is not allocated and may be set once.
-	if was := old.Spec.HealthCheckNodePort; was != 0 && needsHealthCheckPort(svc) && needsHealthCheckPort(old) &&
-		svc.Spec.HealthCheckNodePort != was {
+	if needsHealthCheckPort(svc) && needsHealthCheckPort(old) && svc.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "healthCheckNodePort"), "field is immutable"))
 	}
-	return append(errs, validateServiceSpec(svc)...)
+	return append(errs, validateServiceSpec(svc, old)...)
 }
 
 // validateStackChange validates a change of the addresses or families: the first may be added
 // and the second added or removed, but none may change.
 func validateStackChange[T comparable](svc *corev1.Service, now, was []T, path *field.Path, name string) field.ErrorList {
 	var errs field.ErrorList
-	if len(was) > 0 && len(now) == 0 {
-		return append(errs, field.Invalid(path.Index(0), now, "primary "+name+" can not be unset"))
+	if len(was) > len(now) && len(svc.Spec.ClusterIPs) == 0 {
+		errs = append(errs, field.Invalid(path.Index(0), now, "primary "+name+" can not be unset"))
 	}
 	compare := min(len(now), len(was), 1)
 	if len(now) == len(was) {
@@ -67,8 +64,8 @@ func validateStackChange[T comparable](svc *corev1.Service, now, was []T, path *
 	return errs
 }
 
-// validateServiceSpec validates a service by itself, except its families.
-func validateServiceSpec(svc *corev1.Service) field.ErrorList {
+// validateServiceSpec validates a service by itself. old is nil on create.
+func validateServiceSpec(svc, old *corev1.Service) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := validateTopologyAnnotations(svc)
 	errs = append(errs, validateServiceType(svc, spec)...)
@@ -77,7 +74,7 @@ func validateServiceSpec(svc *corev1.Service) field.ErrorList {
 		errs = append(errs, metav1validation.ValidateLabels(svc.Spec.Selector, spec.Child("selector"))...)
 	}
 	errs = append(errs, validateAffinity(&svc.Spec, spec)...)
-	errs = append(errs, validateClusterIPs(svc)...)
+	errs = append(errs, validateClusterIPs(svc, old)...)
 	for i, ip := range svc.Spec.ExternalIPs {
 		path := spec.Child("externalIPs").Index(i)
 		if bad := validateLegacyIP(ip, path); len(bad) > 0 {
@@ -132,7 +129,7 @@ func validateExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Erro
 			errs = append(errs, field.Forbidden(path.Child(name), "may not be set for ExternalName services"))
 		}
 	}
-	forbid(len(spec.ClusterIPs) > 0 || spec.ClusterIP != "", "clusterIPs")
+	forbid(len(spec.ClusterIPs) > 0, "clusterIPs")
 	forbid(len(spec.IPFamilies) > 0, "ipFamilies")
 	forbid(spec.IPFamilyPolicy != nil, "ipFamilyPolicy")
 	// A fully qualified name may end in a dot.
@@ -273,14 +270,13 @@ func validateTraffic(svc *corev1.Service, path *field.Path) field.ErrorList {
 	case spec.ExternalTrafficPolicy != "":
 		errs = append(errs, field.Invalid(external, spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
 	}
-	if port := spec.HealthCheckNodePort; port != 0 {
-		at := path.Child("healthCheckNodePort")
-		if needsHealthCheckPort(svc) {
-			errs = append(errs, rules.Invalid(at, port, validation.IsValidPortNum(int(port)))...)
-		} else {
-			errs = append(errs, field.Invalid(at, port,
-				"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
-		}
+	switch port, at := spec.HealthCheckNodePort, path.Child("healthCheckNodePort"); {
+	case !needsHealthCheckPort(svc) && port != 0:
+		errs = append(errs, field.Invalid(at, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+	case needsHealthCheckPort(svc) && port == 0:
+		errs = append(errs, field.Required(at, ""))
+	case port != 0:
+		errs = append(errs, rules.Invalid(at, port, validation.IsValidPortNum(int(port)))...)
 	}
 	internal := path.Child("internalTrafficPolicy")
 	switch {
@@ -355,13 +351,36 @@ func serviceWarnings(svc *corev1.Service) []string {
 		warn(len(spec.ExternalIPs) > 0, "spec.externalIPs is ignored for headless services")
 		warn(spec.SessionAffinity != corev1.ServiceAffinityNone, "spec.SessionAffinity is ignored for headless services")
 	}
-	for i, ip := range spec.ExternalIPs {
-		if _, err := netip.ParseAddr(ip); err == nil {
-			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("spec", "externalIPs").Index(i), ip)...)
+	path, external := field.NewPath("spec"), spec.Type == corev1.ServiceTypeExternalName
+	if usesClusterIPs(svc) && !isHeadless(svc) {
+		for i, ip := range spec.ClusterIPs {
+			warnings = append(warnings, validation.GetWarningsForIP(path.Child("clusterIPs").Index(i), ip)...)
 		}
 	}
-	external := spec.Type == corev1.ServiceTypeExternalName
+	for i, ip := range spec.ExternalIPs {
+		warnings = append(warnings, validation.GetWarningsForIP(path.Child("externalIPs").Index(i), ip)...)
+	}
+	warn(len(spec.ExternalIPs) > 0 && !isHeadless(svc) && !external, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+	if spec.LoadBalancerIP != "" {
+		warnings = append(warnings, validation.GetWarningsForIP(path.Child("loadBalancerIP"), spec.LoadBalancerIP)...)
+	}
+	for i, cidr := range spec.LoadBalancerSourceRanges {
+		warnings = append(warnings, validation.GetWarningsForCIDR(path.Child("loadBalancerSourceRanges").Index(i), cidr)...)
+	}
 	warn(external && len(spec.ExternalIPs) > 0, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
 	warn(!external && spec.ExternalName != "", `spec.externalName is ignored when spec.type is not "ExternalName"`)
+	if d := spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
+		warnings = append(warnings, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d, corev1.ServiceTrafficDistributionPreferSameZone))
+	}
 	return slices.Clip(warnings)
+}
+
+// serviceStatusWarnings warns of addresses in unusual forms.
+func serviceStatusWarnings(svc *corev1.Service) (warnings []string) {
+	for i, in := range svc.Status.LoadBalancer.Ingress {
+		if in.IP != "" {
+			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("status", "loadBalancer", "ingress").Index(i), in.IP)...)
+		}
+	}
+	return warnings
 }
