@@ -19,6 +19,7 @@ import (
 	"portico/discovery/openapi"
 	"portico/resource"
 	"portico/resource/admission"
+	"portico/resource/admission/quota"
 	"portico/resource/client"
 	"portico/resource/etcd"
 	"portico/resource/loop"
@@ -57,8 +58,10 @@ type Server struct {
 	early      resource.Store
 	served     atomic.Pointer[served]
 	namespaces *admission.NamespaceStates
-	api        *handlers.API
-	documents  *discovery.Current
+	// quotas are those of the core server; nil: there is no gateway to read them from.
+	quotas    *quota.Remote
+	api       *handlers.API
+	documents *discovery.Current
 	// omitted is the number of group/versions that are not in discovery.
 	omitted   atomic.Int64
 	openAPI   *openapi.Documents
@@ -71,6 +74,8 @@ type Server struct {
 	engine *admission.Engine
 	// authorize asks the gateway about actions that it has not authorized.
 	authorize func(ctx context.Context, a *resource.Action) error
+	// stopped is closed when Run returns.
+	stopped chan struct{}
 }
 
 // New assembles a CRD server; it neither connects nor listens.
@@ -88,6 +93,10 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, etcd: opened, metrics: metrics, engine: engine,
 		namespaces: admission.NewNamespaceStates(admission.NamespacesOver(gateway), cfg.Logger), authorize: process.Authorize(gateway),
+		stopped: make(chan struct{}),
+	}
+	if gateway != nil {
+		s.quotas = quota.NewRemote(gateway, cfg.Logger)
 	}
 	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
 	s.metrics.Registry().MustRegister(opened.Metrics())
@@ -112,8 +121,17 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	s.finalizer = newFinalizer(s)
 	s.api = handlers.New(handlers.Config{
 		Lookup: s.lookup, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
-		Admission: admission.Timed(admission.Chain(&lifecycle{s}, admission.NamespaceLifecycle(s.namespaces.Lookup), s.engine)),
+		Admission: admission.Timed(admission.Chain(s.plugins()...)),
 	})
+}
+
+// plugins returns the admission plugins in kube-apiserver's order.
+func (s *Server) plugins() []rest.Admission {
+	list := []rest.Admission{&lifecycle{s}, admission.NamespaceLifecycle(s.namespaces.Lookup), s.engine}
+	if s.quotas != nil {
+		list = append(list, quota.New(quota.Config{Quotas: s.quotas, Stop: s.stopped}))
+	}
+	return list
 }
 
 // gateway returns a client of the gateway and the engine of the webhooks and policies that
@@ -174,7 +192,7 @@ func (s *Server) addHealthChecks() {
 		return nil
 	})
 	s.health.AddAside(serve.WritesCheck, func(*http.Request) error {
-		return errors.Join(s.engine.Ready(), s.namespaces.Ready())
+		return errors.Join(s.engine.Ready(), s.namespaces.Ready(), s.quotas.Ready())
 	})
 }
 
@@ -197,6 +215,7 @@ func (s *Server) Listen() error { return s.server.Listen() }
 // everything that it started has ended.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.etcd.Close()
+	defer close(s.stopped)
 	return s.server.RunWith(ctx, s.runParts)
 }
 
@@ -204,8 +223,14 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) runParts(ctx context.Context) error {
 	host, _ := os.Hostname()
 	id := fmt.Sprintf("%s_%d", host, os.Getpid())
-	return loop.Together(ctx, s.cache.Run, s.follow, s.namespaces.Run, s.engine.Run,
-		func(ctx context.Context) error { return s.etcd.Campaign(ctx, "crd", id, s.finalizer.run) })
+	parts := []func(context.Context) error{
+		s.cache.Run, s.follow, s.namespaces.Run, s.engine.Run,
+		func(ctx context.Context) error { return s.etcd.Campaign(ctx, "crd", id, s.finalizer.run) },
+	}
+	if s.quotas != nil {
+		parts = append(parts, s.quotas.Run)
+	}
+	return loop.Together(ctx, parts...)
 }
 
 // follow rebuilds the snapshot of what is served with every change of a definition. It
