@@ -124,6 +124,8 @@ type Core struct {
 	engine *admission.Engine
 	// authorize asks the gateway about actions that it has not authorized.
 	authorize func(context.Context, *resource.Action) error
+	// stopped is closed when Run returns.
+	stopped chan struct{}
 }
 
 // New assembles a core server; it neither connects nor listens.
@@ -137,7 +139,7 @@ func New(cfg Config) (*Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble core server: %w", err)
 	}
-	c := &Core{cfg: cfg, log: cfg.Logger, etcd: opened, storage: opened, health: serve.NewHealth()}
+	c := &Core{cfg: cfg, log: cfg.Logger, etcd: opened, storage: opened, health: serve.NewHealth(), stopped: make(chan struct{})}
 	for _, step := range []func() error{c.assembleKinds, c.assembleControllers, c.assembleServer} {
 		if err := step(); err != nil {
 			return nil, errors.Join(fmt.Errorf("assemble core server: %w", err), opened.Close())
@@ -246,6 +248,7 @@ func (c *Core) assembleEngine() (err error) {
 func (c *Core) assemblePlugins(authorize func(context.Context, *resource.Action) error) (rest.Admission, error) {
 	cfg := plugins.Config{
 		Options: c.cfg.Admission, Resource: c.find, Authorize: authorize, Warn: filter.AddWarning, Namespace: c.lookupNamespace, Engine: c.engine,
+		Stop: c.stopped,
 	}
 	if c.transport != nil {
 		discovered, err := discoveryclient.NewDiscoveryClientForConfig(c.clientConfig())
@@ -342,5 +345,6 @@ func (c *Core) Listen() error { return c.server.Listen() }
 // everything that it started has ended.
 func (c *Core) Run(ctx context.Context) error {
 	defer c.etcd.Close()
+	defer close(c.stopped)
 	return c.server.RunWith(ctx, c.runParts)
 }

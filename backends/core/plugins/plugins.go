@@ -17,6 +17,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/admission"
+	"portico/resource/admission/quota"
 	"portico/resource/rest"
 )
 
@@ -34,6 +35,8 @@ type Config struct {
 	Namespace admission.LookupNamespace
 	// Engine calls webhooks and policies; nil: there are none.
 	Engine *admission.Engine
+	// Stop ends what plugins started; nil: it runs until the process ends.
+	Stop <-chan struct{}
 
 	// Mapper finds the resources of kinds, of all servers; nil: there is no gateway.
 	Mapper meta.RESTMapper
@@ -89,7 +92,7 @@ func all() []row {
 		}},
 		{name: "NamespaceExists", make: newNamespaceExists},
 		{name: "LimitPodHardAntiAffinityTopology", resources: on("pods"), make: newLimitPodHardAntiAffinityTopology},
-		{name: "LimitRanger", on: true, missing: notYet},
+		{name: "LimitRanger", on: true, resources: on("pods", "persistentvolumeclaims"), make: newLimitRanger},
 		{name: "ServiceAccount", on: true, resources: on("pods"), make: newServiceAccount},
 		{name: "NodeRestriction", missing: notYet},
 		{name: "TaintNodesByCondition", on: true, resources: on("nodes"), make: newTaintNodesByCondition},
@@ -121,7 +124,7 @@ func all() []row {
 		{name: admission.PluginMutatingWebhooks, on: true, make: inEngine},
 		{name: admission.PluginValidatingPolicies, on: true, make: inEngine},
 		{name: admission.PluginValidatingWebhooks, on: true, make: inEngine},
-		{name: "ResourceQuota", on: true, missing: notYet},
+		{name: quota.Name, on: true, make: newResourceQuota, configured: true},
 		{name: "AlwaysDeny", missing: noEffect},
 	}
 }
