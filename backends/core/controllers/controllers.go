@@ -42,6 +42,7 @@ func All() []Controller {
 		{Name: "persistentvolumeclaim-protection-controller", Run: runClaimProtection},
 		{Name: "pod-garbage-collector-controller", Run: runPodGC},
 		{Name: "podcertificaterequest-cleaner-controller", Run: cleanPodCertificates},
+		{Name: "resourcequota-controller", Run: resourceQuota},
 		{Name: RootCAPublisher},
 		{Name: "service-cidr-controller", Run: runServiceCIDRs},
 		{Name: ServiceAccount},
