@@ -1,0 +1,314 @@
+package kinds
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/yaml"
+
+	"portico/internal/testing/kindtest"
+	"portico/resource"
+	"portico/resource/response"
+	"portico/resource/response/render"
+	"portico/resource/rest"
+	"portico/resource/rest/form"
+	"portico/resource/rest/resttest"
+	"portico/resource/rest/watchstream"
+)
+
+// storedRevision is the revision of stored objects in these tests.
+const storedRevision = 7
+
+// The test data of module k8s.io/api has an object of each kind in which every field has a
+// value. Read as JSON, YAML and protobuf it is stored and sent without loss: in each of these
+// forms, and in the frames of a watch.
+func TestObjectsWithAllFieldsPassWithoutLoss(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(kindtest.ModuleDir(t, "k8s.io/api"), "testdata", "HEAD")
+	for _, k := range allKinds() {
+		if k.Virtual() {
+			continue // not stored
+		}
+		for _, version := range k.Versions {
+			group := k.Group
+			if group == "" {
+				group = "core"
+			}
+			file := filepath.Join(dir, group+"."+version+"."+k.Kind)
+			t.Run(group+"/"+version+"/"+k.Resource, func(t *testing.T) {
+				t.Parallel()
+				want := expected(t, file)
+				for ending, media := range map[string]string{".json": runtime.ContentTypeJSON, ".yaml": runtime.ContentTypeYAML, ".pb": runtime.ContentTypeProtobuf} {
+					o := storeBody(t, k, version, readFile(t, file+ending), media)
+					for name, got := range sentForms(t, k, version, o) {
+						withoutDerived(got, want)
+						if !reflect.DeepEqual(got, want) {
+							t.Errorf("%s sent as %s differs:\ngot  %v\nwant %v", ending, name, got, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func readFile(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// expected returns the object of a file as it is read from a store.
+func expected(t *testing.T, file string) map[string]any {
+	t.Helper()
+	o := untyped(t, readFile(t, file+".json"))
+	o["metadata"].(map[string]any)["resourceVersion"] = "7"
+	return o
+}
+
+func untyped(t *testing.T, data []byte) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal(data, &o); err != nil {
+		t.Fatalf("%v in %.200s", err, data)
+	}
+	return o
+}
+
+// withoutDerived removes the annotation that version v1 of an autoscaler derives from a field,
+// as kube-apiserver does.
+func withoutDerived(got, want map[string]any) {
+	if _, ok := got["metadata"].(map[string]any)["annotations"].(map[string]any); ok && want["apiVersion"] == "autoscaling/v1" {
+		delete(got["metadata"].(map[string]any)["annotations"].(map[string]any), v1Statuses)
+	}
+}
+
+// storeBody decodes a body without unknown fields and returns the stored object.
+func storeBody(t *testing.T, k *rest.Kind, version string, body []byte, media string) *resource.Object {
+	t.Helper()
+	hub, unknown, err := k.Codec.Decode(body, media, k.GVK(version), true)
+	if err != nil || len(unknown) > 0 {
+		t.Fatalf("decode %s: %v %v", media, err, unknown)
+	}
+	return resttest.Stored(t, k, hub, storedRevision)
+}
+
+// sentForms returns an object in all forms that clients are sent, decoded again.
+func sentForms(t *testing.T, k *rest.Kind, version string, o *resource.Object) map[string]map[string]any {
+	t.Helper()
+	out := map[string]map[string]any{}
+	encoded := func(f response.Format) []byte {
+		data, err := form.NewCache(1<<20).Encode(k, o, form.Of(f, version))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	plain := encoded(response.Format{})
+	out["JSON"] = untyped(t, plain)
+	text, err := render.YAML(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromYAML, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out["YAML"] = untyped(t, fromYAML)
+	out["protobuf"] = fromProtobuf(t, encoded(response.Format{Media: response.Protobuf}))
+
+	var event struct {
+		Type   string
+		Object json.RawMessage
+	}
+	if err := json.Unmarshal(watched(t, k, version, o, response.JSON), &event); err != nil || event.Type != "MODIFIED" {
+		t.Fatalf("a frame of %s: %v", event.Type, err)
+	}
+	out["a frame in JSON"] = untyped(t, event.Object)
+	var packed metav1.WatchEvent
+	frame := watched(t, k, version, o, response.Protobuf)
+	if err := packed.Unmarshal(frame[4:]); err != nil || packed.Type != "MODIFIED" || int(binary.BigEndian.Uint32(frame)) != len(frame)-4 {
+		t.Fatalf("a frame of %s: %v", packed.Type, err)
+	}
+	out["a frame in protobuf"] = fromProtobuf(t, packed.Object.Raw)
+	return out
+}
+
+// protobufSerializer decodes with the types of module k8s.io/api.
+var protobufSerializer = func() *protobuf.Serializer { scheme := newScheme(); return protobuf.NewSerializer(scheme, scheme) }()
+
+func fromProtobuf(t *testing.T, data []byte) map[string]any {
+	t.Helper()
+	obj, gvk, err := protobufSerializer.Decode(data, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(*gvk)
+	out, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return untyped(t, out)
+}
+
+// oneEvent is a watcher that has one change.
+type oneEvent struct{ events []resource.Event }
+
+func (w *oneEvent) Next(context.Context) ([]resource.Event, error) {
+	events := w.events
+	if w.events = nil; events == nil {
+		return nil, io.EOF
+	}
+	return events, nil
+}
+
+func (w *oneEvent) Close() {}
+
+// watched returns the body of a watch in which the object changes once.
+func watched(t *testing.T, k *rest.Kind, version string, o *resource.Object, media response.Media) []byte {
+	t.Helper()
+	server := watchstream.NewServer(form.NewCache(1<<20), slog.New(slog.DiscardHandler))
+	w := httptest.NewRecorder()
+	opts := watchstream.Options{Kind: k, Version: version, Format: response.Format{Media: media}}
+	err := server.Serve(t.Context(), w, httptest.NewRequest("GET", "/", nil), opts, &oneEvent{[]resource.Event{{Type: resource.Modified, Object: o, Revision: storedRevision}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.TrimSpace(w.Body.Bytes())
+}
+
+// An autoscaler of version v2 that is read and written as v1 is the same. Version v1 keeps in
+// annotations what it has no fields for; the metric of the processor, which has a field, is the
+// last.
+func TestAutoscalersPassThroughV1(t *testing.T) {
+	t.Parallel()
+	k := kind(t, "horizontalpodautoscalers.autoscaling")
+	fill := randfill.NewWithSeed(1).NilChance(.3).NumElements(1, 3).MaxDepth(12).Funcs(
+		func(q *quantity.Quantity, c randfill.Continue) {
+			*q = *quantity.NewQuantity(1+c.Int63n(1000), quantity.DecimalSI)
+			_ = q.String()
+		},
+		func(at *metav1.Time, c randfill.Continue) { *at = metav1.Unix(c.Int63n(1<<31), 0) },
+		func(l **metav1.LabelSelector, c randfill.Continue) {
+			*l = &metav1.LabelSelector{MatchLabels: map[string]string{"a": c.String(4)}}
+		},
+		fillMetric, fillStatus,
+		func(m *metav1.ObjectMeta, c randfill.Continue) {
+			*m = metav1.ObjectMeta{Name: "h", Annotations: map[string]string{"mine": c.String(5)}}
+		},
+		func(s *autoscalingv2.HorizontalPodAutoscalerSpec, c randfill.Continue) {
+			c.FillNoCustom(s)
+			s.Metrics = append(s.Metrics, cpuMetric(c.Int31()))
+			if s.Behavior != nil && *s.Behavior == (autoscalingv2.HorizontalPodAutoscalerBehavior{}) {
+				s.Behavior = nil
+			}
+		},
+	)
+	for range 100 {
+		var want autoscalingv2.HorizontalPodAutoscaler
+		fill.Fill(&want)
+		want.SetGroupVersionKind(k.GVK("v2"))
+		body, err := k.Codec.Encode(&want, k.GVK("v1"), jsonType)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, unknown, err := k.Codec.Decode(body, jsonType, k.GVK("v1"), true)
+		if err != nil || len(unknown) > 0 {
+			t.Fatalf("decode v1: %v %v", err, unknown)
+		}
+		if !equality.Semantic.DeepEqual(got, &want) {
+			t.Fatalf("through v1:\n%s\ngot  %s\nwant %s", body, kindtest.Encoded(got), kindtest.Encoded(want))
+		}
+		var v1 autoscalingv1.HorizontalPodAutoscaler
+		if err := json.Unmarshal(body, &v1); err != nil {
+			t.Fatal(err)
+		}
+		if again := must(t)(toV1(toV2(&v1))); !equality.Semantic.DeepEqual(again, &v1) {
+			t.Fatalf("v1 through v2:\ngot  %s\nwant %s", kindtest.Encoded(again), body)
+		}
+	}
+}
+
+func must(t *testing.T) func(*autoscalingv1.HorizontalPodAutoscaler, error) *autoscalingv1.HorizontalPodAutoscaler {
+	return func(h *autoscalingv1.HorizontalPodAutoscaler, err error) *autoscalingv1.HorizontalPodAutoscaler {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+}
+
+// fillMetric fills a metric that is valid and not that of the processor.
+func fillMetric(m *autoscalingv2.MetricSpec, c randfill.Continue) {
+	average := func(id *autoscalingv2.MetricIdentifier, target *autoscalingv2.MetricTarget) {
+		if id != nil {
+			c.Fill(id)
+		}
+		q := quantity.MustParse("150m")
+		*target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &q}
+	}
+	switch *m = (autoscalingv2.MetricSpec{}); c.Intn(5) {
+	case 0:
+		m.Type, m.Pods = autoscalingv2.PodsMetricSourceType, &autoscalingv2.PodsMetricSource{}
+		average(&m.Pods.Metric, &m.Pods.Target)
+	case 1:
+		m.Type, m.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricSource{}
+		c.Fill(&m.Object.DescribedObject)
+		average(&m.Object.Metric, &m.Object.Target)
+		if c.Bool() {
+			m.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: m.Object.Target.AverageValue}
+		}
+	case 2:
+		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceMemory}
+		average(nil, &m.Resource.Target)
+		if c.Bool() {
+			m.Resource.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(c.Int31())}
+		}
+	case 3:
+		m.Type, m.ContainerResource = autoscalingv2.ContainerResourceMetricSourceType, &autoscalingv2.ContainerResourceMetricSource{Name: "memory", Container: c.String(5)}
+		average(nil, &m.ContainerResource.Target)
+	case 4:
+		m.Type, m.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricSource{}
+		average(&m.External.Metric, &m.External.Target)
+	}
+}
+
+// fillStatus fills the status of a metric as its metric is.
+func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
+	value := func() *quantity.Quantity { return quantity.NewQuantity(1+c.Int63n(1000), quantity.DecimalSI) }
+	switch *m = (autoscalingv2.MetricStatus{}); c.Intn(3) {
+	case 0:
+		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricStatus{
+			Name: corev1.ResourceCPU, Current: autoscalingv2.MetricValueStatus{AverageValue: value(), AverageUtilization: new(c.Int31())},
+		}
+	case 1:
+		m.Type, m.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricStatus{Current: autoscalingv2.MetricValueStatus{Value: value(), AverageValue: value()}}
+		c.Fill(&m.Object.Metric)
+		c.Fill(&m.Object.DescribedObject)
+	case 2:
+		m.Type, m.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricStatus{Current: autoscalingv2.MetricValueStatus{Value: value(), AverageValue: value()}}
+		c.Fill(&m.External.Metric)
+	}
+}
