@@ -46,6 +46,7 @@ func All() []Controller {
 		{Name: RootCAPublisher},
 		{Name: "service-cidr-controller", Run: runServiceCIDRs},
 		{Name: ServiceAccount},
+		{Name: migratorName, Run: storageVersionMigrator},
 		{Name: "ttl-after-finished-controller", Run: ttlAfterFinished},
 	}
 }
