@@ -393,6 +393,52 @@ func TestProxy(t *testing.T) {
 	}
 }
 
+// A proxy joins the client with a server that switches to another protocol. The header of its
+// response is bounded.
+func TestProxyUpgrade(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	echo := websocket.Server{Handshake: func(*websocket.Config, *http.Request) error { return nil }, Handler: func(ws *websocket.Conn) {
+		_ = websocket.Message.Send(ws, ws.Request().URL.String())
+		_, _ = io.Copy(ws, ws)
+	}}
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/endless" {
+			echo.ServeHTTP(w, r)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		for _, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"); err == nil; {
+			_, err = io.WriteString(conn, "X-More: "+strings.Repeat("x", 1000)+"\r\n")
+		}
+	}))
+	t.Cleanup(backend.Close)
+	b.serveAs("web", backend.URL)
+	ws, err := websocket.Dial(strings.Replace(b.server.URL, "http", "ws", 1)+podPath+"/web/proxy/chat?room=1", "", b.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	large := strings.Repeat("y", 3<<20)
+	if err := websocket.Message.Send(ws, large); err != nil {
+		t.Fatal(err)
+	}
+	var first, second string
+	err = errors.Join(websocket.Message.Receive(ws, &first), websocket.Message.Receive(ws, &second))
+	if err != nil || first != "/chat?room=1" || len(second) == 0 {
+		t.Errorf("%q, %d bytes, %v", first, len(second), err)
+	}
+	code, text, _ := b.do("GET", podPath+"/web/proxy/endless", nil, "Connection", "Upgrade", "Upgrade", "other")
+	if code != 500 || !strings.Contains(text, errLargeHeader.Error()) {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
 // serveAs creates a pod that has the address and port of a URL, with service s, and an
 // endpoint that is no pod. It returns the port.
 func (b *bench) serveAs(name, serverURL string) string {

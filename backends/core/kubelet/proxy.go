@@ -46,7 +46,9 @@ func (c *Connector) proxy(opts newOptions, to locate) *rest.Connection {
 				return err
 			}
 			location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, pathOf(opts))
-			proxy.NewUpgradeAwareHandler(location, c.transports.get(kind), true, false, responder{}).ServeHTTP(w, forProxy(r))
+			location.RawQuery = r.URL.RawQuery // for an upgrade, which otherwise has none
+			w, r = bounded(w, forProxy(r))
+			proxy.NewUpgradeAwareHandler(location, c.transports.get(kind), true, false, responder{}).ServeHTTP(w, r)
 			return nil
 		},
 	}

@@ -48,7 +48,8 @@ func (c *Connector) stream(name string, opts newOptions) *rest.Connection {
 			if err != nil {
 				return err
 			}
-			c.serveStream(w, withoutIdentity(r), location, n, opts)
+			w, r = bounded(w, withoutIdentity(r))
+			c.serveStream(w, r, location, n, opts)
 			return nil
 		},
 	}

@@ -97,7 +97,14 @@ func (t *transports) build(kind transportKind) *http.Transport {
 		dialer.ControlContext = t.control
 	}
 	return &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return boundConn(ctx, conn), nil
+		},
+		TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
 		IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: maxIdlePerHost, DisableCompression: true,
 	}
 }
