@@ -76,7 +76,6 @@ var podSecurityResources = on("pods", "namespaces", "podtemplates", "replication
 const (
 	noEffect  = "it is deprecated and has no effect beyond that of its name"
 	noGroups  = "PodGroups are off by default in Kubernetes 1.37 and not served"
-	noRelease = "no controller removes the finalizers that it adds"
 	notYet    = "this version does not have it yet"
 	noWebhook = "a ValidatingWebhookConfiguration for pods does the same"
 )
@@ -106,7 +105,7 @@ func all() []row {
 		{name: "EventRateLimit", resources: on("events", "events.events.k8s.io"), make: newEventRateLimit, configured: true},
 		{name: "ExtendedResourceToleration", resources: on("pods"), make: newExtendedResourceToleration},
 		{name: "DefaultStorageClass", on: true, resources: on("persistentvolumeclaims"), make: newDefaultStorageClass},
-		{name: "StorageObjectInUseProtection", on: true, missing: noRelease},
+		{name: "StorageObjectInUseProtection", on: true, resources: on("persistentvolumes", "persistentvolumeclaims"), make: newStorageObjectInUseProtection},
 		{name: "PodGroupProtection", on: true, missing: noGroups},
 		{name: "OwnerReferencesPermissionEnforcement", make: newOwnerReferencesPermissionEnforcement},
 		{name: "PersistentVolumeClaimResize", on: true, resources: on("persistentvolumeclaims"), make: newPersistentVolumeClaimResize},

@@ -134,15 +134,10 @@ func TestPersistentVolumeClaimResize(t *testing.T) {
 func TestStorageObjectInUseProtection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cfg := w.config()
-	plugin, err := newStorageObjectInUseProtection(&cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := w.only("StorageObjectInUseProtection")
 	for finalizer, obj := range map[string]rest.Object{
 		"kubernetes.io/pvc-protection": claim(),
-		"kubernetes.io/pv-protection":  &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}},
-		"kubernetes.io/vac-protection": &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "v", Finalizers: []string{"other/x"}}},
+		"kubernetes.io/pv-protection":  &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", Finalizers: []string{"other/x"}}},
 	} {
 		before := slices.Clone(obj.GetFinalizers())
 		for range 2 {

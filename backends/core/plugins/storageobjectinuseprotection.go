@@ -8,11 +8,10 @@ import (
 )
 
 // protectionFinalizers keep objects of storage until their controller sees that nothing uses
-// them.
+// them. VolumeAttributesClasses get none, because no controller here would remove it.
 var protectionFinalizers = map[string]string{
-	"persistentvolumes":       "kubernetes.io/pv-protection",
-	"persistentvolumeclaims":  "kubernetes.io/pvc-protection",
-	"volumeattributesclasses": "kubernetes.io/vac-protection",
+	"persistentvolumes":      "kubernetes.io/pv-protection",
+	"persistentvolumeclaims": "kubernetes.io/pvc-protection",
 }
 
 // newStorageObjectInUseProtection gives new objects of storage a finalizer.
