@@ -197,6 +197,9 @@ func (c *Core) assembleKinds() (err error) {
 		if !k.Virtual() {
 			r.Store = c.cache.Store(&k.Info)
 		}
+		if k.Computed {
+			r.Store = c.newComponentStatuses(k)
+		}
 		if k.Group == "" && k.Resource == "services" {
 			r.Store = c.services.Store(r.Store)
 		}

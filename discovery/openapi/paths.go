@@ -25,7 +25,7 @@ func (b *builder) add(k *rest.Kind) {
 		collection = base + "/namespaces/{namespace}/" + k.Resource
 	}
 	b.collection(collection, k, model)
-	if !k.Virtual() {
+	if !k.Virtual() || k.Computed {
 		b.item(b.path(collection+"/{name}", k), model, k.PatchTypes(b.version), func(verb string) bool { return b.verbs(k, verb) })
 	}
 	for i := range k.Subresources {
@@ -34,7 +34,7 @@ func (b *builder) add(k *rest.Kind) {
 }
 
 func (b *builder) verbs(k *rest.Kind, verb string) bool {
-	if k.Virtual() {
+	if k.Virtual() && !k.Computed {
 		return verb == "create"
 	}
 	return k.Verbs == nil || slices.Contains(k.Verbs, verb)

@@ -74,10 +74,13 @@ type Kind struct {
 	// Call, if not nil, makes this a virtual resource with the verb create alone, like Review,
 	// for an action on the object that the body names (bindings): admission sees it.
 	Call Call
+	// Computed makes this a resource that is only read: the Store of its Resource computes
+	// the objects. Verbs is get and list, or one of them.
+	Computed bool
 }
 
 // Virtual reports whether objects of the kind are not stored.
-func (k *Kind) Virtual() bool { return k.Review != nil || k.Call != nil }
+func (k *Kind) Virtual() bool { return k.Review != nil || k.Call != nil || k.Computed }
 
 // Call is an action on the object with the key. It returns the object to respond with; a
 // Status without a code gets that of the response. body was decoded by the Codec of the kind.
@@ -204,7 +207,8 @@ type Projection struct {
 	Paths managedfields.ResourcePathMappings
 }
 
-// Resource is a served kind with its store, which is nil for virtual kinds (Kind.Virtual).
+// Resource is a served kind with its store, which is nil for virtual kinds (Kind.Virtual) but those that
+// are Computed.
 type Resource struct {
 	*Kind
 	Store resource.Store

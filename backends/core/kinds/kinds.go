@@ -103,7 +103,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config) []*rest.Kind {
 	return []*rest.Kind{
-		configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(cfg), persistentVolumes(), persistentVolumeClaims(), pods(cfg), podTemplates(),
+		componentStatuses(), configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(cfg), persistentVolumes(), persistentVolumeClaims(), pods(cfg), podTemplates(),
 		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }

@@ -227,7 +227,7 @@ func checkVerb(r *http.Request, act *resource.Action, res *rest.Resource, sub *r
 		verbs = []string{"create"}
 	case sub != nil:
 		verbs = []string{"get", "patch", "update"}
-	case res.Virtual():
+	case res.Virtual() && !res.Computed:
 		verbs = []string{"create"}
 	case res.Verbs != nil:
 		verbs = res.Verbs

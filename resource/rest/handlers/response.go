@@ -16,7 +16,7 @@ import (
 
 // offerOf returns the formats that the endpoint of an action has.
 func offerOf(act *resource.Action, res *rest.Resource, sub *rest.Subresource) response.Offer {
-	o := response.Offer{Transforms: !res.Virtual(), Stream: act.Verb == "watch", GVK: res.GVK(act.Version)}
+	o := response.Offer{Transforms: !res.Virtual() || res.Computed, Stream: act.Verb == "watch", GVK: res.GVK(act.Version)}
 	codec, object := res.Codec, o.GVK
 	if act.Verb == "list" || act.Verb == "deletecollection" {
 		o.List = true
