@@ -77,7 +77,7 @@ func All(cfg Config) []*rest.Kind {
 	all := slices.Concat(
 		coreKinds(cfg), bindings(cfg),
 		admissionKinds(cfg),
-		appsKinds(),
+		appsKinds(scheme),
 		autoscalingKinds(scheme),
 		batchKinds(),
 		certificatesKinds(cfg),
@@ -117,8 +117,8 @@ func admissionKinds(cfg Config) []*rest.Kind {
 	}
 }
 
-func appsKinds() []*rest.Kind {
-	return []*rest.Kind{controllerRevisions(), daemonSets(), deployments(), replicaSets(), statefulSets()}
+func appsKinds(scheme *runtime.Scheme) []*rest.Kind {
+	return []*rest.Kind{controllerRevisions(), daemonSets(), deployments(), replicaSets(), statefulSets(scheme)}
 }
 
 func autoscalingKinds(scheme *runtime.Scheme) []*rest.Kind {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	unversionedvalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -22,7 +23,8 @@ import (
 )
 
 // statefulSets is the row of apps/v1 StatefulSet.
-func statefulSets() *rest.Kind {
+// They are stored as JSON: as protobuf the claim templates lose their apiVersion and kind.
+func statefulSets(scheme *runtime.Scheme) *rest.Kind {
 	info := resource.Info{
 		Group: appsv1.GroupName, Versions: []string{"v1"}, Resource: "statefulsets", Kind: "StatefulSet",
 		ShortNames: []string{"sts"}, Categories: []string{"all"}, Namespaced: true,
@@ -40,6 +42,7 @@ func statefulSets() *rest.Kind {
 	strategy.ValidateName = apivalidation.NameIsDNSLabel
 	return &rest.Kind{
 		Info:     info,
+		Codec:    rest.TypedJSON(scheme, appsv1.SchemeGroupVersion.WithKind(info.Kind)),
 		Strategy: strategy,
 		Subresources: []rest.Subresource{
 			scale(&info, func(sts *appsv1.StatefulSet) **int32 { return &sts.Spec.Replicas },
