@@ -206,8 +206,8 @@ func paramKindCell(k *admissionregistrationv1.ParamKind) string {
 }
 
 // paramRefCell shows a parameter without a namespace as "*/name", because the kind may be
-// namespaced.
-func paramRefCell(r *admissionregistrationv1.ParamRef) string {
+// namespaced. text shows a selector.
+func paramRefCell(r *admissionregistrationv1.ParamRef, text func(*metav1.LabelSelector) string) string {
 	switch {
 	case r == nil:
 		return unset
@@ -216,7 +216,7 @@ func paramRefCell(r *admissionregistrationv1.ParamRef) string {
 	case r.Name != "":
 		return "*/" + r.Name
 	case r.Selector != nil:
-		return metav1.FormatLabelSelector(r.Selector)
+		return text(r.Selector)
 	}
 	return unset
 }

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"slices"
 	"strconv"
 
@@ -38,9 +39,15 @@ func endpointSlices() *rest.Kind {
 		Strategy: rest.Strategy{
 			Default:         onDefault(defaultEndpointSlice),
 			TrackGeneration: true,
-			SpecChanged:     changed(endpointSliceChanged),
-			PrepareCreate:   onCreate(dropTopology),
+			SpecChanged: changed(func(s, old *discoveryv1.EndpointSlice) bool {
+				return s.Generation != old.Generation || endpointSliceChanged(s, old)
+			}),
+			PrepareCreate: onCreate(dropTopology),
 			PrepareUpdate: onUpdate(func(s, old *discoveryv1.EndpointSlice) {
+				// As in kube-apiserver, a field that is dropped is a change.
+				if endpointSliceChanged(s, old) {
+					s.Generation = old.Generation + 1
+				}
 				if !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
 					dropTopology(s)
 				}
@@ -50,6 +57,7 @@ func endpointSlices() *rest.Kind {
 				return append(validateEndpointSlice(s),
 					apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
 			}),
+			Warnings: endpointSliceWarnings,
 		},
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn(),
@@ -85,6 +93,29 @@ func dropTopology(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		s.Endpoints[i].DeprecatedTopology = nil
 	}
+}
+
+// endpointSliceWarnings warns of addresses in unusual forms, which the controllers of slices
+// mend themselves.
+func endpointSliceWarnings(_ context.Context, obj, old rest.Object) []string {
+	s := obj.(*discoveryv1.EndpointSlice)
+	var warnings []string
+	if old == nil && s.AddressType == discoveryv1.AddressTypeFQDN {
+		warnings = append(warnings, "spec.addressType: FQDN endpoints are deprecated")
+	}
+	switch s.Labels[discoveryv1.LabelManagedBy] {
+	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
+		return warnings
+	}
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		return warnings
+	}
+	for i, e := range s.Endpoints {
+		for j, ip := range e.Addresses {
+			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), ip)...)
+		}
+	}
+	return warnings
 }
 
 func slicePorts(s *discoveryv1.EndpointSlice) string {

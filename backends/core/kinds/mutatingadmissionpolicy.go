@@ -6,6 +6,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/backends/core/kinds/rules"
@@ -57,7 +58,7 @@ func mutatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 		},
 		Columns: bindingColumns(),
 		Cells: cells(func(b *binding) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), age(b.CreationTimestamp)}
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef, (*metav1.LabelSelector).String), age(b.CreationTimestamp)}
 		}),
 	}
 }

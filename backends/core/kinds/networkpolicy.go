@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"iter"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -27,6 +28,8 @@ func networkPolicies() *rest.Kind {
 		Strategy: rest.Strategy{
 			Default:         onDefault(defaultNetworkPolicy),
 			TrackGeneration: true,
+			// As in kube-apiserver, an empty list differs from none.
+			SpecChanged: changed(func(np, old *networkingv1.NetworkPolicy) bool { return !reflect.DeepEqual(np.Spec, old.Spec) }),
 			Validate: check(func(np *networkingv1.NetworkPolicy) field.ErrorList {
 				return validateNetworkPolicySpec(&np.Spec, nil)
 			}),

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/backends/core/kinds/podspec"
@@ -23,9 +24,11 @@ func runtimeClasses() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{Group: nodev1.GroupName, Versions: []string{"v1"}, Resource: "runtimeclasses", Kind: "RuntimeClass"},
 		Strategy: rest.Strategy{
-			Validate: check(validateRuntimeClass),
+			Validate: check(func(c *nodev1.RuntimeClass) field.ErrorList {
+				return validateRuntimeClass(c, content.IsDNS1123Label)
+			}),
 			ValidateUpdate: checkUpdate(func(c, old *nodev1.RuntimeClass) field.ErrorList {
-				return append(validateRuntimeClass(c), rules.Immutable(c.Handler, old.Handler, field.NewPath("handler"))...)
+				return append(validateRuntimeClass(c, validation.IsDNS1123Label), rules.Immutable(c.Handler, old.Handler, field.NewPath("handler"))...)
 			}),
 			Warnings: warn(runtimeClassWarnings),
 		},
@@ -52,11 +55,13 @@ func runtimeClassWarnings(c *nodev1.RuntimeClass) []string {
 	return warnings
 }
 
-func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
+// validateRuntimeClass validates a class. label returns the errors of a DNS label, the words of
+// which differ between creations and updates.
+func validateRuntimeClass(c *nodev1.RuntimeClass, label func(string) []string) field.ErrorList {
 	handler := field.NewPath("handler")
 	errs := rules.Present(c.Handler, handler)
 	if c.Handler != "" {
-		errs = rules.Invalid(handler, c.Handler, content.IsDNS1123Label(c.Handler))
+		errs = rules.Invalid(handler, c.Handler, label(c.Handler))
 	}
 	if c.Overhead != nil {
 		r := &corev1.ResourceRequirements{Limits: c.Overhead.PodFixed}

@@ -58,7 +58,7 @@ func TestTables(t *testing.T) {
 			"Name|Desired|Current|Ready|Up-to-date|Available|Node Selector|Age|[Containers]|[Images]|[Selector]", "x|2|0|0|0|0|a=b|3d|||<none>"},
 		{"controllerrevisions.apps", `{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"DaemonSet","name":"d","controller":true}]},"revision":4}`,
 			"Name|Controller|Revision|Age", "x|daemonset.apps/d|4|3d"},
-		{"mutatingadmissionpolicybindings" + admissionGroup, `{"spec":{"policyName":"p","paramRef":{"selector":{"matchLabels":{"a":"b"}}}}}`,
+		{"validatingadmissionpolicybindings" + admissionGroup, `{"spec":{"policyName":"p","paramRef":{"selector":{"matchLabels":{"a":"b"}}}}}`,
 			"", "x|p|a=b|3d"},
 	} {
 		t.Run(c.resource, func(t *testing.T) {

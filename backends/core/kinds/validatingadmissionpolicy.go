@@ -76,7 +76,7 @@ func validatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 		},
 		Columns: bindingColumns(),
 		Cells: cells(func(b *binding) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), age(b.CreationTimestamp)}
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef, metav1.FormatLabelSelector), age(b.CreationTimestamp)}
 		}),
 	}
 }
