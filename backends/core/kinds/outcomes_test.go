@@ -17,7 +17,8 @@ import (
 	"portico/resource/rest"
 )
 
-// Writes that kube-apiserver refuses have the same errors (field and reason) here. The files of
+// Writes that kube-apiserver refuses have the same errors (field and reason) here, and nothing is
+// stored. The files of
 // testdata/outcomes, which .ci/long kinds records from kube-apiserver's rules, have one write
 // of each distinct list of errors; the objects are those of testdata/objects.
 func TestRefusedWritesHaveTheErrorsOfKubeAPIServer(t *testing.T) {
@@ -51,7 +52,7 @@ func replay(t *testing.T, k *rest.Kind, version, sub string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := kindtest.Of(k, version, sub)
+	r, server := kindtest.Of(k, version, sub), serve(k, version)
 	kindtest.Cases(t, objects, reflect.TypeOf(sample).Elem(), sub != "", func(c kindtest.Case) {
 		want, ok := outcomes[c.Name]
 		if !ok {
@@ -65,6 +66,7 @@ func replay(t *testing.T, k *rest.Kind, version, sub string) {
 		if got = slices.Compact(got); !slices.Equal(got, want) {
 			t.Errorf("%s\n\tgot  %v\n\twant %v", c.Name, got, want)
 		}
+		server.refuse(t, c, sub, want)
 	})
 	for _, name := range slices.Sorted(maps.Keys(outcomes)) {
 		t.Errorf("no write has the name %q: record the outcomes again", name)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -72,5 +73,14 @@ func TestOwnersOfEvents(t *testing.T) {
 	}
 	if !owned("new", "events.k8s.io/v1", "count") || !owned("old", "v1", "message") || owned("old", "v1", "count") {
 		t.Errorf("%+v", got.ManagedFields)
+	}
+}
+
+// A LimitRange without a name gets one.
+func TestNamesLimitRanges(t *testing.T) {
+	w := serve(kind(t, "limitranges"), "v1").send("", "", []byte(`{"spec":{"limits":[]}}`))
+	var meta metav1.PartialObjectMetadata
+	if err := json.Unmarshal(w.Body.Bytes(), &meta); err != nil || uuid.Validate(meta.Name) != nil {
+		t.Errorf("%d: %s", w.Code, w.Body)
 	}
 }

@@ -119,19 +119,20 @@ type Case struct {
 func Cases(t testing.TB, objects []map[string]any, typ reflect.Type, subresource bool, emit func(Case)) {
 	t.Helper()
 	for _, base := range objects {
-		name, old := nameOf(base), Encoded(base)
+		name, old := NameOf(base), Encoded(base)
 		if !subresource {
 			Each(t, base, typ, func(m Mutation) { emit(Case{"create " + name + ": " + m.Change, m.Body, nil}) })
 		}
 		Each(t, base, typ, func(m Mutation) { emit(Case{"update " + name + ": " + m.Change, m.Body, old}) })
 		for _, other := range objects {
 			body := func() []byte { return Encoded(Put(Clone(other), []any{"metadata", "name"}, name)) }
-			emit(Case{"update " + name + " to " + nameOf(other), body, old})
+			emit(Case{"update " + name + " to " + NameOf(other), body, old})
 		}
 	}
 }
 
-func nameOf(o map[string]any) string {
+// NameOf returns the name of an object.
+func NameOf(o map[string]any) string {
 	name, _ := Dig(o, "metadata", "name").(string)
 	return name
 }
