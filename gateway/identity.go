@@ -67,7 +67,7 @@ func (g *Gateway) tokens() (out []authn.TokenAuthenticator, err error) {
 	g.issuer = authn.IssuerDiscovery(g.cfg.ServiceAccountIssuer, keys.Keys)
 	return append(out, authn.ServiceAccounts(authn.ServiceAccountConfig{
 		Issuer: g.cfg.ServiceAccountIssuer, Keys: keys.Keys, Audiences: g.cfg.APIAudiences,
-		Lookup: g.core.lookupServiceAccount, Bound: g.core.lookupBound,
+		Lookup: g.core.lookupServiceAccount, Bound: g.core.lookupBound, Secret: g.core.lookupTokenSecret,
 		Metrics: g.metrics.Registry(),
 	})), nil
 }

@@ -59,6 +59,9 @@ func (c *Core) runControllers(ctx context.Context) error {
 	}
 	cfg := controllers.Config{Gateway: c.clientConfig(), Selection: c.selection, Options: c.cfg.ControllerOptions, Log: c.log}
 	cfg.Options.RootCAFile = c.cfg.RootCAFile
+	if c.signer != nil {
+		cfg.Options.SignLegacyToken = c.signer.SignLegacy
+	}
 	return c.campaign(ctx, "controllers", func(ctx context.Context) {
 		if err := controllers.Run(ctx, cfg); err != nil && ctx.Err() == nil {
 			c.log.Error("the controllers ended", "err", err)

@@ -117,6 +117,8 @@ type Core struct {
 	drain     *drainer
 	selection controllers.Selection
 	garbage   *garbage.Metrics
+	// signer signs tokens of service accounts; nil: there are none.
+	signer *authn.Signer
 	// transport is for requests to the gateway; nil: there is none.
 	transport http.RoundTripper
 	// engine calls admission webhooks and policies; nil without a gateway, through which
@@ -177,6 +179,7 @@ func (c *Core) assembleKinds() (err error) {
 		if err != nil {
 			return err
 		}
+		c.signer = signer
 		t := &tokens{signer: signer, audiences: c.cfg.APIAudiences, longest: int64(longest / time.Second), find: c.find, now: time.Now}
 		cfg.CreateToken = t.create
 	}

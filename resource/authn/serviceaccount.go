@@ -33,6 +33,9 @@ type ServiceAccountConfig struct {
 	// (namespace is "" for a Node). An object past its deletion time and grace does not
 	// exist. nil: bound tokens are invalid.
 	Bound func(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error)
+	// Secret returns a Secret of a token without expiry (legacytoken.go); nil if it does not
+	// exist or is being deleted. nil: such tokens are not claimed.
+	Secret func(ctx context.Context, namespace, name string) (*TokenSecret, error)
 	// Metrics registers metrics of the cache; nil: none.
 	Metrics prometheus.Registerer
 }
@@ -96,6 +99,9 @@ func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted 
 	case err != nil:
 		return tokenResult{err: fmt.Errorf("verify service account token: %w", err), lasting: true}
 	}
+	if claims.legacy(s.cfg.Issuer) {
+		return s.verifyLegacy(ctx, token, &claims, wanted, now)
+	}
 	if err := claims.checkTime(now); err != nil {
 		return tokenResult{err: err}
 	}
@@ -118,7 +124,7 @@ var errForeignToken = errors.New("the token is of another issuer")
 // keysFor returns the keys that may have signed the token: those with its key id, if it has
 // one, and its algorithm.
 func (s *ServiceAccountTokens) keysFor(token *jwt.Token) (any, error) {
-	if issuer, err := token.Claims.GetIssuer(); err != nil || issuer != s.cfg.Issuer {
+	if issuer, err := token.Claims.GetIssuer(); err != nil || issuer != s.cfg.Issuer && (issuer != legacyIssuer || s.cfg.Secret == nil) {
 		return nil, errForeignToken
 	}
 	id, _ := token.Header["kid"].(string)
@@ -137,7 +143,8 @@ func (s *ServiceAccountTokens) keysFor(token *jwt.Token) (any, error) {
 // tokenClaims are the contents of a service-account token (docs/wire.md 7.4).
 type tokenClaims struct {
 	jwt.RegisteredClaims
-	Private privateClaims `json:"kubernetes.io"`
+	Private privateClaims `json:"kubernetes.io,omitzero"`
+	legacyClaims
 }
 
 // privateClaims are the service account of a token and its bound object.

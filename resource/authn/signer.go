@@ -96,6 +96,10 @@ func (s *Signer) Sign(_ context.Context, c TokenClaims) (string, error) {
 	if !c.WarnAfter.IsZero() {
 		claims.Private.WarnAfter = jwt.NewNumericDate(c.WarnAfter)
 	}
+	return s.sign(claims)
+}
+
+func (s *Signer) sign(claims tokenClaims) (string, error) {
 	token := jwt.NewWithClaims(s.method, claims)
 	token.Header["kid"] = s.public.ID
 	signed, err := token.SignedString(s.key)

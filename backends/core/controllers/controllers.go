@@ -46,6 +46,7 @@ func All() []Controller {
 		{Name: RootCAPublisher},
 		{Name: "service-cidr-controller", Run: runServiceCIDRs},
 		{Name: ServiceAccount},
+		{Name: "serviceaccount-token-controller", Run: fillTokenSecrets},
 		{Name: migratorName, Run: storageVersionMigrator},
 		{Name: "ttl-after-finished-controller", Run: ttlAfterFinished},
 	}
@@ -108,6 +109,9 @@ type Config struct {
 type Options struct {
 	// Signing has the authorities of the built-in signers of certificates.
 	Signing Signing
+	// SignLegacyToken makes the token of a Secret for a service account (authn.SignLegacy). nil:
+	// Secrets get no tokens.
+	SignLegacyToken func(namespace, secret, account, uid string) (string, error)
 	// RootCAFile has the authorities of the gateway's certificate; "": none are published.
 	RootCAFile string
 	// TerminatedPodGCThreshold is how many terminated pods pod-garbage-collector-controller
