@@ -250,10 +250,19 @@ func (c *Core) assembleEngine() (err error) {
 	return err
 }
 
+// early is find for plugins: lists do not wait until the cache is filled.
+func (c *Core) early(group, res string) *rest.Resource {
+	r := c.find(group, res)
+	if r == nil || r.Virtual() || group == "" && res == "services" { // its store allocates addresses
+		return r
+	}
+	return &rest.Resource{Kind: r.Kind, Store: c.cache.Early(&r.Info)}
+}
+
 // assemblePlugins makes the admission plugins, those of the engine included.
 func (c *Core) assemblePlugins(authorize func(context.Context, *resource.Action) error) (rest.Admission, error) {
 	cfg := plugins.Config{
-		Options: c.cfg.Admission, Resource: c.find, Authorize: authorize, Warn: filter.AddWarning, Namespace: c.lookupNamespace, Engine: c.engine,
+		Options: c.cfg.Admission, Resource: c.early, Authorize: authorize, Warn: filter.AddWarning, Namespace: c.lookupNamespace, Engine: c.engine,
 		Stop: c.stopped,
 	}
 	if c.transport != nil {
