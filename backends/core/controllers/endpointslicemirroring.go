@@ -213,7 +213,7 @@ func (ch *sliceChanges) recycle() {
 		reused := false
 		for i, old := range ch.remove {
 			if reused = old.AddressType == s.AddressType; reused {
-				s.Name, s.GenerateName = old.Name, ""
+				s.Name = old.Name
 				ch.update = append(ch.update, s)
 				ch.remove = append(ch.remove[:i:i], ch.remove[i+1:]...)
 				break

@@ -28,12 +28,7 @@ func slim(obj any) (any, error) {
 	case *corev1.Node:
 		o.Status.Images, o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil, nil
 	case *corev1.Pod:
-		slimContainers(o.Spec.InitContainers)
-		slimContainers(o.Spec.Containers)
-		if o.Spec.Affinity != nil {
-			o.Spec.Affinity.NodeAffinity = nil // quotas have a scope of the others
-		}
-		o.Spec.Tolerations = nil
+		slimPod(o)
 	case *corev1.ReplicationController:
 		o.Spec.Template = nil
 	default:
@@ -43,9 +38,61 @@ func slim(obj any) (any, error) {
 	return obj, nil
 }
 
+// slimPod drops most of a pod. It keeps the volumes that are claims, the names, ports,
+// resources and states of containers, and the conditions that controllers read.
+func slimPod(pod *corev1.Pod) {
+	spec, status := &pod.Spec, &pod.Status
+	pod.Annotations, spec.NodeSelector, spec.ImagePullSecrets, spec.SecurityContext = nil, nil, nil, nil
+	var conditions []corev1.PodCondition
+	for _, c := range status.Conditions {
+		if c.Type == corev1.PodReady || c.Type == corev1.DisruptionTarget {
+			conditions = append(conditions, c)
+		}
+	}
+	status.Conditions = conditions
+	slimContainers(spec.InitContainers)
+	slimContainers(spec.Containers)
+	if spec.Affinity != nil {
+		spec.Affinity.NodeAffinity = nil // quotas have a scope of the others
+	}
+	spec.Tolerations = nil
+	var volumes []corev1.Volume
+	for _, v := range spec.Volumes {
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			volumes = append(volumes, v)
+		}
+	}
+	spec.Volumes = volumes
+	for _, list := range [][]corev1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses} {
+		for i, c := range list {
+			list[i] = corev1.ContainerStatus{Name: c.Name, State: slimState(c.State), Resources: c.Resources, AllocatedResources: c.AllocatedResources}
+		}
+	}
+}
+
 // slimContainers keeps names, ports and resources.
 func slimContainers(list []corev1.Container) {
 	for i, c := range list {
 		list[i] = corev1.Container{Name: c.Name, Ports: c.Ports, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
 	}
 }
+
+// slimState keeps which state it is.
+func slimState(s corev1.ContainerState) (out corev1.ContainerState) {
+	switch {
+	case s.Terminated != nil:
+		out.Terminated = &terminated
+	case s.Waiting != nil:
+		out.Waiting = &waiting
+	case s.Running != nil:
+		out.Running = &runningState
+	}
+	return out
+}
+
+// The states of slim containers. They are not changed.
+var (
+	terminated   corev1.ContainerStateTerminated
+	waiting      corev1.ContainerStateWaiting
+	runningState corev1.ContainerStateRunning
+)
