@@ -206,7 +206,7 @@ func (p *policy) portico() {
 	for _, name := range []string{"core", "crd"} {
 		rules := everywhere
 		if name == "core" {
-			rules = append(rules, on("create", "-", "endpoints events"), on("create", "discovery.k8s.io", "endpointslices"),
+			rules = append(rules, on("create", "-", "configmaps endpoints events"), on("create", "discovery.k8s.io", "endpointslices"),
 				on("create", "certificates.k8s.io", "clustertrustbundles"),
 				named("approve", "certificates.k8s.io", "signers", signer("kube-apiserver-client-kubelet")),
 				named("attest", "certificates.k8s.io", "signers", signer("kube-apiserver-serving")),

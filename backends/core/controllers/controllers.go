@@ -37,6 +37,7 @@ func All() []Controller {
 		{Name: "endpointslice-mirroring-controller", Run: runMirroring},
 		{Name: GarbageCollector},
 		{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller", Run: publishServingTrust},
+		{Name: "legacy-serviceaccount-token-cleaner-controller", Run: cleanLegacyTokens},
 		{Name: Namespace},
 		{Name: "persistentvolume-protection-controller", Run: runPVProtection},
 		{Name: "persistentvolumeclaim-protection-controller", Run: runClaimProtection},
