@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"portico/internal/testing/kindtest"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
@@ -73,6 +74,34 @@ func TestOwnersOfEvents(t *testing.T) {
 	}
 	if !owned("new", "events.k8s.io/v1", "count") || !owned("old", "v1", "message") || owned("old", "v1", "count") {
 		t.Errorf("%+v", got.ManagedFields)
+	}
+}
+
+// Who approves a CertificateSigningRequest does not own its certificate, and who issues it not
+// its conditions.
+func TestOwnersOfCertificateSigningRequests(t *testing.T) {
+	k := kind(t, "certificatesigningrequests.certificates.k8s.io")
+	all := kindtest.Objects(t, "testdata/objects", k.GVR("v1"))
+	request := all[slices.IndexFunc(all, func(o map[string]any) bool { return kindtest.Dig(o, "status", "certificate") != nil })]
+	kindtest.Put(request, []any{"status", "conditions"}, []any{map[string]any{"type": "Approved", "status": "True", "reason": "r"}})
+	kindtest.Put(request, []any{"metadata", "labels"}, map[string]any{"l": "v"})
+	s := serve(k, "v1")
+	name, sub := "", ""
+	for _, next := range []string{"approval", "status", ""} {
+		w := s.send(name, sub, kindtest.Encoded(request))
+		var meta metav1.PartialObjectMetadata
+		if err := json.Unmarshal(w.Body.Bytes(), &meta); err != nil || w.Code >= 300 {
+			t.Fatalf("%s: %d: %s", sub, w.Code, w.Body)
+		}
+		for _, field := range []string{"conditions", "certificate"} {
+			got := slices.ContainsFunc(meta.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+				return e.Subresource == sub && strings.Contains(string(e.FieldsV1.GetRawBytes()), `"f:`+field+`"`)
+			})
+			if want := sub == "approval" && field == "conditions" || sub == "status" && field == "certificate"; got != want {
+				t.Errorf("%q: owns %s: %v: %v", sub, field, got, meta.ManagedFields)
+			}
+		}
+		name, sub = kindtest.NameOf(request), next
 	}
 }
 

@@ -18,13 +18,16 @@ const maxChanges, manyElements = 8, 2000
 // Change sets fields of a Go struct, in place, to nothing, to empty, long and repeated lists, and
 // to values that are wrong or strange. Each choice is a byte of choices; the changes end with them.
 func Change(obj any, choices []byte) {
-	c := &chooser{choices}
+	c := &chooser{choices: choices}
 	for n := 0; n < maxChanges && len(c.choices) > 0; n++ {
 		c.change(reflect.ValueOf(obj).Elem())
 	}
 }
 
-type chooser struct{ choices []byte }
+type chooser struct {
+	choices []byte
+	long    bool // there is a long list or map; a second one could be in it
+}
 
 // next returns a number below n.
 func (c *chooser) next(n int) int {
@@ -109,6 +112,10 @@ func (c *chooser) changeSlice(v reflect.Value) {
 	case 2:
 		v.Set(reflect.Append(v, first))
 	case 3:
+		if c.long {
+			return
+		}
+		c.long = true
 		many := reflect.MakeSlice(v.Type(), manyElements, manyElements)
 		for i := range manyElements {
 			many.Index(i).Set(first)
@@ -137,7 +144,8 @@ func (c *chooser) changeMap(v reflect.Value) {
 	set := func(key string, value reflect.Value) {
 		v.SetMapIndex(reflect.ValueOf(key).Convert(v.Type().Key()), value)
 	}
-	if choice == 2 {
+	if choice == 2 && !c.long {
+		c.long = true
 		for i := range manyElements {
 			set(fmt.Sprintf("k%d", i), reflect.New(v.Type().Elem()).Elem())
 		}
