@@ -205,6 +205,10 @@ var scenario = []func(ctx context.Context, c *kubernetes.Clientset) error{
 		return c.CoreV1().Pods("default").Delete(ctx, "p4", metav1.DeleteOptions{}) // with grace
 	},
 	patch("endpoints", "manual", `{"subsets":[{"addresses":[{"ip":"192.0.2.9"}],"ports":[{"name":"c","port":9}]}]}`),
+	patch("services", "manual", `{"spec":{"selector":{"app":"web"}}}`),
+	func(ctx context.Context, c *kubernetes.Clientset) error {
+		return c.CoreV1().Services("default").Delete(ctx, "web", metav1.DeleteOptions{})
+	},
 }
 
 // patch returns a step that applies a merge patch.

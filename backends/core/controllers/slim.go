@@ -45,7 +45,8 @@ func slimPod(pod *corev1.Pod) {
 	pod.Annotations, spec.NodeSelector, spec.ImagePullSecrets, spec.SecurityContext = nil, nil, nil, nil
 	var conditions []corev1.PodCondition
 	for _, c := range status.Conditions {
-		if c.Type == corev1.PodReady || c.Type == corev1.DisruptionTarget {
+		switch c.Type {
+		case corev1.PodReady, corev1.DisruptionTarget, corev1.PodResizePending: // the last is for quotas
 			conditions = append(conditions, c)
 		}
 	}
