@@ -29,6 +29,10 @@ const (
 	busy = 20 * time.Millisecond
 	// unobserved is how long an object waits whose owner exists and is not in the graph.
 	unobserved = time.Minute
+	// settle is how old a deletion is at least before the dependents of the object lose their
+	// reference to it, within a second. By then the graph has the dependents that were created
+	// before, also those of slow servers; one that it lacks would be deleted afterwards.
+	settle = 2 * time.Second
 	// absentOwners is how many absent owners are remembered. A uid is never used again.
 	absentOwners = 10_000
 	// firstRetry and lastRetry bound the time until an object is looked at after an error.
@@ -126,6 +130,9 @@ func (c *Collector) lookAt(ctx context.Context, id ID) {
 	case errors.Is(err, errUnobserved):
 		c.queue.Forget(id)
 		c.queue.AddAfter(id, unobserved)
+	case errors.Is(err, errFresh):
+		c.queue.Forget(id)
+		c.queue.AddAfter(id, settle/4)
 	case ctx.Err() == nil:
 		if c.queue.NumRequeues(id) == 5 && !apierrors.IsConflict(err) {
 			c.log.Warn("garbage collection of an object fails; it is tried again", "kind", h.Kind, "object", h.Key().String(), "err", err)
@@ -155,9 +162,14 @@ func (c *Collector) reserve(group string) (release func(), ok bool) {
 // announce its deletion.
 var errUnobserved = errors.New("an owner is not observed")
 
+// errFresh means that the deletion of an object is younger than settle.
+var errFresh = errors.New("the deletion has just begun")
+
 // act does what the state of an object demands.
 func (c *Collector) act(ctx context.Context, h *resource.Header) error {
 	switch {
+	case orphaning(h) && time.Since(h.DeletionTime) < settle:
+		return errFresh
 	case orphaning(h):
 		return c.releaseDependents(ctx, h, metav1.FinalizerOrphanDependents, func(resource.Owner) bool { return true })
 	case foreground(h):
