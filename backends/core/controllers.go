@@ -47,7 +47,7 @@ func (c *Core) runParts(ctx context.Context) error {
 	if c.selection.Has(controllers.GarbageCollector) {
 		parts = append(parts, (&garbageCollector{core: c, gateway: c.drain.gateway, metrics: c.garbage}).run)
 	}
-	return loop.Together(ctx, parts...)
+	return loop.Together(process.ClientLog(ctx, c.log), parts...)
 }
 
 // runControllers runs the controllers of package controllers whenever this process is the

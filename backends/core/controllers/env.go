@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,9 +26,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"portico/backends/process"
 	"portico/resource/loop"
 )
 
@@ -79,7 +78,7 @@ func newEnv(cfg Config) (*Env, error) {
 		return nil, fmt.Errorf("make client of metadata: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(clientLog{cfg.Log.Handler(), ctx}))
+	ctx = process.ClientLog(ctx, cfg.Log)
 	e := &Env{
 		Client: client, Metadata: objects, Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
 		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim)),

@@ -1,9 +1,17 @@
-package controllers
+package process
 
 import (
 	"context"
 	"log/slog"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 )
+
+// ClientLog returns a context with which client-go writes to a log until ctx ends.
+func ClientLog(ctx context.Context, log *slog.Logger) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(clientLog{log.Handler(), ctx}))
+}
 
 // clientLog is the log of client-go. Its informers report every interruption of a watch as an
 // error and repeat it by themselves: that is information. Once ctx has ended, so have they, and
