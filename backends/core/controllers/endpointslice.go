@@ -175,7 +175,8 @@ func followSlices(env *Env, slices cache.SharedIndexInformer, tracker *endpoints
 	Handle(env, slices, func(old, cur *discoveryv1.EndpointSlice) {
 		switch {
 		case cur == nil:
-			if managed(old) && tracker.Has(old) && !tracker.HandleDeletion(old) {
+			if managed(old) && tracker.Has(old) {
+				tracker.HandleDeletion(old)
 				service(old)
 			}
 		case old != nil && old.Labels[discoveryv1.LabelServiceName] != cur.Labels[discoveryv1.LabelServiceName]:

@@ -88,11 +88,14 @@ func (c *mirroring) sync(ctx context.Context, namespace, name string) error {
 		return err
 	}
 	if !mirrored(e) || svc == nil || svc.Spec.Selector != nil {
-		c.tracker.DeleteService(namespace, name)
+		if len(have) == 0 {
+			c.tracker.DeleteService(namespace, name)
+		}
 		for _, s := range have {
 			if err := c.env.Client.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); ignoreNotFound(err) != nil {
 				return fmt.Errorf("delete mirrored EndpointSlice: %w", err)
 			}
+			c.tracker.ExpectDeletion(s) // Until the informer has seen it, its slice is none to use again.
 		}
 		return nil
 	}

@@ -56,6 +56,7 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 	now.Step(serviceCIDRGrace + time.Second)
 	eventually(t, "inner is gone", func() bool { return gone("inner") })
+	now.SetTime(time.Now()) // the informer may see the address later than the deletion
 	remove("used")
 	eventually(t, "used is terminating", func() bool { return ready("used") == metav1.ConditionFalse })
 	now.Step(time.Minute)
