@@ -111,31 +111,28 @@ func (c *quotaController) repeat(ctx context.Context) {
 		case <-tick.C():
 		}
 		used := map[schema.GroupResource]bool{}
-		c.each(func(l *quotaLedger) {
-			for name := range l.quota.Spec.Hard {
+		for _, q := range c.quotas() {
+			for name := range q.Spec.Hard {
 				for _, gr := range c.resources(name) {
 					used[gr] = true
 				}
 			}
-			c.queue.Add(Key(l.quota))
-		})
+			c.queue.Add(Key(q))
+		}
 		c.monitors.keep(used)
 	}
 }
 
-// each calls visit for all ledgers.
-func (c *quotaController) each(visit func(l *quotaLedger)) {
+// quotas returns all quotas.
+func (c *quotaController) quotas() (all []*corev1.ResourceQuota) {
 	c.mu.Lock()
-	var all []*quotaLedger
+	defer c.mu.Unlock()
 	for _, byName := range c.ledgers {
 		for _, l := range byName {
-			all = append(all, l)
+			all = append(all, l.quota)
 		}
 	}
-	c.mu.Unlock()
-	for _, l := range all {
-		visit(l)
-	}
+	return all
 }
 
 // resources returns the resources that a quota of that name is about.
@@ -270,14 +267,14 @@ func usageIn(q *corev1.ResourceQuota, evaluator quota.Evaluator, obj runtime.Obj
 
 // resourceChanged queues the quotas of a resource: it is known now, or no longer served.
 func (c *quotaController) resourceChanged(gr schema.GroupResource, after time.Duration) {
-	c.each(func(l *quotaLedger) {
-		for name := range l.quota.Spec.Hard {
+	for _, q := range c.quotas() {
+		for name := range q.Spec.Hard {
 			if slices.Contains(c.resources(name), gr) {
-				c.queue.AddAfter(Key(l.quota), after)
-				return
+				c.queue.AddAfter(Key(q), after)
+				break
 			}
 		}
-	})
+	}
 }
 
 // DeviceClasses implements quota.Objects.
