@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,19 +93,19 @@ type SampleServer struct {
 	cmd        *exec.Cmd
 }
 
-// FreePort returns a port of host that no process listens on.
+// FreePort returns a port of host that no process listens on. It is below the range from which
+// kernels choose ports for others, so that it stays free.
 func FreePort(t *testing.T, host string) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := strconv.Itoa(10_000 + rand.IntN(20_000))
+		if ln, err := net.Listen("tcp", net.JoinHostPort(host, port)); err == nil {
+			ln.Close()
+			return port
+		}
 	}
-	defer ln.Close()
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	t.Fatal("no free port")
+	return ""
 }
 
 // RegisterSample applies the sample's manifests with a free port, and gives the server the

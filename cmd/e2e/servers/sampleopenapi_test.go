@@ -40,7 +40,11 @@ func beforeSample(t *testing.T, s *e2e.SampleServer, rewrite func(w http.Respons
 	front.Listener.Close()
 	front.Listener = listener
 	front.StartTLS()
-	t.Cleanup(front.Close)
+	t.Cleanup(func() { // Close waits for requests, and controllers watch through it
+		front.Listener.Close()
+		front.CloseClientConnections()
+		front.Close()
+	})
 }
 
 // explainsByOpenAPIV2 restarts the sample without OpenAPI v3, as of many servers, and checks that
