@@ -94,8 +94,9 @@ func (w *write) tryCreate(ctx context.Context, obj rest.Object) (o *resource.Obj
 	if err != nil {
 		return nil, err
 	}
-	// A value that is not a revision is ignored, as the server sets resourceVersion.
-	if rev, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && rev != 0 {
+	// A value that is not a revision is ignored, as the server sets resourceVersion. So is any
+	// value in a dry run: kube-apiserver checks it where it writes to etcd.
+	if rev, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && rev != 0 && !w.dryRun {
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	return w.store(ctx, m)

@@ -25,6 +25,7 @@ func TestDryRuns(t *testing.T) {
 		look                            string // what must not have changed
 	}{
 		"create":             {"POST", inDefault + "configmaps", runtime.ContentTypeJSON, `{"metadata":{"name":"new"}}`, 201, inDefault + "configmaps"},
+		"create, version":    {"POST", inDefault + "configmaps", runtime.ContentTypeJSON, `{"metadata":{"name":"new","resourceVersion":"5"}}`, 201, inDefault + "configmaps"},
 		"generated name":     {"POST", inDefault + "configmaps", runtime.ContentTypeJSON, `{"metadata":{"generateName":"new-"}}`, 201, inDefault + "configmaps"},
 		"update":             {"PUT", configMapA, runtime.ContentTypeJSON, `{"metadata":{"name":"a"},"data":{"x":"y"}}`, 200, configMapA},
 		"update creates":     {"PUT", inDefault + "services/new", runtime.ContentTypeJSON, `{"metadata":{"name":"new"}}`, 201, inDefault + "services"},
