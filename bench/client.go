@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -96,6 +97,7 @@ type request struct {
 	method, path string
 	contentType  string
 	body         []byte
+	accept       string // the media type of the answer (default: JSON)
 }
 
 // statusError is an answer with a status other than 2xx.
@@ -127,7 +129,7 @@ func (c *client) open(ctx context.Context, connection int, q request) (*http.Res
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	r.Header.Set("Accept", jsonType)
+	r.Header.Set("Accept", cmp.Or(q.accept, jsonType))
 	r.Header.Set("User-Agent", "portico-bench")
 	if q.contentType != "" {
 		r.Header.Set("Content-Type", q.contentType)

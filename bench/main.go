@@ -54,8 +54,8 @@ const example = `  # everything, against a new installation with empty data
   # the latency of watch events at 50 updates a second
   bench --portico ./portico --only watch --updates 50
 
-  # ConfigMaps in the core server as well
-  bench --portico ./portico --configmaps
+  # pods in the core server as well
+  bench --portico ./portico --also pods --objects 10000 --size 6000
 
   # with CPU profiles of every process (with --data-dir, start "portico up" with --profiling)
   bench --portico ./portico --profile ./profiles

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,6 +25,9 @@ const (
 
 var scenarios = []string{scenarioCreate, scenarioGet, scenarioList, scenarioWatch, scenarioDefinitions}
 
+// builtIn are the built-in kinds to measure, the values of --also, in a namespace.
+var builtIn = map[string]func(namespace string) *subject{"configmaps": configMaps, "pods": pods}
+
 // options are the flags. A count and a time limit every scenario.
 type options struct {
 	portico    string
@@ -31,7 +35,7 @@ type options struct {
 	kubeconfig string
 	etcd       string
 	only       []string
-	configMaps bool
+	also       []string
 	json       bool
 	profile    string
 	keep       bool
@@ -62,7 +66,7 @@ func (o *options) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the installation (default: the one in --data-dir)")
 	fs.StringVar(&o.etcd, "etcd", "", "`URL` of the etcd of the installation, unix:///path or http://host:port (default: the socket in --data-dir)")
 	fs.StringSliceVar(&o.only, "only", scenarios, "`scenarios` to run; get, list and watch create the objects first")
-	fs.BoolVar(&o.configMaps, "configmaps", false, "measure ConfigMaps in the core server as well")
+	fs.StringSliceVar(&o.also, "also", nil, "built-in `kinds` to measure as well: configmaps, pods")
 	fs.BoolVar(&o.json, "json", false, "print the report as JSON")
 	fs.StringVar(&o.profile, "profile", "", "`folder` for CPU profiles of gateway, core, crd and this program")
 	fs.BoolVar(&o.keep, "keep", false, "do not delete the created objects")
@@ -91,6 +95,11 @@ func (o *options) check() error {
 	for _, s := range o.only {
 		if !slices.Contains(scenarios, s) {
 			return fmt.Errorf("--only=%s: unknown scenario; the scenarios are %s", s, strings.Join(scenarios, ", "))
+		}
+	}
+	for _, kind := range o.also {
+		if builtIn[kind] == nil {
+			return fmt.Errorf("--also=%s: unknown kind; the kinds are %s", kind, strings.Join(slices.Sorted(maps.Keys(builtIn)), ", "))
 		}
 	}
 	for _, f := range []struct {

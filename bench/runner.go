@@ -111,8 +111,10 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		try("custom resources", r.work(ctx, customResources(r.group, r.namespace)))
-		if r.o.configMaps && ctx.Err() == nil {
-			try("ConfigMaps", r.work(ctx, configMaps(r.namespace)))
+		for _, kind := range r.o.also {
+			if ctx.Err() == nil {
+				try(kind, r.work(ctx, builtIn[kind](r.namespace)))
+			}
 		}
 	}
 	if r.o.runs(scenarioDefinitions) && ctx.Err() == nil {

@@ -97,31 +97,41 @@ func (r *runner) getAll(ctx context.Context, s *subject, size int64) error {
 	return nil
 }
 
-// listAll measures LIST of all objects.
+// listAll measures LIST of all objects, in JSON and in protobuf if the kind has it.
 func (r *runner) listAll(ctx context.Context, s *subject, size int64) error {
 	limit := bound{r.o.lists, 10 * r.o.time}
-	list := func(p *client, path string) func(context.Context, int) (sample, error) {
+	list := func(p *client, path, accept string, size int64) func(context.Context, int) (sample, error) {
 		return func(ctx context.Context, _ int) (sample, error) {
 			return drive(ctx, r.o.workers, limit, nil, func(ctx context.Context, worker, _ int) (int64, error) {
-				n, err := p.discard(ctx, worker, request{path: path})
+				n, err := p.discard(ctx, worker, request{path: path, accept: accept})
 				return expect(path, n, size, err)
 			})
 		}
 	}
-	results, err := r.turns(ctx, func(s sample) string { return fmt.Sprintf("%.0f MB/s", megabytes(s)) },
-		contender{"LIST, zero-work chain", r.chain.processes(), "", nil, list(r.chain.client, chainList)},
-		contender{"LIST", r.procs, profileName("list", s), nil, list(r.target, s.list())},
-	)
+	all := []contender{
+		{"LIST, zero-work chain", r.chain.processes(), "", nil, list(r.chain.client, chainList, jsonType, size)},
+		{"LIST", r.procs, profileName("list", s), nil, list(r.target, s.list(), jsonType, size)},
+	}
+	sizes := []int64{size, size}
+	if s.protobuf {
+		data, err := r.target.read(ctx, 0, request{path: s.list(), accept: protobufType})
+		if err != nil {
+			return err
+		}
+		sizes = append(sizes, int64(len(data)))
+		all = append(all, contender{"LIST in protobuf", r.procs, profileName("list-protobuf", s), nil, list(r.target, s.list(), protobufType, sizes[2])})
+	}
+	results, err := r.turns(ctx, func(s sample) string { return fmt.Sprintf("%.0f MB/s", megabytes(s)) }, all...)
 	if err != nil {
 		return err
 	}
-	r.report.add(row{
-		what: fmt.Sprintf("LIST of %d %s (%.1f MB)", r.o.objects, s.name, float64(size)/1e6),
-		unit: "MB/s", figure: megabytes, ours: results[1], yardstick: "chain", yard: results[0], bar: listBar,
-	})
 	var lists int64
-	for _, s := range results[1] {
-		lists += s.ops
+	for i, ours := range results[1:] {
+		r.report.add(row{
+			what: fmt.Sprintf("%s of %d %s (%.1f MB)", all[i+1].name, r.o.objects, s.name, float64(sizes[i+1])/1e6),
+			unit: "MB/s", figure: megabytes, ours: ours, yardstick: "chain", yard: results[0], bar: listBar,
+		})
+		lists += total(ours).ops
 	}
 	return r.addServerMemory(ctx, s, fmt.Sprintf("after %d LISTs of %s", lists, s.name), memoryBar)
 }

@@ -5,10 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
-const jsonType = "application/json"
+// Media types.
+const (
+	jsonType     = "application/json"
+	protobufType = "application/vnd.kubernetes.protobuf"
+)
 
 // subject is a kind of object to measure.
 type subject struct {
@@ -18,10 +23,13 @@ type subject struct {
 	apiVersion string
 	kind       string
 	namespace  string
-	// head is the JSON after metadata up to the sequence number, which numberIn
-	// finds in a watch frame. tail returns the rest, with that many bytes of text.
-	head string // with one %d
-	tail func(filling int) string
+	// annotations and head are JSON: further annotations, and what follows the
+	// metadata. One of them has %d for the sequence number, which numberIn finds in
+	// a watch frame. tail returns the rest, with that many bytes of text.
+	annotations, head string
+	tail              func(filling int) string
+	// protobuf selects a second LIST, in protobuf.
+	protobuf bool
 	// filled is the tail for the requested size; calibrate sets it.
 	filled string
 }
@@ -58,13 +66,40 @@ func customResources(group, namespace string) *subject {
 func configMaps(namespace string) *subject {
 	return &subject{
 		name: "ConfigMaps", server: "core", resource: "configmaps", apiVersion: "v1", kind: "ConfigMap", namespace: namespace,
-		head: `"data":{"sequence":"%d"`,
+		head: `"data":{"sequence":"%d"`, protobuf: true,
 		tail: func(filling int) string {
 			var data strings.Builder
 			for i, n := range portions(filling) {
 				fmt.Fprintf(&data, `,"setting-%02d":"%s"`, i, strings.Repeat("v", n))
 			}
 			return data.String() + `}`
+		},
+	}
+}
+
+// pods are Pods of two containers, bound to a node that does not exist. The sequence
+// number is an annotation, as hardly any other field of a pod can be updated.
+func pods(namespace string) *subject {
+	const probe = `{"httpGet":{"path":"/healthz","port":8080},"initialDelaySeconds":5,"periodSeconds":10}`
+	const mounts = `"volumeMounts":[{"name":"config","mountPath":"/etc/service","readOnly":true},{"name":"cache","mountPath":"/var/cache"}]`
+	return &subject{
+		name: "pods", server: "core", resource: "pods", apiVersion: "v1", kind: "Pod", namespace: namespace,
+		annotations: `,"sequence":"%d"`, head: `"spec":{"nodeName":"node-1","automountServiceAccountToken":false`, protobuf: true,
+		tail: func(filling int) string {
+			var env strings.Builder
+			for i, n := range portions(filling) {
+				if i > 0 {
+					env.WriteByte(',')
+				}
+				fmt.Fprintf(&env, `{"name":"SETTING_%02d","value":"%s"}`, i, strings.Repeat("v", n))
+			}
+			container := func(name, more string) string {
+				return `{"name":"` + name + `","image":"registry.example.com/team/` + name + `:v1.2.3","ports":[{"name":"` + name + `","containerPort":8080}],` +
+					`"resources":{"requests":{"cpu":"500m","memory":"128Mi"},"limits":{"memory":"256Mi"}},` +
+					`"livenessProbe":` + probe + `,"readinessProbe":` + probe + `,` + mounts + more + `}`
+			}
+			return `,"volumes":[{"name":"config","configMap":{"name":"service"}},{"name":"cache","emptyDir":{}}],` +
+				`"containers":[` + container("service", `,"env":[`+env.String()+`]`) + `,` + container("proxy", "") + `]}`
 		},
 	}
 }
@@ -99,8 +134,8 @@ func (s *subject) body(i int, number int64, replaces string) []byte {
 	if replaces != "" {
 		b = fmt.Appendf(b, `"resourceVersion":"%s",`, replaces)
 	}
-	b = fmt.Appendf(b, `"labels":{"app":"service","shard":"s%d"},"annotations":{"example.com/owner":"team"}},`, i%10)
-	b = fmt.Appendf(b, s.head, number)
+	b = fmt.Appendf(b, `"labels":{"app":"service","shard":"s%d"},"annotations":{"example.com/owner":"team"`, i%10)
+	b = append(b, strings.Replace(s.annotations+"}},"+s.head, "%d", strconv.FormatInt(number, 10), 1)...)
 	return append(append(b, s.filled...), '}')
 }
 
