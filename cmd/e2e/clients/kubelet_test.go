@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 	"portico/internal/testing/kubelettest"
 )
 
@@ -126,6 +127,7 @@ type streams struct {
 // run runs kubectl in the namespace and returns its standard output.
 func (s *streams) run(in string, args ...string) (string, error) {
 	s.t.Helper()
+	e2e.Program(s.t, testtools.Kubectl) // Patience does not include building it
 	ctx, cancel := context.WithTimeout(s.t.Context(), e2e.Patience)
 	defer cancel()
 	cmd := s.up.KubectlCommand(ctx, s.t, append([]string{"-n", s.ns}, args...)...)

@@ -45,31 +45,30 @@ var sources = map[string]struct{ module, ldflags, what string }{
 	RESTServer:      {"cmd/tools", "-s -w", "./restserver"},
 }
 
-var (
-	building sync.Mutex
-	built    = map[string]string{} // paths
-)
+// built has a sync.OnceValues of build by program.
+var built sync.Map
 
 // Build builds a program unless it is up to date, and returns its path. All programs are
-// in one folder. Build may be called concurrently, also by several processes.
+// in one folder. Build may be called concurrently, also by several processes; it does not
+// wait for other programs.
 func Build(program string) (path string, err error) {
-	building.Lock()
-	defer building.Unlock()
-	if path, ok := built[program]; ok {
-		return path, nil
-	}
+	once, _ := built.LoadOrStore(program, sync.OnceValues(func() (string, error) { return build(program) }))
+	return once.(func() (string, error))()
+}
+
+func build(program string) (path string, err error) {
 	root, dir, err := folder()
 	if err != nil {
 		return "", err
 	}
 	path = filepath.Join(dir, program)
-	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, "."+program+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("open lock: %w", err)
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock folder of programs: %w", err)
+		return "", fmt.Errorf("lock %s: %w", program, err)
 	}
 	source := sources[program]
 	cmd := exec.Command("go", "build", "-ldflags="+source.ldflags, "-o", path, source.what)
@@ -77,7 +76,6 @@ func Build(program string) (path string, err error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
-	built[program] = path
 	return path, nil
 }
 
