@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -178,4 +179,14 @@ func TestLeaseRules(t *testing.T) {
 		`spec.strategy: Unsupported value: "Youngest": supported values: "OldestEmulationVersion"`)
 	l = decode[rest.Object](t, k, `{"spec":{"strategy":"example.com/mine","preferredHolder":"me","leaseDurationSeconds":15}}`)
 	expect(t, k.Strategy.Validate(t.Context(), l))
+}
+
+// Every path segment names a PodDisruptionBudget, as kube-apiserver checks no more.
+func TestBudgetNames(t *testing.T) {
+	budgets := serve(kind(t, "poddisruptionbudgets.policy"), "v1")
+	for name, want := range map[string]int{"My_PDB": http.StatusCreated, "a%b": http.StatusUnprocessableEntity} {
+		if w := budgets.send("", "", []byte(`{"metadata":{"name":"`+name+`"}}`)); w.Code != want {
+			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
+		}
+	}
 }

@@ -28,6 +28,7 @@ func podDisruptionBudgets() *rest.Kind {
 			ShortNames: []string{"pdb"}, Namespaced: true,
 		},
 		Strategy: rest.Strategy{
+			ValidateName:    func(string, bool) []string { return nil }, // every path segment is a name
 			TrackGeneration: true,
 			PrepareCreate: onCreate(func(b *policyv1.PodDisruptionBudget) {
 				b.Status = policyv1.PodDisruptionBudgetStatus{}
