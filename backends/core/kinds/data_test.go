@@ -190,3 +190,14 @@ func TestBudgetNames(t *testing.T) {
 		}
 	}
 }
+
+func TestSystemPriorityClasses(t *testing.T) {
+	const reserved = "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: "
+	checkCreations(t, kind(t, "priorityclasses.scheduling.k8s.io"), `{"metadata":{"name":%s}`, []creation{
+		{"known", `"system-node-critical"},"value":2000001000`, nil},
+		{"unknown", `"system-x"}`, []string{reserved + "system-x is not a known system priority class"}},
+		{"value", `"system-node-critical"},"value":1`, []string{reserved + "value of system-node-critical PriorityClass must be 2000001000"}},
+		{"default", `"system-node-critical"},"value":2000001000,"globalDefault":true`,
+			[]string{reserved + "globalDefault of system-node-critical PriorityClass must be false"}},
+	})
+}

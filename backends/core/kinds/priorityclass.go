@@ -63,8 +63,9 @@ func priorityClasses() *rest.Kind {
 func validatePriorityClass(pc *schedulingv1.PriorityClass) field.ErrorList {
 	var errs field.ErrorList
 	if strings.HasPrefix(pc.Name, systemPriorityPrefix) {
-		if value, known := systemPriorityClasses[pc.Name]; !known || value != pc.Value || pc.GlobalDefault {
-			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), fmt.Sprintf("priority class names with '%v' prefix are reserved for system use only", systemPriorityPrefix)))
+		if err := checkSystemPriorityClass(pc); err != nil {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
+				fmt.Sprintf("priority class names with '%v' prefix are reserved for system use only. error: %v", systemPriorityPrefix, err)))
 		}
 	} else if pc.Value > highestUserPriority {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUserPriority)))
@@ -73,6 +74,20 @@ func validatePriorityClass(pc *schedulingv1.PriorityClass) field.ErrorList {
 		errs = append(errs, rules.Enum(*pc.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	return errs
+}
+
+// checkSystemPriorityClass returns an error for a class that is none of the system's.
+func checkSystemPriorityClass(pc *schedulingv1.PriorityClass) error {
+	value, known := systemPriorityClasses[pc.Name]
+	switch {
+	case !known:
+		return fmt.Errorf("%v is not a known system priority class", pc.Name)
+	case value != pc.Value:
+		return fmt.Errorf("value of %v PriorityClass must be %v", pc.Name, value)
+	case pc.GlobalDefault:
+		return fmt.Errorf("globalDefault of %v PriorityClass must be false", pc.Name)
+	}
+	return nil
 }
 
 func validatePriorityClassUpdate(pc, old *schedulingv1.PriorityClass) field.ErrorList {
