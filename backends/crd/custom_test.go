@@ -84,6 +84,8 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 		"going":         {"POST", "/apis/example.com/v1/namespaces/going/widgets", "", widget("b", "{size: small}"), 403, "unable to create new content in namespace going because it is being terminated"},
 		"other version": {"GET", "/apis/example.com/v3/namespaces/default/widgets", "", "", 404, ""},
 		"cluster path":  {"GET", "/apis/example.com/v1/widgets/a", "", "", 404, ""},
+		"create in all": {"POST", "/apis/example.com/v1/widgets", "", widget("b", "{size: small}"), 404, ""},
+		"delete in all": {"DELETE", "/apis/example.com/v1/widgets", "", "", 404, ""},
 		"field":         {"GET", widgetPath + "?fieldSelector=spec.color%3Dred", "", "", 400, "field label not supported: spec.color"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -204,7 +204,12 @@ func (s *Server) lookup(act *resource.Action) (*rest.Resource, error) {
 	if d == nil {
 		return nil, nil
 	}
-	return d.rows[act.Version], nil
+	row := d.rows[act.Version]
+	// Clients that delete all objects of a kind take a 404 for none (docs/wire.md 1.1).
+	if row != nil && row.Namespaced && act.Namespace == "" && act.Verb != "list" && act.Verb != "watch" {
+		return nil, nil
+	}
+	return row, nil
 }
 
 // definitionOf returns the served definition of a resource; nil if there is none.
