@@ -20,6 +20,7 @@ import (
 	"portico/resource"
 	"portico/resource/client"
 	"portico/resource/loop"
+	"portico/resource/rest"
 )
 
 // drainer deletes the content of namespaces that are being deleted, and then removes their
@@ -88,11 +89,11 @@ func (d *drainer) check(ctx context.Context, name, uid string) error {
 	if err != nil {
 		return fmt.Errorf("get namespace: %w", err)
 	}
-	obj, err := namespaces.Decode(o)
+	ns, err := rest.DecodeAs[*corev1.Namespace](namespaces.Kind, o)
 	if err != nil {
 		return fmt.Errorf("read namespace: %w", err)
 	}
-	if !slices.Contains(obj.(*corev1.Namespace).Spec.Finalizers, corev1.FinalizerKubernetes) {
+	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return errFinalized
 	}
 	return nil

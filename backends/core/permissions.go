@@ -18,12 +18,7 @@ import (
 
 // read is kinds.Permissions.Get.
 func (c *Core) read(ctx context.Context, group, res, name string) (rest.Object, error) {
-	r := c.find(group, res)
-	o, err := r.Store.Get(ctx, resource.Key{Name: name}, resource.At{})
-	if err != nil {
-		return nil, err
-	}
-	return r.Decode(o)
+	return rest.GetObject[rest.Object](ctx, c.find(group, res), resource.Key{Name: name}, resource.At{})
 }
 
 // resourceOf is kinds.Permissions.ResourceOf. Kinds of other servers are looked up in the

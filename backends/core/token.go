@@ -158,12 +158,11 @@ func (t *tokens) bind(ctx context.Context, account resource.Key, ref *authentica
 // nodeOf returns the node of a pod of the service account: without uid if there is no such
 // node, nil if the pod has none.
 func (t *tokens) nodeOf(ctx context.Context, account string, pods *rest.Resource, o *resource.Object) (*authn.BoundObject, error) {
-	obj, err := pods.Decode(o)
+	pod, err := rest.DecodeAs[*corev1.Pod](pods.Kind, o)
 	if err != nil {
 		return nil, err
 	}
-	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod.Spec.ServiceAccountName != account {
+	if pod.Spec.ServiceAccountName != account {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account))
 	}
 	name := pod.Spec.NodeName

@@ -156,11 +156,10 @@ func (f *Flow) followDangling(ctx context.Context, levels, schemas *rest.Resourc
 
 func writeDangling(ctx context.Context, r *rest.Resource, levels, schemas loop.Snapshot) error {
 	for _, o := range schemas.Items {
-		obj, err := r.Decode(o)
+		s, err := rest.DecodeAs[*flowv1.FlowSchema](r.Kind, o)
 		if err != nil {
 			return err
 		}
-		s := obj.(*flowv1.FlowSchema)
 		want := dangling(s, levels.Get(resource.Key{Name: s.Spec.PriorityLevelConfiguration.Name}) != nil)
 		if !setCondition(s, want) {
 			continue

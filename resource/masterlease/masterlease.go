@@ -93,11 +93,11 @@ func (l *Leases) List(ctx context.Context) ([]netip.AddrPort, error) {
 	}
 	var out []netip.AddrPort
 	for _, o := range list.Items {
-		obj, err := l.kind.Decode(o)
+		lease, err := rest.DecodeAs[*corev1.Endpoints](l.kind, o)
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range obj.(*corev1.Endpoints).Subsets {
+		for _, s := range lease.Subsets {
 			for _, a := range s.Addresses {
 				ip, err := netip.ParseAddr(a.IP)
 				if err != nil {

@@ -19,6 +19,32 @@ type Object interface {
 	metav1.Object
 }
 
+// GetObject reads an object. Errors: those of Store.Get; an internal error for one that does not
+// decode.
+func GetObject[T Object](ctx context.Context, r *Resource, key resource.Key, at resource.At) (T, error) {
+	o, err := r.Store.Get(ctx, key, at)
+	if err != nil {
+		return *new(T), err
+	}
+	return DecodeAs[T](r.Kind, o)
+}
+
+// ListObjects reads the objects that opts select, all of them at once. One that does not decode
+// is an error.
+func ListObjects[T Object](ctx context.Context, r *Resource, opts resource.ListOptions) ([]T, error) {
+	list, err := r.Store.List(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]T, len(list.Items))
+	for i, o := range list.Items {
+		if out[i], err = DecodeAs[T](r.Kind, o); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // Modify reads an object, changes it and stores it, repeating this on conflicts. It is for
 // controllers: strategies and admission are not called. change must not keep obj. Errors:
 // NotFound; errors of change.
@@ -28,7 +54,7 @@ func Modify[T Object](ctx context.Context, r *Resource, key resource.Key, change
 		if cur == nil {
 			return resource.Mutation{}, apierrors.NewNotFound(r.GroupResource(), key.Name)
 		}
-		obj, err := decodeAs[T](r.Kind, cur)
+		obj, err := DecodeAs[T](r.Kind, cur)
 		if err != nil {
 			return resource.Mutation{}, err
 		}
@@ -41,7 +67,7 @@ func Modify[T Object](ctx context.Context, r *Resource, key resource.Key, change
 	if err != nil {
 		return none, err
 	}
-	return decodeAs[T](r.Kind, o)
+	return DecodeAs[T](r.Kind, o)
 }
 
 // CreateObject stores a new object and sets its uid and creationTimestamp in obj. It is for
@@ -58,10 +84,11 @@ func CreateObject[T Object](ctx context.Context, r *Resource, obj T) (T, error) 
 	if err != nil {
 		return none, err
 	}
-	return decodeAs[T](r.Kind, stored)
+	return DecodeAs[T](r.Kind, stored)
 }
 
-func decodeAs[T Object](k *Kind, o *resource.Object) (T, error) {
+// DecodeAs decodes a stored object of a kind with Go type T.
+func DecodeAs[T Object](k *Kind, o *resource.Object) (T, error) {
 	var none T
 	obj, err := k.Decode(o)
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -88,7 +87,7 @@ func (n *node) address() string { return net.JoinHostPort(n.host, n.port) }
 // node returns the kubelet of a node by its status. Errors: NotFound; another one for a node
 // without an address.
 func (c *Connector) node(ctx context.Context, name string) (*node, error) {
-	n, err := get[*corev1.Node](ctx, c.cfg.Find("", "nodes"), resource.Key{Name: name})
+	n, err := rest.GetObject[*corev1.Node](ctx, c.cfg.Find("", "nodes"), resource.Key{Name: name}, resource.At{})
 	if err != nil {
 		return nil, err
 	}
@@ -107,25 +106,7 @@ func (c *Connector) node(ctx context.Context, name string) (*node, error) {
 }
 
 func (c *Connector) pod(ctx context.Context, key resource.Key) (*corev1.Pod, error) {
-	return get[*corev1.Pod](ctx, c.cfg.Find("", "pods"), key)
-}
-
-// get returns the latest state of an object.
-func get[T rest.Object](ctx context.Context, r *rest.Resource, key resource.Key) (T, error) {
-	var none T
-	o, err := r.Store.Get(ctx, key, resource.At{})
-	if err != nil {
-		return none, err
-	}
-	obj, err := r.Decode(o)
-	if err != nil {
-		return none, err
-	}
-	typed, ok := obj.(T)
-	if !ok {
-		return none, apierrors.NewInternalError(fmt.Errorf("object %s is a %T", key, obj))
-	}
-	return typed, nil
+	return rest.GetObject[*corev1.Pod](ctx, c.cfg.Find("", "pods"), key, resource.At{})
 }
 
 // Subresources returns the connections of a resource: "pods", "nodes" or "services".

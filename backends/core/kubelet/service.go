@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/util/proxy"
 
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 // locateService leads to a random ready endpoint of a service that is a pod: the port is the
@@ -25,7 +26,7 @@ func (c *Connector) locateService(ctx context.Context, key resource.Key) (*url.U
 		return nil, proxyToPod, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", key.Name))
 	}
 	if number, err := strconv.ParseInt(port, 10, 64); err == nil {
-		service, err := get[*corev1.Service](ctx, c.cfg.Find("", "services"), resource.Key{Namespace: key.Namespace, Name: name})
+		service, err := rest.GetObject[*corev1.Service](ctx, c.cfg.Find("", "services"), resource.Key{Namespace: key.Namespace, Name: name}, resource.At{})
 		if err != nil {
 			return nil, proxyToPod, err
 		}
@@ -52,23 +53,9 @@ func (c *Connector) locateService(ctx context.Context, key resource.Key) (*url.U
 }
 
 func (c *Connector) endpointSlices(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error) {
-	of := c.cfg.Find(discoveryv1.GroupName, "endpointslices")
 	selector := resource.Selector{Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service})}
-	list, err := of.Store.List(ctx, resource.ListOptions{Namespace: namespace, Selector: selector, At: resource.At{Freshness: resource.Any}})
-	if err != nil {
-		return nil, err
-	}
-	var out []*discoveryv1.EndpointSlice
-	for _, o := range list.Items {
-		obj, err := of.Decode(o)
-		if err != nil {
-			return nil, err
-		}
-		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
-			out = append(out, s)
-		}
-	}
-	return out, nil
+	return rest.ListObjects[*discoveryv1.EndpointSlice](ctx, c.cfg.Find(discoveryv1.GroupName, "endpointslices"),
+		resource.ListOptions{Namespace: namespace, Selector: selector, At: resource.At{Freshness: resource.Any}})
 }
 
 // isPod reports whether an endpoint is the address of a pod of the namespace: writers of

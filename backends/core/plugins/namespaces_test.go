@@ -59,7 +59,7 @@ func TestNamespaceExistsAndAutoProvision(t *testing.T) {
 		expect(t, "create", admit(t, provision, w.write(aPod(), nil)), "")
 		expect(t, "exists", admit(t, exists, w.write(aPod(), nil)), "")
 	}
-	ns, err := read[*corev1.Namespace](t.Context(), w.resources["namespaces"], resource.Key{Name: "ns"}, cached)
+	ns, err := rest.GetObject[*corev1.Namespace](t.Context(), w.resources["namespaces"], resource.Key{Name: "ns"}, cached)
 	if err != nil || ns.Status.Phase != corev1.NamespaceActive || ns.Labels["kubernetes.io/metadata.name"] != "ns" || len(ns.Spec.Finalizers) != 1 {
 		t.Errorf("%+v %v", ns, err)
 	}

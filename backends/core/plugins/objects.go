@@ -3,7 +3,6 @@ package plugins
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,20 +53,11 @@ func forbidden(a *rest.Attributes, err error) error {
 // cached reads from the cache.
 var cached = resource.At{Freshness: resource.Any}
 
-// read returns an object of a resource.
-func read[T rest.Object](ctx context.Context, r *rest.Resource, key resource.Key, at resource.At) (T, error) {
-	o, err := r.Store.Get(ctx, key, at)
-	if err != nil {
-		return *new(T), err
-	}
-	return decode[T](r, o)
-}
-
 // readLive is read from the cache, and from storage if the cache does not have the object.
 func readLive[T rest.Object](ctx context.Context, r *rest.Resource, key resource.Key) (T, error) {
-	obj, err := read[T](ctx, r, key, cached)
+	obj, err := rest.GetObject[T](ctx, r, key, cached)
 	if apierrors.IsNotFound(err) {
-		return read[T](ctx, r, key, resource.At{})
+		return rest.GetObject[T](ctx, r, key, resource.At{})
 	}
 	return obj, err
 }
@@ -75,29 +65,7 @@ func readLive[T rest.Object](ctx context.Context, r *rest.Resource, key resource
 // list returns the objects of a namespace, or of all ("": also of a cluster-scoped resource), from
 // the cache.
 func list[T rest.Object](ctx context.Context, r *rest.Resource, namespace string) ([]T, error) {
-	found, err := r.Store.List(ctx, resource.ListOptions{Namespace: namespace, At: cached})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]T, len(found.Items))
-	for i, o := range found.Items {
-		if out[i], err = decode[T](r, o); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func decode[T rest.Object](r *rest.Resource, o *resource.Object) (T, error) {
-	obj, err := r.Decode(o)
-	if err != nil {
-		return *new(T), err
-	}
-	out, ok := obj.(T)
-	if !ok {
-		return *new(T), fmt.Errorf("unexpected type %T of %s", obj, r.GroupResource())
-	}
-	return out, nil
+	return rest.ListObjects[T](ctx, r, resource.ListOptions{Namespace: namespace, At: cached})
 }
 
 // newest returns the newest object, of those of one second the first by name; the zero value

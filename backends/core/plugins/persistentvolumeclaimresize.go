@@ -27,7 +27,7 @@ func newPersistentVolumeClaimResize(cfg *Config) (rest.Admission, error) {
 			return forbidden(a, errors.New("Only bound persistent volume claims can be expanded"))
 		}
 		if name := storageClassOf(claim); name != "" && name == storageClassOf(old) {
-			class, err := read[*storagev1.StorageClass](ctx, classes, resource.Key{Name: name}, cached)
+			class, err := rest.GetObject[*storagev1.StorageClass](ctx, classes, resource.Key{Name: name}, cached)
 			if err == nil && ptr.Deref(class.AllowVolumeExpansion, false) {
 				return nil
 			}

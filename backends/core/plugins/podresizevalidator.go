@@ -44,7 +44,7 @@ func changedOnNode(ctx context.Context, a *rest.Attributes, nodes *rest.Resource
 	if !ok || !update || pod.Spec.NodeName == "" || pod.Generation == old.Generation {
 		return nil, nil, nil
 	}
-	node, err := read[*corev1.Node](ctx, nodes, resource.Key{Name: pod.Spec.NodeName}, cached)
+	node, err := rest.GetObject[*corev1.Node](ctx, nodes, resource.Key{Name: pod.Spec.NodeName}, cached)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, forbidden(a, fmt.Errorf("node %q not found", pod.Spec.NodeName))

@@ -68,7 +68,7 @@ func (p *priorities) classOf(ctx context.Context, a *rest.Attributes, name strin
 		}
 		return class, nil
 	}
-	class, err := read[*schedulingv1.PriorityClass](ctx, p.classes, resource.Key{Name: name}, cached)
+	class, err := rest.GetObject[*schedulingv1.PriorityClass](ctx, p.classes, resource.Key{Name: name}, cached)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, forbidden(a, fmt.Errorf("no PriorityClass with name %v was found", name))

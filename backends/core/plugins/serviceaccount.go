@@ -123,7 +123,7 @@ func (s *serviceAccounts) find(ctx context.Context, a *rest.Attributes, pod *cor
 			timer.Stop()
 			return nil, ctx.Err()
 		}
-		account, err = read[*corev1.ServiceAccount](ctx, s.accounts, key, resource.At{})
+		account, err = rest.GetObject[*corev1.ServiceAccount](ctx, s.accounts, key, resource.At{})
 	}
 	if apierrors.IsNotFound(err) {
 		err = apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccount"}, key.Name)

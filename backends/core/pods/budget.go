@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-helpers/apps/poddisruptionbudget"
 
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 // maxDisrupted is how many evictions of a budget may wait until its controller has seen them.
@@ -21,27 +22,14 @@ const maxDisrupted = 2000
 
 // budgetsOf returns the budgets that select the pod.
 func (e *eviction) budgetsOf(ctx context.Context, pod *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
-	budgets := e.Find(policyv1.GroupName, "poddisruptionbudgets")
-	list, err := budgets.Store.List(ctx, resource.ListOptions{Namespace: pod.Namespace})
+	list, err := rest.ListObjects[*policyv1.PodDisruptionBudget](ctx, e.Find(policyv1.GroupName, "poddisruptionbudgets"), resource.ListOptions{Namespace: pod.Namespace})
 	if err != nil {
 		return nil, err
 	}
-	var out []*policyv1.PodDisruptionBudget
-	for _, o := range list.Items {
-		obj, err := budgets.Decode(o)
-		if err != nil {
-			return nil, err
-		}
-		b, ok := obj.(*policyv1.PodDisruptionBudget)
-		if !ok {
-			return nil, apierrors.NewInternalError(fmt.Errorf("object %s is a %T", o.Key(), obj))
-		}
-		// A selector that is invalid selects nothing.
-		if selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil && selector.Matches(labels.Set(pod.Labels)) {
-			out = append(out, b)
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(list, func(b *policyv1.PodDisruptionBudget) bool {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		return err != nil || !selector.Matches(labels.Set(pod.Labels)) // an invalid selector selects nothing
+	}), nil
 }
 
 // sparesHealthy reports whether the eviction of a pod that is not ready costs the budget

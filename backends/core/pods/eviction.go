@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 const (
@@ -90,7 +91,7 @@ func evictionOptions(name string, body runtime.Object, dryRun bool) (*metav1.Del
 // evictUnguarded deletes a pod that no budget counts. It returns another pod.
 func (e *eviction) evictUnguarded(ctx context.Context) (*corev1.Pod, error) {
 	for attempt := 1; ; attempt++ {
-		pod, err := get[*corev1.Pod](ctx, e.pods(), e.key)
+		pod, err := rest.GetObject[*corev1.Pod](ctx, e.pods(), e.key, resource.At{})
 		if err != nil {
 			return nil, err
 		}

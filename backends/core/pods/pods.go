@@ -6,11 +6,9 @@ package pods
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -30,30 +28,12 @@ type Actions struct {
 
 func (a *Actions) pods() *rest.Resource { return a.Find("", "pods") }
 
-// get returns the latest state of an object.
-func get[T rest.Object](ctx context.Context, r *rest.Resource, key resource.Key) (T, error) {
-	var none T
-	o, err := r.Store.Get(ctx, key, resource.At{})
-	if err != nil {
-		return none, err
-	}
-	obj, err := r.Decode(o)
-	if err != nil {
-		return none, err
-	}
-	typed, ok := obj.(T)
-	if !ok {
-		return none, apierrors.NewInternalError(fmt.Errorf("object %s is a %T", key, obj))
-	}
-	return typed, nil
-}
-
 // modify changes a stored object; with dryRun it only checks whether change fails.
 func modify[T rest.Object](ctx context.Context, r *rest.Resource, key resource.Key, dryRun bool, change func(T) error) (T, error) {
 	if !dryRun {
 		return rest.Modify(ctx, r, key, change)
 	}
-	obj, err := get[T](ctx, r, key)
+	obj, err := rest.GetObject[T](ctx, r, key, resource.At{})
 	if err == nil {
 		err = change(obj)
 	}

@@ -35,16 +35,7 @@ func (s stored) ResourceClaims(namespace string) ([]*resourcev1.ResourceClaim, e
 func (s stored) Pod(namespace, name string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	r := s.find("", "pods")
-	o, err := r.Store.Get(ctx, resource.Key{Namespace: namespace, Name: name}, resource.At{Freshness: resource.Any})
-	if err != nil {
-		return nil, err
-	}
-	obj, err := r.Decode(o)
-	if err != nil {
-		return nil, err
-	}
-	return as[*corev1.Pod](obj)
+	return rest.GetObject[*corev1.Pod](ctx, s.find("", "pods"), resource.Key{Namespace: namespace, Name: name}, resource.At{Freshness: resource.Any})
 }
 
 // list returns the objects of a resource in memory; none if it is not served.
@@ -54,21 +45,5 @@ func list[T rest.Object](r *rest.Resource, namespace string) ([]T, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	found, err := r.Store.List(ctx, resource.ListOptions{Namespace: namespace, At: resource.At{Freshness: resource.Any}})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]T, 0, len(found.Items))
-	for _, o := range found.Items {
-		obj, err := r.Decode(o)
-		if err != nil {
-			return nil, err
-		}
-		t, err := as[T](obj)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, t)
-	}
-	return out, nil
+	return rest.ListObjects[T](ctx, r, resource.ListOptions{Namespace: namespace, At: resource.At{Freshness: resource.Any}})
 }

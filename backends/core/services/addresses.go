@@ -254,7 +254,7 @@ func rangesOf(c *networkingv1.ServiceCIDR) (out []ipRange) {
 
 // serviceCIDRs returns the ServiceCIDRs, the default one first, the others by name.
 func (s *Services) serviceCIDRs(ctx context.Context) ([]*networkingv1.ServiceCIDR, error) {
-	out, err := listAs[*networkingv1.ServiceCIDR](ctx, s.cfg.Resource(networkingv1.GroupName, "servicecidrs"), resource.At{Freshness: resource.Any})
+	out, err := rest.ListObjects[*networkingv1.ServiceCIDR](ctx, s.cfg.Resource(networkingv1.GroupName, "servicecidrs"), resource.ListOptions{At: resource.At{Freshness: resource.Any}})
 	slices.SortStableFunc(out, func(a, b *networkingv1.ServiceCIDR) int {
 		rank := func(c *networkingv1.ServiceCIDR) int {
 			if c.Name == defaultCIDR {
@@ -265,31 +265,6 @@ func (s *Services) serviceCIDRs(ctx context.Context) ([]*networkingv1.ServiceCID
 		return cmp.Compare(rank(a), rank(b))
 	})
 	return out, err
-}
-
-// listAs returns all objects of a resource. Those that cannot be decoded are an error.
-func listAs[T rest.Object](ctx context.Context, r *rest.Resource, at resource.At) ([]T, error) {
-	list, err := r.Store.List(ctx, resource.ListOptions{At: at})
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", r.Resource, err)
-	}
-	out := make([]T, 0, len(list.Items))
-	for _, o := range list.Items {
-		obj, err := r.Decode(o)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, obj.(T))
-	}
-	return out, nil
-}
-
-func (s *Services) decodeAddress(o *resource.Object) (*networkingv1.IPAddress, error) {
-	obj, err := s.ipAddresses().Decode(o)
-	if err != nil {
-		return nil, err
-	}
-	return obj.(*networkingv1.IPAddress), nil
 }
 
 // ClaimAPIService claims the first address for Service default/kubernetes and returns it.

@@ -110,11 +110,10 @@ func (p *ports) load(o *resource.Object) (bitmap, error) {
 	if o == nil {
 		return b, nil
 	}
-	obj, err := p.kind.Decode(o)
+	stored, err := rest.DecodeAs[*corev1.RangeAllocation](p.kind, o)
 	if err != nil {
 		return b, err
 	}
-	stored := obj.(*corev1.RangeAllocation)
 	r, err := utilnet.ParsePortRange(stored.Range)
 	if err != nil {
 		return b, fmt.Errorf("the stored range of node ports %q: %w", stored.Range, err)

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 const (
@@ -82,11 +83,11 @@ func (s *Services) migrate(ctx context.Context) error {
 // repairAddresses lists the claims before the Services, so that it has every Service that was
 // stored with one of them.
 func (s *Services) repairAddresses(ctx context.Context) error {
-	claims, err := listAs[*networkingv1.IPAddress](ctx, s.ipAddresses(), resource.At{})
+	claims, err := rest.ListObjects[*networkingv1.IPAddress](ctx, s.ipAddresses(), resource.ListOptions{})
 	if err != nil {
 		return err
 	}
-	services, err := listAs[*corev1.Service](ctx, s.services(), resource.At{})
+	services, err := rest.ListObjects[*corev1.Service](ctx, s.services(), resource.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (s *Services) repairPorts(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read claims of node ports: %w", err)
 		}
-		services, err := listAs[*corev1.Service](ctx, s.services(), resource.At{})
+		services, err := rest.ListObjects[*corev1.Service](ctx, s.services(), resource.ListOptions{})
 		if err != nil {
 			return err
 		}

@@ -188,22 +188,11 @@ func (s *Services) logRelease(svc *corev1.Service, err error) {
 
 // stored returns a Service of etcd; nil if there is none.
 func (s *Services) stored(ctx context.Context, key resource.Key) (*corev1.Service, error) {
-	o, err := s.services().Store.Get(ctx, key, resource.At{})
+	svc, err := rest.GetObject[*corev1.Service](ctx, s.services(), key, resource.At{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s.decode(o)
-}
-
-func (s *Services) decode(o *resource.Object) (*corev1.Service, error) {
-	obj, err := s.services().Decode(o)
-	if err != nil {
-		return nil, err
-	}
-	return obj.(*corev1.Service), nil
+	return svc, err
 }
 
 // upTo returns a random number below n.

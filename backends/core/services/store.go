@@ -5,8 +5,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 // Store returns a store of Services over inner that frees the claims of addresses and ports
@@ -53,13 +55,13 @@ func (st *store) Discard(ctx context.Context, key resource.Key, dryRun bool) err
 // released frees what the Service had before and does not have after (nil: it is deleted). The
 // change has that revision: newer claims belong to a new Service of the name.
 func (s *Services) released(ctx context.Context, before, after *resource.Object, revision int64) {
-	had, err := s.decode(before)
+	had, err := rest.DecodeAs[*corev1.Service](s.services().Kind, before)
 	if err != nil {
 		return // it is repaired
 	}
 	has := &corev1.Service{}
 	if after != nil {
-		if has, err = s.decode(after); err != nil {
+		if has, err = rest.DecodeAs[*corev1.Service](s.services().Kind, after); err != nil {
 			return
 		}
 	}
@@ -86,6 +88,6 @@ func (s *Services) released(ctx context.Context, before, after *resource.Object,
 
 // claims reports whether a stored IPAddress is the claim of the Service.
 func (s *Services) claims(o *resource.Object, svc *corev1.Service) bool {
-	ip, err := s.decodeAddress(o)
+	ip, err := rest.DecodeAs[*networkingv1.IPAddress](s.ipAddresses().Kind, o)
 	return err == nil && isClaimOf(ip, keyOf(svc))
 }

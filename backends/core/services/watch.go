@@ -4,8 +4,12 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"portico/resource"
 	"portico/resource/loop"
+	"portico/resource/rest"
 )
 
 // WatchClaims sets wake when a claim is deleted on an address that its Service has, until ctx
@@ -32,7 +36,7 @@ func (s *Services) WatchClaims(ctx context.Context, wake *loop.Signal) error {
 
 // inUse reports whether the Service of a claim has the address, by the cache.
 func (s *Services) inUse(ctx context.Context, claim *resource.Object) bool {
-	ip, err := s.decodeAddress(claim)
+	ip, err := rest.DecodeAs[*networkingv1.IPAddress](s.ipAddresses().Kind, claim)
 	if err != nil || ip.Spec.ParentRef == nil {
 		return false
 	}
@@ -41,6 +45,6 @@ func (s *Services) inUse(ctx context.Context, claim *resource.Object) bool {
 	if err != nil {
 		return false
 	}
-	svc, err := s.decode(o)
+	svc, err := rest.DecodeAs[*corev1.Service](s.services().Kind, o)
 	return err == nil && slices.Contains(svc.Spec.ClusterIPs, ip.Name)
 }

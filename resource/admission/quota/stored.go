@@ -22,19 +22,7 @@ func (s *stored) List(ctx context.Context, namespace string, latest bool) ([]*co
 	if latest {
 		at = resource.At{}
 	}
-	list, err := s.Store.List(ctx, resource.ListOptions{Namespace: namespace, At: at})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*corev1.ResourceQuota, 0, len(list.Items))
-	for _, o := range list.Items {
-		obj, err := s.Decode(o)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, obj.(*corev1.ResourceQuota))
-	}
-	return out, nil
+	return rest.ListObjects[*corev1.ResourceQuota](ctx, s.Resource, resource.ListOptions{Namespace: namespace, At: at})
 }
 
 // UpdateStatus implements Quotas.
