@@ -57,7 +57,7 @@ func (c *Core) runControllers(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	cfg := controllers.Config{Gateway: c.clientConfig(), Selection: c.selection, Options: c.cfg.ControllerOptions, Log: c.log}
+	cfg := controllers.Config{Gateway: c.clientConfig(), Mapper: c.mapper, Selection: c.selection, Options: c.cfg.ControllerOptions, Log: c.log}
 	cfg.Options.RootCAFile = c.cfg.RootCAFile
 	if c.signer != nil {
 		cfg.Options.SignLegacyToken = c.signer.SignLegacy

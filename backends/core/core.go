@@ -20,11 +20,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	discoveryclient "k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/restmapper"
 
 	"portico/backends/core/controllers"
 	"portico/backends/core/garbage"
@@ -121,6 +119,8 @@ type Core struct {
 	signer *authn.Signer
 	// transport is for requests to the gateway; nil: there is none.
 	transport http.RoundTripper
+	// mapper finds the kinds of all servers; nil without a gateway.
+	mapper meta.RESTMapper
 	// engine calls admission webhooks and policies; nil without a gateway, through which
 	// their parameters and Services are read.
 	engine *admission.Engine
@@ -266,11 +266,11 @@ func (c *Core) assemblePlugins(authorize func(context.Context, *resource.Action)
 		Stop: c.stopped,
 	}
 	if c.transport != nil {
-		discovered, err := discoveryclient.NewDiscoveryClientForConfig(c.clientConfig())
-		if err != nil {
-			return nil, fmt.Errorf("make client of discovery: %w", err)
+		var err error
+		if c.mapper, err = controllers.NewMapper(c.clientConfig()); err != nil {
+			return nil, err
 		}
-		cfg.Mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovered))
+		cfg.Mapper = c.mapper
 	}
 	return plugins.New(cfg)
 }

@@ -8,10 +8,7 @@ import (
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	discoveryclient "k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/restmapper"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -45,17 +42,11 @@ func (g *garbageCollector) run(ctx context.Context) error {
 
 // collect runs the garbage collector until ctx ends.
 func (g *garbageCollector) collect(ctx context.Context) error {
-	cfg := g.core.clientConfig()
-	objects, err := metadata.NewForConfig(cfg)
+	objects, err := metadata.NewForConfig(g.core.clientConfig())
 	if err != nil {
 		return fmt.Errorf("make client of metadata: %w", err)
 	}
-	discovered, err := discoveryclient.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		return fmt.Errorf("make client of discovery: %w", err)
-	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovered))
-	collector := garbage.New(garbage.NewAPI(objects, mapper), g.metrics, g.core.log)
+	collector := garbage.New(garbage.NewAPI(objects, g.core.mapper), g.metrics, g.core.log)
 	sources := &garbage.Sources{Graph: collector.Graph, Servers: g.servers, Gateway: g.gateway, Metadata: objects, Metrics: g.metrics, Log: g.core.log}
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	clientrest "k8s.io/client-go/rest"
 
 	"portico/resource/loop"
@@ -100,7 +101,9 @@ func (s Selection) Has(name string) bool {
 // Config is the configuration of Run.
 type Config struct {
 	// Gateway configures the clients. Required, as is the rest.
-	Gateway   *clientrest.Config
+	Gateway *clientrest.Config
+	// Mapper finds the kinds behind the gateway; NewMapper makes it.
+	Mapper    meta.RESTMapper
 	Selection Selection
 	Options   Options
 	Log       *slog.Logger

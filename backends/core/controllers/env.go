@@ -8,21 +8,17 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	clientrest "k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -42,7 +38,7 @@ type Env struct {
 	Informers informers.SharedInformerFactory
 	// Metadata is a client of the metadata of all kinds, which Mapper finds.
 	Metadata metadata.Interface
-	Mapper   meta.ResettableRESTMapper
+	Mapper   meta.RESTMapper
 	// Gateway configures more clients.
 	Gateway *clientrest.Config
 	Options Options
@@ -50,18 +46,13 @@ type Env struct {
 	// Log names the controller.
 	Log *slog.Logger
 
-	indexing *sync.Mutex   // of all copies
-	resets   *rate.Limiter // of Mapper, of all copies
-	start    func()        // starts the informers that do not run yet
-	stop     func()        // ends what Run's informers and recorders started
+	indexing *sync.Mutex // of all copies
+	start    func()      // starts the informers that do not run yet
+	stop     func()      // ends what Run's informers and recorders started
 	events   record.EventBroadcaster
 	synced   []cache.InformerSynced
 	remove   []func() // the handlers
 }
-
-// resetInterval is the shortest time between two readings of discovery for a kind that it does
-// not have.
-const resetInterval = 5 * time.Second
 
 // newEnv returns an Env that controllers are given copies of. Nothing is sent yet.
 func newEnv(cfg Config) (*Env, error) {
@@ -80,11 +71,10 @@ func newEnv(cfg Config) (*Env, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ctx = process.ClientLog(ctx, cfg.Log)
 	e := &Env{
-		Client: client, Metadata: objects, Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
+		Client: client, Metadata: objects, Mapper: cfg.Mapper,
 		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim)),
 		Gateway:   cfg.Gateway, Options: cfg.Options, Clock: clock.RealClock{}, Log: cfg.Log,
 		events: record.NewBroadcaster(record.WithContext(ctx)), indexing: new(sync.Mutex),
-		resets: rate.NewLimiter(rate.Every(resetInterval), 1),
 	}
 	e.start = func() { e.Informers.StartWithContext(ctx) }
 	e.events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.CoreV1().Events("")})
@@ -115,16 +105,6 @@ func (e *Env) controller(name string) (own *Env, end func()) {
 			remove()
 		}
 	}
-}
-
-// mapping returns the resource of a kind. Discovery is read again for a kind that it lacks.
-func (e *Env) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	m, err := e.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if meta.IsNoMatchError(err) && e.resets.Allow() {
-		e.Mapper.Reset()
-		m, err = e.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	}
-	return m, err
 }
 
 // Recorder records events of the controller, as those of source component.

@@ -96,7 +96,11 @@ func (s *server) requests() []string {
 // run runs a controller until the test ends. c may be nil.
 func (s *server) run(name string, opts Options, c clock.WithTicker) {
 	s.t.Helper()
-	env, err := newEnv(Config{Gateway: s.cfg, Options: opts, Log: slog.New(slog.DiscardHandler)})
+	mapper, err := NewMapper(s.cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	env, err := newEnv(Config{Gateway: s.cfg, Mapper: mapper, Options: opts, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func (o *podOwners) scale(ctx context.Context, namespace string, ref *metav1.Own
 
 // subresource returns the uid and the scale of an object by its subresource scale.
 func (o *podOwners) subresource(ctx context.Context, namespace string, ref *metav1.OwnerReference, gv schema.GroupVersion) (types.UID, int32, error) {
-	mapping, err := o.env.mapping(gv.WithKind(ref.Kind))
+	mapping, err := o.env.Mapper.RESTMapping(schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, gv.Version)
 	if err != nil {
 		return "", 0, err
 	}

@@ -26,9 +26,8 @@ type quotaMonitors struct {
 	c   *quotaController
 	wg  sync.WaitGroup
 
-	mu        sync.Mutex
-	by        map[schema.GroupResource]*quotaMonitor
-	refreshed time.Time // when the mapper was reset last
+	mu sync.Mutex
+	by map[schema.GroupResource]*quotaMonitor
 }
 
 // quotaMonitor is the informer of one resource.
@@ -188,11 +187,6 @@ func (m *quotaMonitors) find(gr schema.GroupResource) (schema.GroupVersionResour
 		return gr.WithVersion("v1"), true
 	}
 	gvr, err := m.env.Mapper.ResourceFor(gr.WithVersion(""))
-	if now := m.env.Clock.Now(); err != nil && now.Sub(m.refreshed) >= absentPeriod {
-		m.refreshed = now
-		m.env.Mapper.Reset()
-		gvr, err = m.env.Mapper.ResourceFor(gr.WithVersion(""))
-	}
 	if err != nil || gvr.GroupResource() != gr { // it also finds other names of resources
 		return gvr, false
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -207,11 +208,7 @@ func (m *migrator) markDefinition(ctx context.Context, resource schema.GroupReso
 // advance takes a running migration to its end. First it records the resourceVersion at which
 // it begins: objects that were written later are stored in the storage version already.
 func (m *migrator) advance(ctx context.Context, it *migration) error {
-	gvr, refused, err := m.find(migrated(it))
-	if err == nil && refused != "" { // what is known of discovery may be old
-		m.Mapper.Reset()
-		gvr, refused, err = m.find(migrated(it))
-	}
+	gvr, gvk, refused, err := m.find(migrated(it))
 	switch {
 	case err != nil:
 		return err
@@ -220,7 +217,7 @@ func (m *migrator) advance(ctx context.Context, it *migration) error {
 	case refused != "":
 		return m.fail(ctx, it, refused)
 	case it.Status.ResourceVersion != "":
-		return m.migrate(ctx, it, gvr)
+		return m.migrate(ctx, it, gvr, gvk)
 	}
 	list, err := m.Metadata.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -238,44 +235,34 @@ func (m *migrator) advance(ctx context.Context, it *migration) error {
 // migrationVerbs are what a resource has to have to be migrated.
 var migrationVerbs = []string{"update", "patch", "list"}
 
-// find returns the preferred version of a resource, or why it cannot be migrated.
-func (m *migrator) find(resource schema.GroupResource) (gvr schema.GroupVersionResource, refused string, err error) {
-	all, err := m.Mapper.ResourcesFor(resource.WithVersion(""))
-	if err != nil && !meta.IsNoMatchError(err) {
-		return gvr, "", err
+// find returns a resource in its preferred version, and its kind, or why it cannot be migrated.
+// It reads discovery.
+func (m *migrator) find(resource schema.GroupResource) (gvr schema.GroupVersionResource, gvk schema.GroupVersionKind, refused string, err error) {
+	lists, err := m.Client.Discovery().ServerPreferredResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return gvr, gvk, "", err
 	}
-	i := slices.IndexFunc(all, func(r schema.GroupVersionResource) bool { return r.GroupResource() == resource })
-	if i < 0 {
-		return gvr, "resource does not exist in discovery", nil
-	}
-	list, err := m.Client.Discovery().ServerResourcesForGroupVersion(all[i].GroupVersion().String())
-	if apierrors.IsNotFound(err) {
-		return gvr, "resource does not exist in discovery", nil
-	}
-	if err != nil {
-		return gvr, "", err
-	}
-	for _, r := range list.APIResources {
-		if r.Name != resource.Resource {
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		i := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource })
+		if err != nil || gv.Group != resource.Group || i < 0 {
 			continue
 		}
+		r := list.APIResources[i]
+		gvr, gvk = gv.WithResource(r.Name), gv.WithKind(r.Kind)
 		for _, verb := range migrationVerbs {
 			if !slices.Contains(r.Verbs, verb) {
-				return gvr, fmt.Sprintf("resource %q does not support discovery operations: %v", all[i], migrationVerbs), nil
+				return gvr, gvk, fmt.Sprintf("resource %q does not support discovery operations: %v", gvr, migrationVerbs), nil
 			}
 		}
-		return all[i], "", nil
+		return gvr, gvk, "", nil
 	}
-	return gvr, "resource does not exist in discovery", nil
+	return gvr, gvk, "resource does not exist in discovery", nil
 }
 
 // migrate writes the objects of a resource that were not written since the migration began.
-func (m *migrator) migrate(ctx context.Context, it *migration, gvr schema.GroupVersionResource) error {
+func (m *migrator) migrate(ctx context.Context, it *migration, gvr schema.GroupVersionResource, kind schema.GroupVersionKind) error {
 	const unhandled = "migration encountered unhandled error: "
-	kind, err := m.Mapper.KindFor(gvr)
-	if err != nil {
-		return m.fail(ctx, it, unhandled+err.Error())
-	}
 	old, total, err := m.unmigrated(ctx, it, gvr)
 	if err != nil {
 		return err

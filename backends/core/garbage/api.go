@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,26 +16,18 @@ import (
 	"portico/resource/metastream"
 )
 
-const (
-	// requestTimeout bounds one request.
-	requestTimeout = 15 * time.Second
-	// resetInterval is the shortest time between two readings of discovery for a kind that
-	// it does not have.
-	resetInterval = 5 * time.Second
-)
+// requestTimeout bounds one request.
+const requestTimeout = 15 * time.Second
 
 // client is an API of servers behind one endpoint.
 type client struct {
 	metadata metadata.Interface
-	mapper   meta.ResettableRESTMapper
-
-	mu    sync.Mutex
-	reset time.Time
+	mapper   meta.RESTMapper
 }
 
 // NewAPI returns the API of the servers behind one endpoint. mapper finds the resources of
-// kinds; it is reset when it does not know a kind.
-func NewAPI(c metadata.Interface, mapper meta.ResettableRESTMapper) API {
+// kinds.
+func NewAPI(c metadata.Interface, mapper meta.RESTMapper) API {
 	return &client{metadata: c, mapper: mapper}
 }
 
@@ -49,10 +40,6 @@ func (c *client) resource(apiVersion, kind, namespace string) (metadata.Resource
 	}
 	gk := gv.WithKind(kind).GroupKind()
 	mapping, err := c.mapper.RESTMapping(gk)
-	if meta.IsNoMatchError(err) && c.mayReset() {
-		c.mapper.Reset()
-		mapping, err = c.mapper.RESTMapping(gk)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("find the resource of kind %s: %w", gk, err)
 	}
@@ -64,16 +51,6 @@ func (c *client) resource(apiVersion, kind, namespace string) (metadata.Resource
 		return nil, ErrNamespaced
 	}
 	return r.Namespace(namespace), nil
-}
-
-func (c *client) mayReset() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.reset) < resetInterval {
-		return false
-	}
-	c.reset = time.Now()
-	return true
 }
 
 // Get implements API.

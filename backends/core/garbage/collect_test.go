@@ -39,17 +39,12 @@ type server struct {
 	refuse atomic.Bool
 }
 
-// mapper is a RESTMapper of fixed kinds.
-type mapper struct{ *meta.DefaultRESTMapper }
-
-func (mapper) Reset() {}
-
 func start(t *testing.T) *server {
 	t.Helper()
 	s := &server{t: t}
 	kept := memstore.New()
 	var resources []*porticorest.Resource
-	known := mapper{meta.NewDefaultRESTMapper([]schema.GroupVersion{{Version: "v1"}})}
+	known := meta.NewDefaultRESTMapper([]schema.GroupVersion{{Version: "v1"}})
 	for _, k := range []*porticorest.Kind{resttest.ConfigMaps(), resttest.Secrets()} {
 		resources = append(resources, &porticorest.Resource{Kind: k, Store: kept.Store(&k.Info)})
 		known.Add(k.GVK("v1"), meta.RESTScopeNamespace)
