@@ -167,7 +167,7 @@ func (c *Core) assembleKinds() (err error) {
 	authorize := func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) }
 	cfg := kinds.Config{
 		Connections: connector.Subresources, BindPod: actions.Bind, EvictPod: actions.Evict,
-		AllocateClusterIP: c.services.Allocate, ServiceFamilies: c.services.Families(), NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL,
+		AllocateService: c.services.Allocate, ServiceFamilies: c.services.Families(), NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL,
 		Permissions: kinds.Permissions{Authorize: authorize, ResourceOf: c.resourceOf, Get: c.read},
 	}
 	if c.cfg.ServiceAccountSigningKeyFile != "" {

@@ -44,7 +44,7 @@ func serveKinds(t *testing.T) *clientrest.Config {
 	t.Helper()
 	kept := memstore.New()
 	var addresses atomic.Int32
-	rows := kinds.All(kinds.Config{Permissions: kinds.Permissions{Authorize: allow}, AllocateClusterIP: func(_ context.Context, svc, _ *corev1.Service, _ bool) (func(), error) {
+	rows := kinds.All(kinds.Config{Permissions: kinds.Permissions{Authorize: allow}, AllocateService: func(_ context.Context, svc, _ *corev1.Service, _ bool) (func(), error) {
 		if svc.Spec.ClusterIP == "" {
 			svc.Spec.ClusterIP = fmt.Sprintf("10.96.0.%d", addresses.Add(1))
 			svc.Spec.ClusterIPs = []string{svc.Spec.ClusterIP}

@@ -51,7 +51,7 @@ func newServer(t *testing.T) *server {
 		}
 		return func() {}, nil
 	}
-	rows := kinds.All(kinds.Config{AllocateClusterIP: allocate})
+	rows := kinds.All(kinds.Config{AllocateService: allocate})
 	for _, k := range rows {
 		resources = append(resources, &rest.Resource{Kind: k, Store: kept.Store(&k.Info)})
 	}

@@ -34,13 +34,13 @@ import (
 
 // Config has the functions of the server that the kinds use.
 type Config struct {
-	// AllocateClusterIP sets the cluster IPs (one for each of spec.ipFamilies), node ports and
+	// AllocateService sets the cluster IPs (one for each of spec.ipFamilies), node ports and
 	// health check port that svc needs and lacks, and claims those that svc names. old is nil
 	// on create; what it has is claimed already. svc is not validated but for the fields of
 	// addresses. With dryRun nothing is claimed. release, if not nil, frees what was claimed
 	// and is called if the write fails. It is not called for ExternalName. Errors are
 	// StatusErrors. nil: services get neither addresses nor ports.
-	AllocateClusterIP func(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error)
+	AllocateService func(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error)
 	// ServiceFamilies are the families of cluster IPs, one or two, the primary one first.
 	// Default: IPv4.
 	ServiceFamilies []corev1.IPFamily

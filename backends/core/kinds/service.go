@@ -84,10 +84,10 @@ func allocateService(info *resource.Info, cfg Config) func(context.Context, rest
 		if errs := chooseFamilies(svc, old, cfg.ServiceFamilies); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(info.GroupKind(), svc.Name, errs)
 		}
-		if cfg.AllocateClusterIP == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
+		if cfg.AllocateService == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
 			return nil, nil
 		}
-		return cfg.AllocateClusterIP(ctx, svc, old, dryRun)
+		return cfg.AllocateService(ctx, svc, old, dryRun)
 	}
 }
 

@@ -198,7 +198,7 @@ func TestServiceKeepsNodePorts(t *testing.T) {
 // Fields of addresses are complete and well formed when they are allocated.
 func TestServiceAllocate(t *testing.T) {
 	calls := 0
-	k := servicesRow(Config{ServiceFamilies: []corev1.IPFamily{"IPv4"}, AllocateClusterIP: func(_ context.Context, svc, old *corev1.Service, _ bool) (func(), error) {
+	k := servicesRow(Config{ServiceFamilies: []corev1.IPFamily{"IPv4"}, AllocateService: func(_ context.Context, svc, old *corev1.Service, _ bool) (func(), error) {
 		calls++
 		if len(svc.Spec.IPFamilies) == 0 {
 			return nil, errors.New("no families")

@@ -114,7 +114,7 @@ type claims struct {
 	ports     []int
 }
 
-// Allocate is kinds.Config.AllocateClusterIP.
+// Allocate is kinds.Config.AllocateService.
 func (s *Services) Allocate(ctx context.Context, svc, old *corev1.Service, dryRun bool) (release func(), err error) {
 	addresses, ports := missingAddresses(svc, old), changesPorts(svc, old)
 	if len(addresses) == 0 && !ports {
