@@ -15,7 +15,7 @@
 //     for kinds that are not written. It is a record, not a lock: a write succeeds if its
 //     ownership cannot be recorded, except an apply patch (apply.go).
 //   - A subresource of another kind (scale) is that kind for the client and mutating
-//     admission, and a change of the object for everything that follows (projection.go).
+//     admission, and a change of the object for everything that follows (subresource.go).
 //   - Bodies are bounded by more than their size where their structure makes them costly:
 //     patches are applied to values decoded once, with bounds on what they copy and move
 //     (package patch), the values of a body are counted before it is decoded
