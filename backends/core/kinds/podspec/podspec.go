@@ -1,6 +1,15 @@
+// Package podspec has the defaults and the rules of pod specs and pod templates, which Pod,
+// PodTemplate, ReplicationController and the kinds of groups apps and batch share.
+//
+// SetDefaults sets what every pod spec gets, SetPodDefaults what only a Pod gets.
+//
+// Runs in: core.
 package podspec
 
 import (
+	"iter"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	unversionedvalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -51,4 +60,65 @@ func ValidateTemplate(t *corev1.PodTemplateSpec, path *field.Path, o Options) fi
 		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}
 	return errs
+}
+
+// Container is a container of a pod spec with its place there. Ephemeral containers have
+// the fields of others.
+type Container struct {
+	*corev1.Container
+	// Path is the path of the container below the path of the spec.
+	Path func(spec *field.Path) *field.Path
+	// Init and Ephemeral tell the three lists apart. Sidecar is set for an init container
+	// that keeps running.
+	Init, Ephemeral, Sidecar bool
+}
+
+// Containers returns the init containers, the containers and the ephemeral containers of a
+// spec. They may be changed.
+func Containers(spec *corev1.PodSpec) iter.Seq[Container] {
+	at := func(list string, i int) func(*field.Path) *field.Path {
+		return func(spec *field.Path) *field.Path { return spec.Child(list).Index(i) }
+	}
+	return func(yield func(Container) bool) {
+		for i := range spec.InitContainers {
+			c := &spec.InitContainers[i]
+			sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+			if !yield(Container{Container: c, Path: at("initContainers", i), Init: true, Sidecar: sidecar}) {
+				return
+			}
+		}
+		for i := range spec.Containers {
+			if !yield(Container{Container: &spec.Containers[i], Path: at("containers", i)}) {
+				return
+			}
+		}
+		for i := range spec.EphemeralContainers {
+			c := (*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)
+			if !yield(Container{Container: c, Path: at("ephemeralContainers", i), Ephemeral: true}) {
+				return
+			}
+		}
+	}
+}
+
+// probes returns the probes of a container.
+func probes(c *corev1.Container) []*corev1.Probe {
+	all := []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}
+	return slices.DeleteFunc(all, func(p *corev1.Probe) bool { return p == nil })
+}
+
+// httpGets returns the HTTP requests of the probes and the lifecycle of a container.
+func httpGets(c *corev1.Container) []*corev1.HTTPGetAction {
+	var all []*corev1.HTTPGetAction
+	for _, p := range probes(c) {
+		all = append(all, p.HTTPGet)
+	}
+	if c.Lifecycle != nil {
+		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				all = append(all, h.HTTPGet)
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(get *corev1.HTTPGetAction) bool { return get == nil })
 }
