@@ -88,7 +88,7 @@ func manyMessages(n int) string {
 	return "k8s\x00" + string(field(1, kind)) + string(field(2, field(2, bytes.Repeat(field(7, nil), n))))
 }
 
-// bomb returns YAML whose aliases expand to more than a billion elements.
+// bomb returns YAML with aliases that expand to more than a billion elements.
 func bomb() string {
 	text := "a0: &a0 [x]\n"
 	for i := range 9 {
@@ -97,8 +97,8 @@ func bomb() string {
 	return text
 }
 
-// echo returns YAML of some kilobytes whose aliases expand to hundreds of megabytes of a scalar
-// with a tag.
+// echo returns YAML of some kilobytes with aliases that expand to hundreds of megabytes of a
+// scalar with a tag.
 func echo(tag string) string {
 	return blobYAML + "spec:\n  a: &a " + tag + ` "` + strings.Repeat("eHh4", 16<<10) + "\"\n  z: [" + strings.Repeat("*a,", 3_000) + "]\n"
 }

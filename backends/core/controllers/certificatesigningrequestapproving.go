@@ -24,9 +24,9 @@ func approveCertificates(ctx context.Context, env *Env) error {
 		if r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || checkKubeletClient(request, r.Spec.Usages) != nil {
 			return nil
 		}
-		rights := []struct{ subresource, whose string }{{"selfnodeclient", "self "}, {"nodeclient", ""}}
+		rights := []struct{ subresource, prefix string }{{"selfnodeclient", "self "}, {"nodeclient", ""}}
 		if r.Spec.Username != request.Subject.CommonName {
-			rights = rights[1:] // it is not its own
+			rights = rights[1:] // it is for another node
 		}
 		var tried []string
 		for _, right := range rights {
@@ -40,7 +40,7 @@ func approveCertificates(ctx context.Context, env *Env) error {
 			}
 			r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 				Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved",
-				Message: fmt.Sprintf("Auto approving %skubelet client certificate after SubjectAccessReview.", right.whose),
+				Message: fmt.Sprintf("Auto approving %skubelet client certificate after SubjectAccessReview.", right.prefix),
 			})
 			_, err = env.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
 			return err

@@ -21,7 +21,7 @@ const (
 )
 
 // cleanCertificates deletes requests some time after their outcome, those without one after a
-// day, and those whose certificate has expired.
+// day, and those with an expired certificate.
 func cleanCertificates(ctx context.Context, env *Env) error {
 	requests := env.Informers.Certificates().V1().CertificateSigningRequests()
 	return env.everyInterval(ctx, cleanInterval, requests.Informer(), func(ctx context.Context) {

@@ -92,7 +92,7 @@ func TestDisruptionBudgets(t *testing.T) {
 	s.waitBudget("unavailable", "0 allowed, 0 of 0 healthy, 0 expected: InsufficientPods")
 }
 
-// A budget whose pods have a controller without a scale allows nothing, and says why.
+// A budget allows nothing if the controller of its pods has no scale, and says why.
 func TestDisruptionBudgetWithoutScale(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -24,7 +24,7 @@ const (
 	sliceManager = "endpointslice-controller.k8s.io"
 	// maxEndpointsPerSlice is the default of --max-endpoints-per-slice.
 	maxEndpointsPerSlice = 100
-	// sliceChangeDelay is the time between the change of a slice by somebody else and its
+	// sliceChangeDelay is the time between the change of a slice by another writer and its
 	// repair, so that several changes are repaired at once.
 	sliceChangeDelay = time.Second
 )

@@ -26,8 +26,8 @@ const (
 	maxMirrored = 1000
 )
 
-// mirroring keeps EndpointSlices that say the same as Endpoints that somebody wrote for a
-// Service without a selector.
+// mirroring keeps EndpointSlices equal to the Endpoints that users write for Services without a
+// selector.
 type mirroring struct {
 	env       *Env
 	services  corelisters.ServiceLister

@@ -159,7 +159,7 @@ var (
 	deviceClassResource   = schema.GroupResource{Group: resourcev1.GroupName, Resource: "deviceclasses"}
 )
 
-// filled returns the part of hard whose resources are known, and begins to watch the others.
+// filled returns the limits in hard on resources that are known, and begins to watch the others.
 // absent reports whether no server has one of them.
 func (c *quotaController) filled(hard corev1.ResourceList) (known corev1.ResourceList, absent bool) {
 	known = corev1.ResourceList{}

@@ -41,7 +41,7 @@ type accountTokens struct {
 
 // fillTokenSecrets puts a token, the namespace and the certificates of Options.RootCAFile, which
 // is read once, into Secrets of the type kubernetes.io/service-account-token, and deletes those
-// whose account does not exist. A deleted Secret goes from the list of its account.
+// of accounts that do not exist. A deleted Secret is removed from the list of its account.
 func fillTokenSecrets(ctx context.Context, env *Env) error {
 	if env.Options.SignLegacyToken == nil {
 		<-ctx.Done()

@@ -70,8 +70,8 @@ func ended(m *migration) bool {
 	return hasState(m, storagemigrationv1.MigrationSucceeded) || hasState(m, storagemigrationv1.MigrationFailed)
 }
 
-// sync takes the migrations of one resource a step further. Every step writes a status, whose
-// event leads to the next.
+// sync takes the migrations of one resource a step further. Every step writes a status, and the
+// event of that write causes the next step.
 func (m *migrator) sync(ctx context.Context, resource string) error {
 	list, err := m.Client.StoragemigrationV1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
 	if err != nil {

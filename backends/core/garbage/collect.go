@@ -27,7 +27,7 @@ const (
 	workers, workersPerGroup = 40, 16
 	// busy is how long an object waits for room in its API group.
 	busy = 20 * time.Millisecond
-	// unobserved is how long an object waits whose owner exists and is not in the graph.
+	// unobserved is how long an object waits if its owner exists and is not in the graph.
 	unobserved = time.Minute
 	// settle is how old a deletion is at least before the dependents of the object lose their
 	// reference to it, within a second. By then the graph has the dependents that were created
@@ -241,9 +241,9 @@ func (c *Collector) checkOwners(ctx context.Context, h *resource.Header) error {
 	return c.delete(ctx, h, policy)
 }
 
-// deleteInForeground deletes an object with dependents whose owner waits for it. If one of the
-// dependents waits for its own, references could be circular, so that none of them holds up
-// its owner any more.
+// deleteInForeground deletes an object that has dependents and is waited for by its owner. If
+// one of the dependents waits for its own, references could be circular, so that none of them
+// holds up its owner any more.
 func (c *Collector) deleteInForeground(ctx context.Context, h *resource.Header) error {
 	if slices.ContainsFunc(c.Graph.dependentsOf(idOf(h)), foreground) {
 		owners := slices.Clone(h.Owners)

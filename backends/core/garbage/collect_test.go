@@ -247,7 +247,7 @@ func TestCircularReferences(t *testing.T) {
 	s.waitFor()
 }
 
-// An object is deleted whose owner never existed or exists with another uid or kind, also if
+// An object is deleted if its owner never existed or exists with another uid or kind, also if
 // the uid is that of another object.
 func TestWrongOwners(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,4 @@
-// Package garbage deletes objects whose owners are gone, as the garbage collector of
+// Package garbage deletes objects without existing owners, as the garbage collector of
 // kube-controller-manager does (background, foreground and orphan deletion by
 // metadata.ownerReferences; docs/wire.md 15.1).
 //

@@ -62,7 +62,7 @@ type Sources struct {
 
 	mu      sync.Mutex
 	running map[string]context.CancelFunc
-	// waiting are the sources whose whole state is not in the graph yet.
+	// waiting are the sources that are not in the graph as a whole yet.
 	waiting map[string]bool
 	known   bool // running has what Servers returned first
 	filled  loop.Signal

@@ -77,8 +77,8 @@ func TestOwnersOfEvents(t *testing.T) {
 	}
 }
 
-// Who approves a CertificateSigningRequest does not own its certificate, and who issues it not
-// its conditions.
+// The approver of a CertificateSigningRequest does not own its certificate, nor the signer its
+// conditions.
 func TestOwnersOfCertificateSigningRequests(t *testing.T) {
 	k := kind(t, "certificatesigningrequests.certificates.k8s.io")
 	all := kindtest.Objects(t, "testdata/objects", k.GVR("v1"))

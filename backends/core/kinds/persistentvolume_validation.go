@@ -23,7 +23,7 @@ type persistent struct {
 	inline bool
 }
 
-// itself returns v if it has a source, for sources whose rules depend on more than the source.
+// itself returns v if it has a source, for rules that depend on more than the source.
 func itself[S any](v persistent, source *S) *persistent {
 	if source == nil {
 		return nil

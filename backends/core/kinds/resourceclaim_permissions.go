@@ -100,8 +100,8 @@ func changedDrivers(devices, old []resourcev1.AllocatedDeviceStatus) []string {
 	return slices.Sorted(maps.Keys(drivers))
 }
 
-// onNodeOf reports whether a user is a service account whose token is bound to the one node
-// that the allocation is for.
+// onNodeOf reports whether a user is a service account with a token bound to the one node that
+// the allocation is for.
 func onNodeOf(u *resource.User, a *resourcev1.AllocationResult) bool {
 	if _, _, err := serviceaccount.SplitUsername(u.Name); err != nil {
 		return false

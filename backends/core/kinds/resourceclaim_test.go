@@ -63,8 +63,8 @@ func message(err error) string {
 	return err.Error()
 }
 
-// A service account whose token is bound to the node of a claim may report on devices with the
-// right for its own node; others need that for any node.
+// A service account with a token bound to the node of a claim may report on devices with the
+// right for its own node; others need the right for any node.
 func TestReportsOnDevicesOfTheOwnNode(t *testing.T) {
 	t.Parallel()
 	p := Permissions{Authorize: func(_ context.Context, a *resource.Action) error {

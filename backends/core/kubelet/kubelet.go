@@ -51,7 +51,7 @@ func DefaultAddressTypes() []string {
 	}
 }
 
-// defaultPort is the port of a kubelet whose node names none.
+// defaultPort is the port of a kubelet if its node names none.
 const defaultPort = 10250
 
 // Connector serves connections. Safe for concurrent use.

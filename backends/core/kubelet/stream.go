@@ -33,8 +33,8 @@ func options[T any, P interface {
 	return P(new(T))
 }
 
-// extendWebSockets is the feature of a node whose kubelet takes the WebSocket protocols of
-// clients. Others get SPDY.
+// extendWebSockets is the feature of nodes with kubelets that take the WebSocket protocols of
+// clients. Other kubelets get SPDY.
 const extendWebSockets = "ExtendWebSocketsToKubelet"
 
 // stream returns the connection of exec, attach or portforward. The GET of a WebSocket needs

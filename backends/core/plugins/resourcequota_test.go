@@ -17,7 +17,7 @@ import (
 	"portico/resource/rest"
 )
 
-// quotaOf returns a quota whose usage is known.
+// quotaOf returns a quota with known usage.
 func quotaOf(name, hard, used string, change ...func(*corev1.ResourceQuota)) *corev1.ResourceQuota {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: amounts(hard)}}
 	q.Status = corev1.ResourceQuotaStatus{Hard: amounts(hard), Used: amounts(used)}

@@ -18,9 +18,9 @@ import (
 	"portico/resource"
 )
 
-// Bind sets the node of a pod that has none. body is a Binding, whose labels and annotations
-// are added to those of the pod and whose uid and resourceVersion are preconditions. Errors:
-// Invalid; NotFound; Conflict for a pod that cannot be bound.
+// Bind sets the node of a pod that has none. body is a Binding: its labels and annotations are
+// added to those of the pod, its uid and resourceVersion are preconditions. Errors: Invalid;
+// NotFound; Conflict for a pod that cannot be bound.
 func (a *Actions) Bind(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error) {
 	b, ok := body.(*corev1.Binding)
 	if !ok {

@@ -197,7 +197,7 @@ func checkPreconditions(p *corev1.Pod, want *metav1.Preconditions) error {
 	return nil
 }
 
-// tooManyRequests is the 429 for a budget whose status is out of date.
+// tooManyRequests is the 429 for a budget with a status that is out of date.
 func tooManyRequests(budget string) error {
 	err := apierrors.NewTooManyRequests(violates, 10)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,

@@ -1,6 +1,6 @@
 // Package quota measures how objects of built-in kinds use resource quotas, by the rules of
 // kube-apiserver with its default feature gates: the evaluators of pods, services, claims of
-// volumes and of devices, and of kinds whose count has an old name. Other kinds are counted
+// volumes and of devices, and of kinds with an old name of their count. Other kinds are counted
 // as count/RESOURCE.GROUP by the evaluators of k8s.io/apiserver.
 //
 // Runs in: core.

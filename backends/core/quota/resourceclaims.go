@@ -113,8 +113,8 @@ func deviceCount(mode resourcev1.DeviceAllocationMode, n int64) int64 {
 	return 0 // a mode of a later version
 }
 
-// podUsage returns the usage of the pod for whose extended resources a claim was made; nil if
-// there is none, or another claim is that of the pod.
+// podUsage returns the usage of the pod that a claim was made for, to provide its extended
+// resources; nil if there is none, or the pod has another claim.
 func (c *claims) podUsage(claim *resourcev1.ResourceClaim) corev1.ResourceList {
 	owner := metav1.GetControllerOfNoCopy(claim)
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || owner == nil || owner.Kind != "Pod" || owner.APIVersion != "v1" {

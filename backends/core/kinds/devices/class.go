@@ -51,7 +51,7 @@ func TaintRuleStatus(rule, old *resourcev1.DeviceTaintRule) field.ErrorList {
 	return append(errs, tagged(Validate_DeviceTaintRule, rule, old)...)
 }
 
-// RenewTaint sets the time of a taint whose effect changes, unless the writer sets it.
+// RenewTaint sets the time of a taint if its effect changes and the writer does not set it.
 func RenewTaint(taint, old *resourcev1.DeviceTaint) {
 	if taint.Effect != old.Effect && taint.TimeAdded.Equal(old.TimeAdded) {
 		taint.TimeAdded = now()

@@ -14,7 +14,7 @@ import (
 	"portico/backends/core/kinds/rules"
 )
 
-// This file has the rules of the sources whose files are data of the API.
+// This file has the rules of the sources that make files from data of the API.
 
 const (
 	// minTokenLifetime and maxTokenLifetime bound the lifetime of tokens, in seconds.

@@ -189,8 +189,8 @@ func validateEphemeral(s *corev1.EphemeralVolumeSource, path *field.Path) field.
 	return ValidateClaimTemplate(t, path)
 }
 
-// ValidateClaimTemplate returns the errors of the template of a claim, whose metadata has only
-// labels and annotations.
+// ValidateClaimTemplate returns the errors of the template of a claim. Its metadata has labels
+// and annotations only.
 func ValidateClaimTemplate(t *corev1.PersistentVolumeClaimTemplate, path *field.Path) field.ErrorList {
 	at := path.Child("metadata")
 	errs := apivalidation.ValidateAnnotations(t.Annotations, at.Child("annotations"))
