@@ -23,7 +23,7 @@ const (
 // be read after its request has ended.
 type recording struct {
 	memory *fairshare.Limit // in bytes
-	user   string           // whose share of memory it takes; "" is unknown
+	user   string           // the memory is of the share of this user; "" is unknown
 	limit  int
 
 	mu   sync.Mutex

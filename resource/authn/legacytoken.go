@@ -21,7 +21,7 @@ const (
 	LabelLastUsed = "kubernetes.io/legacy-token-last-used"
 	// DayFormat is the format of days in labels of Secrets (UTC).
 	DayFormat = "2006-01-02"
-	// LabelInvalidSince marks a Secret whose token is not accepted any more, with a date.
+	// LabelInvalidSince marks a Secret with a token that is no longer accepted. Its value is a date.
 	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
 )
 
@@ -60,7 +60,7 @@ func (c *tokenClaims) legacy(issuer string) bool {
 	return c.Issuer == legacyIssuer && (issuer != legacyIssuer || c.SecretName != "")
 }
 
-// verifyLegacy checks a token of a Secret, whose signature is valid.
+// verifyLegacy checks a token of a Secret. Its signature has been verified.
 func (s *ServiceAccountTokens) verifyLegacy(ctx context.Context, token string, claims *tokenClaims, wanted []string, now time.Time) tokenResult {
 	fail := func(err error) tokenResult { return tokenResult{err: err} }
 	p := &claims.legacyClaims

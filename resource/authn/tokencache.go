@@ -116,7 +116,7 @@ func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
 	return m
 }
 
-// cached counts a token whose result was cached.
+// cached counts a token that was verified before.
 func (m *tokenMetrics) cached() { m.requests.WithLabelValues("hit").Inc() }
 
 // verified counts a token that was verified.

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// server is an etcd whose clients have a prefix each.
+// server is an etcd that gives each client a prefix of its own.
 type server struct {
 	*etcdtest.Server
 	clients atomic.Int64

@@ -171,7 +171,7 @@ type Subresource struct {
 type Connection struct {
 	// Methods are the HTTP methods that it serves.
 	Methods []string
-	// Options returns new options: a pointer to a struct, whose fields are set from the
+	// Options returns new options: a pointer to a struct. Its fields are set from the
 	// parameters of their JSON names. With Path the field path is the rest of the path.
 	Options func() runtime.Object
 	Path    bool

@@ -118,8 +118,8 @@ func doAnything(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Every stage of a request has one event with the response that the client got, whoever
-// wrote it.
+// Every stage of a request has one event with the response that the client got, from the handler
+// or from a filter.
 func TestAuditStages(t *testing.T) {
 	t.Parallel()
 	says := authz.Func(func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {

@@ -28,8 +28,8 @@ type Config struct {
 	// Health reports that the server is shutting down; the Chain's handler serves it.
 	// Default NewHealth().
 	Health *Health
-	// Certificates are files whose expiry is logged, shown by the verbose form of /readyz
-	// and exported as a metric, in addition to the certificates of Listen.
+	// Certificates are files of certificates. Their expiry is logged, shown by the verbose form
+	// of /readyz and exported as a metric, as that of the certificates of Listen.
 	Certificates []authn.CertificateFile
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
@@ -55,8 +55,8 @@ type ListenAddress struct {
 	// required; the Authenticator verifies it.
 	ClientCAs func() *x509.CertPool
 	// MaxConcurrentStreams bounds the concurrent requests on an HTTP/2 connection.
-	// Default DefaultMaxConcurrentStreams. A server behind the gateway, whose
-	// connections carry the watches of many clients, needs more.
+	// Default DefaultMaxConcurrentStreams. A server behind the gateway needs more: each of
+	// its connections carries the watches of many clients.
 	MaxConcurrentStreams uint32
 	// PeerUID, for a unix socket, closes connections of processes that do not run under
 	// this process's effective uid.

@@ -24,7 +24,7 @@ const (
 	seriesLongRunning = `portico_longrunning_requests{request_kind="other"}`
 )
 
-// holding is a server whose handlers wait until release if the request has the header Hold.
+// holding is a server. Its handlers wait until release if the request has the header Hold.
 type holding struct {
 	*testServer
 	entered, end chan struct{}
@@ -161,7 +161,7 @@ func TestLimitsOfUsers(t *testing.T) {
 	wantGauge(t, s.testServer, `portico_longrunning_requests{request_kind="discovery"}`, "0")
 }
 
-// A request whose client accepts a stream of events holds a slot in flight until its
+// A request that accepts a stream of events holds a slot in flight until its
 // response is one.
 func TestLimitOfStreams(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ func (a attachment) Value(key any) any {
 	return nil
 }
 
-// A request whose client closes the connection before there is a response is a 499 in the
+// A request is a 499 if the client closes the connection before there is a response: in the
 // log, metrics, audit and traces, and no failure of the server.
 func TestClientGone(t *testing.T) {
 	t.Parallel()

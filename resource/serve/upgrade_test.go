@@ -79,7 +79,7 @@ func exchangeWords(t *testing.T, conn net.Conn, from *bufio.Reader) {
 	}
 }
 
-// A request whose connection was hijacked has no deadline, holds no slot in flight, and is
+// A request with a hijacked connection has no deadline, holds no slot in flight, and is
 // long-running for metrics, audit and shutdown. So is one that is long-running by its path.
 func TestUpgradedRequestIsLongRunning(t *testing.T) {
 	t.Parallel()

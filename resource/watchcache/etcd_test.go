@@ -10,7 +10,7 @@ import (
 	"portico/resource/etcd"
 )
 
-// etcdServer is an etcd whose clients have a prefix each.
+// etcdServer is an etcd that gives each client a prefix of its own.
 type etcdServer struct {
 	*etcdtest.Server
 	clients atomic.Int64

@@ -138,7 +138,7 @@ func TestBeforeReady(t *testing.T) {
 	})
 }
 
-// A resource whose store is opened later has the objects and changes from then on.
+// A store that is opened later has the objects of its resource, and all changes from then on.
 func TestResourceInstalledLater(t *testing.T) {
 	f := fake(t, watchcache.Config{})
 	f.feed.reset(5, thing("x", 5))

@@ -34,7 +34,7 @@ import (
 const Name = "ResourceQuota"
 
 const (
-	// workers is the number of namespaces whose writes are charged at the same time.
+	// workers is the number of namespaces in which writes are charged at the same time.
 	workers = 5
 	// timeout bounds reading and updating quotas for one batch.
 	timeout = 5 * time.Second
@@ -157,7 +157,7 @@ func (a accessor) UpdateQuotaStatus(q *corev1.ResourceQuota) error {
 	return a.quotas.UpdateStatus(ctx, q)
 }
 
-// unknown returns the error of a write whose quotas cannot be read.
+// unknown returns the error of a write if its quotas cannot be read.
 func unknown(err error) error {
 	return resource.Unavailable(fmt.Sprintf("the resource quotas cannot be read: %v", err), 1)
 }

@@ -69,8 +69,8 @@ func (a *API) createSubresource(w http.ResponseWriter, r *http.Request, act *res
 	})
 }
 
-// callNamed implements POST on a virtual resource whose body names an object: 201 with the
-// result.
+// callNamed implements POST on a virtual resource with a body that names an object: 201 with
+// the result.
 func (a *API) callNamed(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	gvk := res.GVK(act.Version)
 	return a.call(w, r, act, res, []schema.GroupVersionKind{gvk}, func(ctx context.Context, obj runtime.Object, opts writeOptions) (runtime.Object, error) {

@@ -105,8 +105,8 @@ func (d *Discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Untyped is a Codec of Go types whose kind is served as if it had none: lists keep apiVersion
-// and kind, as those of custom resources.
+// Untyped is a Codec of Go types for a kind that is served as if it had none: lists keep
+// apiVersion and kind, as those of custom resources.
 type Untyped struct{ rest.Codec }
 
 // StrategicMerge implements rest.Codec.

@@ -100,7 +100,7 @@ func (c *Chain) auditRefusal(r *http.Request, message string) {
 	}
 }
 
-// credentialsOf returns audit's message for a request whose authentication failed: the
+// credentialsOf returns audit's message for a request that failed authentication: the
 // kinds of its credentials. It is called before they are removed; "" without audit.
 func (c *Chain) credentialsOf(r *http.Request) string {
 	if c.cfg.Audit == nil {

@@ -11,8 +11,8 @@
 //     depend on what a handler does to its headers.
 //   - Deadlines need no second goroutine. The handler runs on the goroutine of its
 //     connection; a timer writes the 504 if the handler has written nothing, and cuts off
-//     its reads and writes. Responses are not buffered, and a request whose handler still
-//     runs is in flight.
+//     its reads and writes. Responses are not buffered, and a request is in flight
+//     while its handler runs.
 //   - Bodies are limited where they are read (resource/rest/handlers): a limit on the connection
 //     would close it instead of answering with a Status, and would apply to streams.
 //

@@ -57,7 +57,7 @@ type Config struct {
 	// Tracer records spans; nil: trace headers are passed on unchanged.
 	Tracer *tracing.Tracer
 	// TrustsTrace reports whether the user may request sampling. nil: every user may,
-	// for servers whose clients are servers that have decided it.
+	// for servers behind servers that have decided it.
 	TrustsTrace func(user *resource.User) bool
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
@@ -66,14 +66,14 @@ type Config struct {
 	// DefaultRequestTimeout.
 	RequestTimeout time.Duration
 	// Ahead makes deadlines earlier, by at most a tenth of their time. It is for a
-	// server whose client has the same deadline and would miss the response. Default 0.
+	// server behind one with the same deadline, which would miss the response. Default 0.
 	Ahead time.Duration
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight; one user
 	// gets at most three quarters. Defaults DefaultMaxInFlight and
 	// DefaultMaxMutatingInFlight; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int
 	// MaxLongRunning and MaxLongRunningPerUser bound the long-running requests, in all
-	// and of one user, who gets at most three quarters of all; 0: no bound. Streams of
+	// and of one user. A user gets at most three quarters of all; 0: no bound. Streams of
 	// discovery have a bound of their own.
 	MaxLongRunning, MaxLongRunningPerUser int
 	// Connections are the limits of network clients' connections. Default

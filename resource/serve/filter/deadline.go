@@ -130,7 +130,7 @@ type deadlineWriter struct {
 	header  http.Header
 	metrics *metrics.Metrics
 
-	// What the 504 needs of the request, whose header the handler may be changing.
+	// What the 504 needs of the request. The handler may be changing the header of the request.
 	url                            *url.URL
 	method                         string
 	protoMajor                     int

@@ -46,8 +46,8 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 
 // limitInFlight answers 429 while too many requests are in flight. Reads and writes have
 // separate limits, and no user gets all slots. Long-running requests and health checks do
-// not count, but a request whose response may be a stream of events, or another protocol,
-// counts until it is; one that is proxied counts until ReleaseInFlight. Users without
+// not count, but a request that may become a stream of events, or another protocol, counts
+// until it does; one that is proxied counts until ReleaseInFlight. Users without
 // limits (User.Unlimited) count and are never refused.
 func (c *Chain) limitInFlight(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

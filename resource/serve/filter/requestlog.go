@@ -8,7 +8,7 @@ import (
 	"portico/resource"
 )
 
-// CodeClientGone is the code of a request whose client closed the connection before the
+// CodeClientGone is the code of a request if the client closed the connection before the
 // response began, as other servers log it. It is not sent.
 const CodeClientGone = 499
 
@@ -43,8 +43,8 @@ type RequestEnd struct {
 
 // Upstream describes how a request was proxied to another server.
 type Upstream struct {
-	// APIService and Backend name the route, Endpoint the endpoint whose response was
-	// sent on, or the last one that was tried.
+	// APIService and Backend name the route, Endpoint the endpoint that sent the response,
+	// or the last one that was tried.
 	APIService, Backend, Endpoint string
 	// Attempts is how often the request was sent.
 	Attempts int

@@ -199,7 +199,7 @@ type Attachment interface {
 	Value(key any) any
 }
 
-// Attach attaches a to the request whose context it is; it reports false outside of a
+// Attach attaches a to the request of the context; it reports false outside of a
 // chain. A request has one Attachment, the last one. All of them have the same type.
 func Attach(ctx context.Context, a Attachment) bool {
 	rs := stateOf(ctx)

@@ -19,7 +19,7 @@ const (
 	maxWarningCut    = 256
 )
 
-// AddWarning adds a Warning header to the response of the request whose context it is. It
+// AddWarning adds a Warning header to the response to the request of the context. It
 // has no effect if the text is empty, was added before, or the response has begun. Safe for
 // concurrent use until the handler writes.
 func AddWarning(ctx context.Context, text string) {

@@ -42,8 +42,8 @@ const (
 type ConnectionLimits struct {
 	// Unauthenticated bounds those on which no user is authenticated.
 	Unauthenticated int
-	// Users bounds those on which a user is authenticated, who share it. Long-lived
-	// connections to other servers may count towards it too.
+	// Users bounds those on which a user is authenticated, with a share for each user.
+	// Long-lived connections to other servers may count towards it too.
 	Users *fairshare.Limit
 	// Idle bounds those of Users that have no request.
 	Idle int
@@ -254,7 +254,7 @@ func (c *Connection) close() {
 	c.all.remove(c)
 }
 
-// Listener returns a listener whose connections are counted. A new connection waits until
+// Listener returns a listener that counts its connections. A new connection waits until
 // there is room for it.
 func (a *Connections) Listener(l net.Listener) net.Listener { return &listener{l, a} }
 

@@ -20,7 +20,7 @@ var (
 	expiryBuckets = []float64{0, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 345600, 604800, 2592000, 7776000, 15552000, 31104000}
 )
 
-// Filters whose time Filtered observes.
+// The filters that Filtered measures.
 const (
 	FilterAudit         = "audit"
 	FilterImpersonation = "impersonation"

@@ -35,7 +35,7 @@ type Metrics struct {
 }
 
 // New returns the metrics of a process: its requests, the Go runtime and the process
-// itself, and those of upstream's packages whose names begin with one of the prefixes
+// itself, and those of upstream's packages with names that begin with one of the prefixes
 // (Shared).
 func New(prefixes ...string) *Metrics {
 	registry := prometheus.NewRegistry()
@@ -70,7 +70,7 @@ func buildInfo() prometheus.Collector {
 // Registry returns the registry in which other parts of the process register.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// HandshakeFailed counts a connection whose TLS handshake failed.
+// HandshakeFailed counts a connection that failed its TLS handshake.
 func (m *Metrics) HandshakeFailed() { m.handshakeErrors.Inc() }
 
 // Handler serves the metrics as Prometheus text or OpenMetrics, compressed if the

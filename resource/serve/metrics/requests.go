@@ -57,7 +57,7 @@ func newRequests(factory promauto.Factory) *requests {
 		terminations: counter("request_terminations_total",
 			"Requests that the server ended by itself: too many, too long, shutting down, or for a server that could not answer.", append(withoutDryRun(labelNames()), "code")...),
 		aborts: counter("request_aborts_total",
-			"Requests whose connection or stream ended before their response was complete, mostly because the client closed it.", withoutComponent(labelNames())...),
+			"Requests with a connection or stream that ended before their response was complete, mostly because the client closed it.", withoutComponent(labelNames())...),
 		postTimeout: counter("request_post_timeout_total",
 			"Handlers that continued after their request was answered with a timeout, by how they ended: ok or panic.", "source", "status"),
 		duration: histogram("request_duration_seconds",

@@ -9,10 +9,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// Shared gathers the metrics of upstream's packages whose names begin with one of the
-// prefixes. Upstream's packages register in one registry, most of whose metrics do not
-// apply to this process or duplicate its own. Gathering it takes a millisecond, so call
-// Shared once for all prefixes.
+// Shared gathers the metrics of upstream's packages with names that begin with one of the
+// prefixes. Upstream's packages register in one registry. Most metrics there do not apply to
+// this process or duplicate its own. Gathering it takes a millisecond, so call Shared once
+// for all prefixes.
 func Shared(prefixes ...string) prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := legacyregistry.DefaultGatherer.Gather()

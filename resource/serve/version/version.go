@@ -19,7 +19,7 @@ const (
 	apiMajor = "1"
 	apiMinor = "37"
 	apiPatch = "2"
-	// oldestMinor is the oldest API level whose behaviour is kept.
+	// oldestMinor is the oldest API level that this version is compatible with.
 	oldestMinor = "36"
 )
 
