@@ -129,8 +129,8 @@ func sortLegacy(list []metav1.APIResource) {
 	slices.SortFunc(list, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Aggregate derives the aggregated form from the legacy one. A subresource whose parent is not listed
-// gets a stub parent (docs/wire.md 2.3).
+// Aggregate derives the aggregated form from the legacy one. A subresource without its parent in the
+// list gets a stub parent (docs/wire.md 2.3).
 func Aggregate(group, version string, legacy []metav1.APIResource) []apidiscovery.APIResourceDiscovery {
 	out := []apidiscovery.APIResourceDiscovery{}
 	index := map[string]int{}

@@ -220,8 +220,8 @@ func TestPretty(t *testing.T) {
 	}
 }
 
-// Paths without a document are 404, and a group/version whose server never answered is 503, while
-// its group is listed as stale.
+// Paths without a document are 404, and a group/version of a server that never answered is 503,
+// while its group is listed as stale.
 func TestAbsentAndUnknown(t *testing.T) {
 	s := sample(t)
 	for _, path := range []string{"/apis/nobody", "/apis/apps/v2", "/api/v2", "/apis/apps/v1/deployments", "/other"} {

@@ -214,7 +214,7 @@ func Fixed(s *Snapshot) *Current {
 // Store replaces the snapshot and sends the changes to open streams.
 func (c *Current) Store(s *Snapshot) { c.StoreWith(s, "") }
 
-// StoreWith is Store for a server whose streams report changes of its OpenAPI documents as well:
+// StoreWith is Store for a server that reports changes of its OpenAPI documents in streams as well:
 // openAPI is any text that differs whenever they do. The snapshot may be the same as before.
 func (c *Current) StoreWith(s *Snapshot, openAPI string) {
 	old := c.now.Swap(&shown{s, openAPI, make(chan struct{})})
@@ -251,7 +251,7 @@ func newDocument(obj runtime.Object) *document {
 	})
 }
 
-// joined returns the document of a list whose items are already encoded. empty is the list without
+// joined returns the document of a list of items that are already encoded. empty is the list without
 // items, which are its last member.
 func joined(empty runtime.Object, whole func() runtime.Object, parts []*part, item func(*part) []byte) *document {
 	return lazyDocument(whole, func() ([]byte, error) {

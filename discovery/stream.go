@@ -37,8 +37,8 @@ type StreamEvent struct {
 	Type watch.EventType `json:"type"`
 	// Object is a group; of DELETED only the name, of BOOKMARK only the resourceVersion.
 	Object apidiscovery.APIGroupDiscovery `json:"object"`
-	// Resources is the legacy form of each version, which has storageVersionHash. Versions whose
-	// server never answered are not in it.
+	// Resources is the legacy form of each version, which has storageVersionHash. Versions of
+	// servers that never answered are not in it.
 	Resources map[string][]metav1.APIResource `json:"resources,omitempty"`
 	// OpenAPI, of BOOKMARK only, differs whenever the OpenAPI documents of the server change; "" if
 	// the server does not report that.

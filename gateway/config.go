@@ -27,7 +27,7 @@ type Config struct {
 	ClientCAFile string
 	// RequestHeaderCAFile has the CA of front proxies. The gateway presents its own
 	// certificate of it to servers, and accepts X-Remote-* from clients with a certificate
-	// of it whose CN is in RequestHeaderAllowedNames (empty: any).
+	// of it and a CN in RequestHeaderAllowedNames (empty: any).
 	RequestHeaderCAFile       string
 	RequestHeaderAllowedNames []string
 	// ProxyCertFile and ProxyKeyFile are the front-proxy client certificate for servers.
@@ -54,7 +54,7 @@ type Config struct {
 	SetVerbosity func(level string) error
 	// Flags are what /flagz shows: the value of each flag, by name.
 	Flags map[string]string
-	// LogsDir is a folder whose files are served at /logs/. "": none are.
+	// LogsDir is the folder of the files at /logs/. "": none are served.
 	LogsDir string
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight in the
 	// gateway itself; see filter.Config.

@@ -55,7 +55,7 @@ func growing(part float64) float64 {
 	return math.Round(part * 100)
 }
 
-// drainOf describes the requests in flight to an endpoint whose weight is 0; elsewhere:
+// drainOf describes the requests in flight to an endpoint of weight 0; elsewhere:
 // other endpoints get requests.
 func drainOf(weight int, elsewhere bool) string {
 	switch {

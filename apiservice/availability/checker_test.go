@@ -52,7 +52,7 @@ func run(t *testing.T, body func(c *Checker), targets ...Target) {
 	})
 }
 
-// check is run with one target, whose first probe returns first.
+// check is run with one target. Its first probe returns first.
 func check(t *testing.T, first error, body func(c *Checker, s *server)) {
 	t.Helper()
 	s := &server{}

@@ -56,7 +56,7 @@ func (c *cache) get(ctx context.Context, f form, build func() (result, error)) (
 	}
 }
 
-// build runs build, whose panics become errors, and caches the result.
+// build runs build and caches the result. Panics become errors.
 func (c *cache) build(f form, build func() (result, error)) (r result, err error) {
 	defer func() {
 		if p := recover(); p != nil {

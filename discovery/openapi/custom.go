@@ -23,7 +23,7 @@ const (
 )
 
 // custom adds the schema of a kind that is not a Go type and returns its model name. A kind without
-// schema, or whose schema fails, is an object without properties.
+// schema, or with one that fails, is an object without properties.
 func (b *builder) custom(k *rest.Kind) string {
 	id := k.GVK(b.version)
 	name := customName(id)
@@ -72,7 +72,7 @@ type commonParts struct {
 	metadata spec.Schema
 }
 
-// set adds the properties to a schema whose Properties may be modified.
+// set adds the properties to a schema. Its Properties are modified.
 func (c *commonParts) set(s *spec.Schema) {
 	for _, name := range []string{"apiVersion", "kind"} {
 		s.SetProperty(name, *spec.StringProperty().WithDescription(c.typeMeta[name]))

@@ -126,7 +126,7 @@ const (
 	fetchesPerServer = 4
 	// fetchWait is how long a fetch waits for a slot.
 	fetchWait = 5 * time.Second
-	// maxServers bounds the servers whose fetches are counted.
+	// maxServers bounds the servers with counted fetches.
 	maxServers = 4096
 )
 

@@ -46,7 +46,7 @@ func ask(t *testing.T, d *Documents, key string) {
 	}
 }
 
-// Update replaces documents whose inputs change, and keeps the others.
+// Update replaces documents if their inputs change, and keeps the others.
 func TestUpdate(t *testing.T) {
 	one, two := newCounted(1, "a"), newCounted(2, "a")
 	d := New(Config{})
@@ -139,7 +139,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Concurrent requests get one build. A request whose client is gone does not wait, and a group that is
+// Concurrent requests get one build. A request without its client does not wait, and a group that is
 // removed during the build is not kept.
 func TestConcurrentRequests(t *testing.T) {
 	var made atomic.Int32

@@ -76,7 +76,7 @@ func TestTooManyResources(t *testing.T) {
 	}
 }
 
-// An API whose document is too large to publish has none.
+// An API has no document if it is too large to publish.
 func TestTooLargeToPublish(t *testing.T) {
 	text := `{"openapi":"3.0.0","paths":{"/pets":{"get":{"description":"` + strings.Repeat("x", MaxPublished) + `"}}}}`
 	api := derive(t, Config{}, text)

@@ -270,7 +270,7 @@ func (d *deriving) finish() {
 	d.api.Resources = gv
 }
 
-// anyKind is the kind of a resource whose name has no letters.
+// anyKind is the kind of a resource with a name without letters.
 const anyKind = "Resource"
 
 // nameKinds gives each resource a unique kind. Of resources with one schema, the one with its name gets

@@ -226,7 +226,7 @@ func TestLegacyDocumentsAreFetchedAgain(t *testing.T) {
 	same(t, s, "apps/v1:replicasets")
 }
 
-// A server whose documents all fail gets few requests, with growing pauses.
+// A server gets few requests, with growing pauses, while all its documents fail.
 func TestFailingServerGetsFewRequests(t *testing.T) {
 	for name, detail := range map[string]time.Duration{"fails": time.Millisecond, "hangs": time.Hour} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ type index struct {
 	v2 map[schema.GroupVersion]version
 	// document is the answer itself where the path is that of one group/version.
 	document []metav1.APIResource
-	// truncated are the ids whose descriptions exceed a limit, dropped is how many
+	// truncated are the ids with descriptions that exceed a limit, dropped is how many
 	// group/versions are left out, and invalid are those with invalid names.
 	truncated map[schema.GroupVersion]bool
 	dropped   int

@@ -13,7 +13,7 @@ import (
 	"portico/discovery"
 )
 
-// slow is a server whose headers and bodies take their time. /api is not found at once.
+// slow is a server with delays before headers and bodies. /api is not found at once.
 type slow struct{ header, body time.Duration }
 
 func (s slow) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -60,7 +60,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// The deadline of a check is for the header of the answer: a server whose large document
+// The deadline of a check is for the header of the answer: a server with a large document that
 // takes longer is available. A body that does not end fails the check later, and at once
 // where the source is closed.
 func TestDeadlineOfACheckIsForTheHeader(t *testing.T) {

@@ -32,7 +32,7 @@ type RESTConfig struct {
 	PathPrefix string
 }
 
-// RESTSource is the Source of a server without discovery, whose API is derived from an OpenAPI 3
+// RESTSource is the Source of a server without discovery. Its API is derived from an OpenAPI 3
 // document. The last good document remains while the server has none. It is safe for concurrent
 // use.
 type RESTSource struct {

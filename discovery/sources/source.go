@@ -93,9 +93,9 @@ type knowledge struct {
 	dropped       int
 }
 
-// Unread is a group/version that the server lists and whose description could not be read
-// (the error of the request), is beyond the limits (ErrBeyondLimits) or is not requested
-// because of its name (ErrInvalidName). Earlier descriptions of it remain.
+// Unread is a group/version that the server lists. Its description could not be read (the
+// error of the request), is beyond the limits (ErrBeyondLimits) or is not requested because
+// of its name (ErrInvalidName). Earlier descriptions of it remain.
 type Unread struct {
 	GroupVersion schema.GroupVersion
 	Err          error

@@ -21,7 +21,7 @@ import (
 
 const typeAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// backend is a server whose discovery and stream a test sets.
+// backend is a server with the discovery and the stream that a test sets.
 type backend struct {
 	*httptest.Server
 	current discovery.Current

@@ -10,7 +10,7 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// Bounds of strings whose length the client chooses, in bytes. A record has at most about
+// Bounds of strings from the client, in bytes. A record has at most about
 // 3 KiB.
 const (
 	maxURI       = 1024

@@ -201,7 +201,7 @@ func TestAmbiguousPaths(t *testing.T) {
 	}
 }
 
-// A user whose name, group or extra would change as the value of a header is refused.
+// A user is refused if its name, group or extra would change as the value of a header.
 func TestUsersInvalidAsHeader(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A request whose deadline passes gets a whole 504, while its body is sent and while
+// A request gets a whole 504 when its deadline passes, while its body is sent and while
 // the server is silent. A server that breaks off does not complete an answer.
 func TestDeadlineThroughTheProxy(t *testing.T) {
 	t.Parallel()

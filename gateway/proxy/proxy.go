@@ -246,7 +246,7 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 // unreachable is the 503 for a request that failed on its way to the server. It says
 // so if the server may have carried the request out: some of it was sent, and the
 // method is not safe or the request asks for another protocol, as exec does. It has no
-// Retry-After, like any answer for an API whose server is away.
+// Retry-After, like any answer for the API of a server that is away.
 func unreachable(r *http.Request, err error) error {
 	text := fmt.Sprintf("error trying to reach service: %v", err)
 	if upstream.IsUnprocessed(err) || retry.Safe(r.Method) && !upgrades(r.Header) {

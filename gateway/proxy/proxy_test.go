@@ -167,7 +167,7 @@ func TestProxyBrokenConnection(t *testing.T) {
 	}
 }
 
-// The 503 for an API whose server is away has no Retry-After: kubectl fails at once instead
+// The 503 for the API of a server that is away has no Retry-After: kubectl fails at once instead
 // of repeating the request ten times.
 func TestProxyUnavailable(t *testing.T) {
 	t.Parallel()

@@ -16,8 +16,8 @@ import (
 // A gateway holds thousands of watches that are quiet most of the time, and then have
 // several events at once. Each piece that is copied costs two switches of goroutines and
 // a frame. So the relay waits without a buffer, by a read of no bytes, and takes a large
-// one from a pool while there is something to copy. A body whose read of no bytes
-// returns at once is waited for with the buffer, which only costs memory.
+// one from a pool while there is something to copy. If the read of no bytes returns at once,
+// it waits with the buffer, which only costs memory.
 type relay struct {
 	ctx context.Context // of the request
 	// watch: a part of the answer is of use to the client.

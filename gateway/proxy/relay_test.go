@@ -17,7 +17,7 @@ import (
 	"portico/resource/serve/inflight"
 )
 
-// A shutdown of the gateway completes a watch, whose client continues at another gateway. It
+// A shutdown of the gateway completes a watch: its client continues at another gateway. It
 // breaks off every other answer that has begun, and answers 503 for one that has not.
 func TestRelayAtShutdown(t *testing.T) {
 	t.Parallel()
@@ -73,8 +73,7 @@ func TestProxyBrokenOff(t *testing.T) {
 	}
 }
 
-// A part of an answer whose length is known reaches the client before the server sends the
-// rest.
+// A part of an answer of known length reaches the client before the server sends the rest.
 func TestAnswersInPieces(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})

@@ -48,7 +48,7 @@ type Route struct {
 }
 
 // RetryAfter is the Retry-After of a gateway that is busy, starting or shutting
-// down, in seconds. An API whose server is away has none: client-go would wait and
+// down, in seconds. The API of a server that is away has none: client-go would wait and
 // repeat the request ten times, and kubectl would hang instead of failing.
 const RetryAfter = 1
 
@@ -85,7 +85,7 @@ type Config struct {
 	Table func() *Table
 	// Authorizer decides whether a user gets debug headers. Required by DebugHeaders.
 	Authorizer authz.Authorizer
-	// Traced: the attempts of a request whose trace is sampled get spans.
+	// Traced: the attempts of a request get spans if its trace is sampled.
 	Traced bool
 	// Logged: requests add a record to the access log.
 	Logged bool
@@ -243,7 +243,7 @@ type proxiedRequest struct {
 	open prometheus.Gauge
 }
 
-// begin returns the proxiedRequest of a request, whose request is to be sent. end must
+// begin returns the proxiedRequest of a request. Its field request is to be sent. end must
 // follow.
 func (p *Proxy) begin(w http.ResponseWriter, r *http.Request, rt *Route, act *resource.Action) *proxiedRequest {
 	h := &proxiedRequest{proxy: p, route: rt, client: w, act: act, upgrade: upgrades(r.Header), began: time.Now()}

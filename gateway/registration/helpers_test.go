@@ -117,7 +117,7 @@ func (g *registry) verdict(name, url string, err error) {
 	g.state(name).Server.Up.SetVerdict(url, availability.Verdict{Known: true, Healthy: err == nil, Err: err, Since: time.Now()})
 }
 
-// add stores a Backend, whose server serves the given group/versions.
+// add stores a Backend for a server of the given group/versions.
 func (g *registry) add(t *testing.T, name string, auto *backend.AutoRegister, gvs []discovery.GroupVersion, urls ...string) {
 	t.Helper()
 	spec := backend.Spec{AutoRegister: auto}

@@ -105,7 +105,7 @@ func servedBy(name string, change ...func(*backend.Spec)) *backend.Backend {
 	return b
 }
 
-// fakeBackend adds a static Backend whose server has the source and no connections.
+// fakeBackend adds a static Backend for a server with the source and no connections.
 func fakeBackend(t testing.TB, s *Controller, name string, source Source) {
 	t.Helper()
 	c, err := NewStaticBackend(Backend{Name: name, URL: "unix:///absent/" + name}, upstream.Trust{})

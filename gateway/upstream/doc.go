@@ -12,7 +12,7 @@
 //	attempt.go    once to that endpoint, for which the result is recorded
 //	transport     a connection: HTTP/1.1, or HTTP/2 for requests that are long-running or
 //	              must not be carried out twice
-//	answer.go     the body of the answer, whose end releases everything
+//	answer.go     the body of the answer; its end releases everything
 //
 // The state of an endpoint follows from active checks (SetVerdict), from refused
 // connections, and from consecutive failures, which eject it (package health). The share of an endpoint that begins to get requests grows (package balance).

@@ -152,7 +152,7 @@ func TestWatchesOfNoWeight(t *testing.T) {
 	}
 }
 
-// The error of a server all of whose endpoints drain differs from that of one without
+// The error of a server that drains all its endpoints differs from that of one without
 // endpoints.
 func TestErrorWithoutEndpoints(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ var ErrAllDrained = errors.New("all of them have the weight 0")
 
 var (
 	errNoEndpoints = errors.New("it has none")
-	// errHeaderTimeout ends an attempt whose answer does not begin.
+	// errHeaderTimeout ends an attempt if the answer does not begin in time.
 	errHeaderTimeout = errors.New("the server did not begin to answer in time")
 	// errSilent ends requests to an endpoint that does not answer its checks.
 	errSilent = errors.New("the endpoint no longer answers")

@@ -74,7 +74,7 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-// A waiting request whose user has its share of the slots is passed over.
+// A waiting request is passed over while its user has its share of the slots.
 func TestLimiterSharesSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -260,7 +260,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went away") }
 
-// A safe request whose answer does not begin in time is sent to another endpoint.
+// A safe request is sent to another endpoint if the answer does not begin in time.
 func TestHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})

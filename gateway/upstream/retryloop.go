@@ -230,9 +230,9 @@ func discard(res *http.Response) {
 // client returns the context of the request.
 func (l *retryLoop) client() context.Context { return l.req.Context() }
 
-// deadlineSlack: a request whose own deadline has passed gave the server about the whole
-// response header timeout if no more than this part of it is missing: some of it passed
-// before the request was sent.
+// deadlineSlack is the part of the response header timeout that a request may have spent before
+// it was sent. If no more than that is missing at the deadline of the request, the server had
+// about the whole timeout.
 const deadlineSlack = 20
 
 // headerTimeout returns how long the answer may take to begin; 0: as long as the request

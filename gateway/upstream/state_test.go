@@ -185,8 +185,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// An endpoint that stays keeps its state, whatever its weight. One that is removed, or
-// whose address changes, is a new one when it is set again.
+// An endpoint that stays keeps its state, whatever its weight. One that is removed, or gets
+// another address, is a new one when it is set again.
 func TestSetEndpointsKeeps(t *testing.T) {
 	t.Parallel()
 	inTime(t, turns(), 3, func(t *testing.T, u *Upstream) {

@@ -9,8 +9,8 @@ import (
 // TraceKey is the key of a *Trace in the context of a request.
 type TraceKey struct{}
 
-// Trace records the attempts of the request whose context has it as the value of
-// TraceKey. Safe for concurrent use.
+// Trace records the attempts of a request. It is the value of TraceKey in the context of the
+// request. Safe for concurrent use.
 type Trace struct {
 	// BeforeAttempt, if not nil, is called before every attempt with the endpoint's URL and
 	// the header of the request, which it may add to. The function that it returns is

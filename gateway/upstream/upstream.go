@@ -160,7 +160,7 @@ func (u *Upstream) SetTrust(t Trust) {
 	}
 }
 
-// SetEndpoints replaces the endpoints. One whose URL and address stay keeps its
+// SetEndpoints replaces the endpoints. One that keeps its URL and address keeps its
 // connections, counters and state. One that is removed drains (drain.go).
 func (u *Upstream) SetEndpoints(list []Endpoint) {
 	u.mu.Lock()

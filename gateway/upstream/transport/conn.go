@@ -83,7 +83,7 @@ func (g *generation) secure(ctx context.Context, raw net.Conn, protocols []strin
 
 type connKey struct{}
 
-// connFromContext is the dialer of transports whose connections have been made.
+// connFromContext is the dialer of transports for connections that have been made.
 func connFromContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	return ctx.Value(connKey{}).(*conn), nil
 }

@@ -179,7 +179,7 @@ func TestReplacedConnectionsDoNotMultiplex(t *testing.T) {
 	}
 }
 
-// A PING finds an HTTP/2 connection whose server is silent; its watches end, and the next
+// A PING finds an HTTP/2 connection to a server that is silent; its watches end, and the next
 // one uses another connection.
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()

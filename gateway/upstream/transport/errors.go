@@ -32,7 +32,7 @@ var (
 	errSlow = errors.New("the time to connect is over")
 	// errNoHTTP2 is a server that does not speak HTTP/2.
 	errNoHTTP2 = errors.New("the server does not speak HTTP/2")
-	// errRetired is a pool whose connections have been replaced.
+	// errRetired is a pool after its connections have been replaced.
 	errRetired = errors.New("the connections are no longer used")
 	// errNoStreams is a server that accepts an HTTP/2 connection but no request on it.
 	errNoStreams = &ConnectError{errors.New("the server accepted an HTTP/2 connection and permits no requests on it")}

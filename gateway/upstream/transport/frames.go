@@ -132,7 +132,7 @@ type frameScanner struct {
 	payload []byte
 }
 
-// scan calls frame for every frame whose header is complete, and for GOAWAY the last
+// scan calls frame for every frame with a complete header, and for GOAWAY the last
 // stream as well.
 func (s *frameScanner) scan(p []byte, frame func(kind, flags byte, stream uint32, payload []byte)) {
 	for {

@@ -68,7 +68,7 @@ func (p *http1Pool) roundTrip(req *http.Request, protocol Protocol) (res *http.R
 				return
 			}
 			_ = c.Close()
-			if err != nil && req.Context().Err() == nil && !HasBody(req) { // whose end may be why
+			if err != nil && req.Context().Err() == nil && !HasBody(req) { // the end of either may be why
 				p.broken()
 			}
 		}}

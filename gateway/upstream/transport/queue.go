@@ -53,7 +53,7 @@ func (p *pool) wait(ctx context.Context, w *waiter) (c *conn, reused bool, err e
 	}
 }
 
-// abandon ends a wait whose request has ended.
+// abandon ends the wait of a request that has ended.
 func (p *pool) abandon(w *waiter, cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

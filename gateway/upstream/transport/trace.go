@@ -37,7 +37,7 @@ type headerTrace struct {
 	before  uint32 // the last stream before that
 }
 
-// attach returns a request whose header is recorded.
+// attach returns a request that records its header.
 func (t *headerTrace) attach(req *http.Request) *http.Request {
 	trace := &httptrace.ClientTrace{WroteHeaderField: t.wroteField}
 	return req.WithContext(httptrace.WithClientTrace(untraced{req.Context()}, trace))
