@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// readBuffer is the size of a read whose bytes are discarded.
+// readBuffer is the size of a read into a buffer that is discarded.
 const readBuffer = 64 << 10
 
 // client sends requests to one server on a fixed number of HTTP/2 connections.
@@ -115,8 +115,8 @@ func isStatus(err error, code int) bool {
 	return errors.As(err, &status) && status.code == code
 }
 
-// open sends a request on a connection and returns a 2xx answer, whose body the
-// caller closes; any other answer is a *statusError.
+// open sends a request on a connection and returns a 2xx answer. The caller closes
+// its body. Any other answer is a *statusError.
 func (c *client) open(ctx context.Context, connection int, q request) (*http.Response, error) {
 	if q.method == "" {
 		q.method = http.MethodGet

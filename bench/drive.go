@@ -26,7 +26,7 @@ type sample struct {
 // rate returns operations per second.
 func (s sample) rate() float64 { return float64(s.ops) / s.took.Seconds() }
 
-// add returns the sum of two rounds, whose rate is weighted by time.
+// add returns the sum of two rounds. Its rate is weighted by time.
 func (s sample) add(o sample) sample {
 	return sample{
 		ops: s.ops + o.ops, bytes: s.bytes + o.bytes, took: s.took + o.took,

@@ -46,7 +46,7 @@ func newRatesCommand() *cobra.Command {
 	fs.IntVar(&o.rounds, "rounds", o.rounds, "turns of each server per protocol and size")
 	fs.DurationVar(&o.turn, "turn", o.turn, "duration of a turn, in whole seconds")
 	fs.IntVar(&o.size, "size", o.size, "bytes of the larger answer")
-	fs.IntVar(&o.watches, "watches", o.watches, "number of idle watches whose memory is measured; 0 is none")
+	fs.IntVar(&o.watches, "watches", o.watches, "number of idle watches to measure the memory of; 0 is none")
 	fs.DurationVar(&o.timeout, "limit", o.timeout, "time limit of the run")
 	return cmd
 }

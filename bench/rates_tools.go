@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// loadTool is a load generator. args come before the duration, whose flag is a
+// loadTool is a load generator. args come before the duration, which has a flag of one
 // letter, the headers and the URL. parse gets standard output and standard error.
 type loadTool struct {
 	protocol, program, debian string

@@ -42,8 +42,8 @@ type result struct {
 	What   string  `json:"what"`
 	Figure float64 `json:"figure"`
 	Unit   string  `json:"unit"`
-	// Yardstick names the yardstick, whose figure has the same unit. Ratio is
-	// Figure as a share of it; Rounds are the lowest and the highest share of a
+	// Yardstick names the yardstick. Ratio is Figure as a share of its figure, which
+	// has the same unit; Rounds are the lowest and the highest share of a
 	// round, which show how much else the machine did.
 	Yardstick       string     `json:"yardstick,omitempty"`
 	YardstickFigure float64    `json:"yardstickFigure,omitempty"`

@@ -169,7 +169,7 @@ func (r *runner) work(ctx context.Context, s *subject) error {
 // contender is a work or a yardstick that runs once in each round.
 type contender struct {
 	name  string
-	procs processes // processes whose CPU time is read
+	procs processes // their CPU time is read
 	// profile is the name of the profiles; empty for none.
 	profile string
 	// prepare runs before each round and is not measured; it may be nil.

@@ -18,7 +18,7 @@ const modifiedFrame = `{"type":"MODIFIED",`
 const (
 	// checkEvery: every tenth watcher reads sequence numbers, the others count.
 	checkEvery = 10
-	// maxFrame bounds the bytes kept of a frame whose number is read.
+	// maxFrame bounds the bytes kept of a frame to read its number.
 	maxFrame = 4 << 20
 	// headOfFrame bounds the bytes that other watchers keep: the type, or the
 	// text of an error.

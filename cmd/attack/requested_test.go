@@ -87,7 +87,7 @@ func TestRequestedCertificates(t *testing.T) {
 	bootstrap := i.client(i.user(t, "bootstrap"))
 	for _, tc := range []struct {
 		name, signer string
-		by           *http.Client // nil: the administrator, who approves
+		by           *http.Client // nil: the administrator, with the right to approve
 		usages       []string
 		of           x509.CertificateRequest
 		header       []string

@@ -203,7 +203,7 @@ func register(t *testing.T, group, protocol string) *server {
 	return s
 }
 
-// discovered returns the spec of a Backend whose groups are registered.
+// discovered returns the spec of a Backend with a group that is registered.
 func discovered(url, group string) string {
 	return fmt.Sprintf(`{"endpoints":[{"url":%q}],"tls":{"caBundle":%q},"autoRegister":{"groups":[%q]}}`, url, base64Of(target.stranger.pem()), group)
 }

@@ -10,8 +10,8 @@ import (
 // inner is a request that an attack hides behind another one.
 const inner = "DELETE /apis/%[1]s/v1/namespaces/a/things/mallory HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: mallory\r\nContent-Length: 0\r\n\r\n"
 
-// smuggled are header sections and bodies of a POST whose end servers and proxies may
-// determine differently. INNER stands for the hidden request.
+// smuggled are header sections and bodies of a POST. Servers and proxies may differ in where
+// they end. INNER stands for the hidden request.
 var smuggled = []struct {
 	name, header, body string
 	codes              []int

@@ -53,7 +53,7 @@ var (
 	})
 )
 
-// MainUnlessShort is Main for a package whose tests all need an installation: with -short
+// MainUnlessShort is Main for a package in which all tests need an installation: with -short
 // it runs none of them.
 func MainUnlessShort(m *testing.M, args ...string) int {
 	flag.Parse()
@@ -67,8 +67,8 @@ func MainUnlessShort(m *testing.M, args ...string) int {
 // testsAtOnce is the default of -parallel: tests wait for processes most of the time.
 const testsAtOnce = "6"
 
-// Main runs the tests of a package, stops the shared installation, whose flags args are, and
-// returns the exit code. It is for TestMain.
+// Main runs the tests of a package, stops the shared installation and returns the exit code.
+// args are the flags of that installation. It is for TestMain.
 func Main(m *testing.M, args ...string) int {
 	beEtcd()
 	beLauncher()

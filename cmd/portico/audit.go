@@ -55,7 +55,7 @@ func addAudit(fs *pflag.FlagSet, to *audit.Options) {
 // addDelivery adds the flags of how events get to one of the sinks.
 func addDelivery(fs *pflag.FlagSet, sink string, d *audit.Delivery) {
 	prefix, batch := auditPrefix+sink+"-", &d.Batch
-	fs.StringVar(&d.Mode, prefix+"mode", d.Mode, "`mode` of sending events: batch (requests never wait), blocking (requests wait), or blocking-strict (requests whose arrival cannot be recorded are refused)")
+	fs.StringVar(&d.Mode, prefix+"mode", d.Mode, "`mode` of sending events: batch (requests never wait), blocking (requests wait), or blocking-strict (requests are refused if their arrival cannot be recorded)")
 	fs.IntVar(&batch.BufferSize, prefix+"batch-buffer-size", batch.BufferSize, "maximum `number` of events that wait; more are dropped and counted. Mode batch only")
 	fs.IntVar(&batch.MaxSize, prefix+"batch-max-size", batch.MaxSize, "maximum `number` of events in a batch. Mode batch only")
 	fs.DurationVar(&batch.MaxWait, prefix+"batch-max-wait", batch.MaxWait, "maximum `time` that an event waits for its batch to be full. Mode batch only")

@@ -79,6 +79,6 @@ func newCertsInit() *cobra.Command {
 	fs.SortFlags = false
 	f.add(fs)
 	fs.Lookup("ca-dir").Usage = "`folder` of the authorities and their keys; made if needed. Required, unless --data-dir is given"
-	fs.Lookup("data-dir").Usage = "data `folder` of an installation, in whose folder pki they are made"
+	fs.Lookup("data-dir").Usage = "data `folder` of an installation; they are made in its folder pki"
 	return cmd
 }

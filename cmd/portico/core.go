@@ -68,7 +68,7 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` of the issuer in service-account tokens; the same as the gateway's")
 	fs.StringVar(&f.cfg.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "PEM `file` of the key that signs service-account tokens (default: no tokens are issued)")
 	fs.DurationVar(&f.cfg.MaxTokenExpiration, "service-account-max-token-expiration", core.DefaultMaxTokenExpiration, "maximum `lifetime` of a token, between 1h and 2^32 seconds; longer requests are shortened with a warning")
-	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences` of tokens whose requests name none (default: the issuer)")
+	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences` of tokens if their requests name none (default: the issuer)")
 	fs.StringVar(&f.cfg.RootCAFile, "root-ca-file", "", "PEM `file` published as ConfigMap kube-root-ca.crt in every namespace (default: none)")
 	fs.StringSliceVar(&f.cfg.ServiceClusterIPRanges, "service-cluster-ip-range", []string{defaultServiceCIDR}, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
 	addNodePorts(fs, &f.cfg.ServiceNodePortRange)

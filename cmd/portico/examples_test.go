@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// withoutExample are commands whose usage needs no example.
+// withoutExample are the commands that need no example in their usage.
 var withoutExample = []string{"portico", "portico certs", "portico version", "portico help"}
 
 // Every command has examples, which parse as commands with their flags and arguments.

@@ -127,7 +127,7 @@ type frontProxyFlags struct {
 }
 
 func (f *frontProxyFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "PEM `file` of CAs whose clients may name the user in X-Remote-* headers (default: none)")
+	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "PEM `file` of CAs; their clients may name the user in X-Remote-* headers (default: none)")
 	fs.StringSliceVar(&f.names, "requestheader-allowed-names", nil, "comma-separated common `names` allowed in certificates of these clients (default: any)")
 }
 

@@ -77,7 +77,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.etcd.addPrefix(fs)
 	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway as `name=URL` (unix:///path or https://host:port); its groups are registered by discovery. May be repeated")
 	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "PEM file of CAs for the certificate of a backend, as `name=file`; a file without a name is for all (default: the system's)")
-	fs.StringVar(&f.cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of CAs whose client certificates name users (CN) and groups (O) (default: none)")
+	fs.StringVar(&f.cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of CAs; their client certificates name users (CN) and groups (O) (default: none)")
 	f.proxy.add(fs)
 	fs.StringVar(&f.cfg.ProxyCertFile, "proxy-client-cert-file", "", "PEM `file` of the client certificate for servers behind the gateway")
 	fs.StringVar(&f.cfg.ProxyKeyFile, "proxy-client-key-file", "", "PEM `file` of the key of --proxy-client-cert-file")

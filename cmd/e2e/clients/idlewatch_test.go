@@ -13,8 +13,8 @@ import (
 )
 
 // The goroutines of an idle proxied watch take at most 20 KB of stack in the gateway: that of
-// the request, whose stack is halved only while less than a quarter of it is in use, and that
-// of its stream on the HTTP/2 connection to the server. It does not run in parallel, because
+// the request, which is halved only while less than a quarter of it is in use, and that of its
+// stream on the HTTP/2 connection to the server. It does not run in parallel, because
 // it measures the gateway.
 func TestIdleWatchesKeepSmallStacks(t *testing.T) {
 	const watches, most = 400, 20 << 10

@@ -30,8 +30,8 @@ func gauge(t *testing.T, metrics, series string) int {
 	return int(n)
 }
 
-// Writes whose body does not arrive occupy no more of a server behind the gateway than one
-// user's share: further ones get 429, and other users are served.
+// Writes without the body that they announce occupy no more of a server behind the gateway than
+// one user's share: further ones get 429, and other users are served.
 func TestWritesWhoseBodyNeverComes(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)

@@ -60,7 +60,7 @@ const (
 	admissionAPI = "/apis/admissionregistration.k8s.io/v1/"
 )
 
-// signingRequest returns a CertificateSigningRequest, whose name the test sets.
+// signingRequest returns a CertificateSigningRequest without a name.
 func signingRequest(t *testing.T, signer, organization string, usages string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -14,7 +14,7 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// cluster is an installation without `up`, whose processes do not restart by themselves. They
+// cluster is an installation without `up`: its processes do not restart by themselves. They
 // run with documented flags only, the servers behind the gateway on TLS.
 type cluster struct {
 	up    *e2e.Installation // without Cmd: the gateway and the administrator's kubeconfig

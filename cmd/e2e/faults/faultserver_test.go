@@ -50,7 +50,7 @@ func startBroken(t *testing.T, n, behind *node) *brokenServer {
 	}
 	s.Server = &http.Server{
 		Handler: http.HandlerFunc(s.serve), ErrorLog: log.New(io.Discard, "", 0),
-		// HTTP/1.1 only, whose connections a handler can hijack.
+		// HTTP/1.1 only: a handler can hijack the connections.
 		TLSConfig:    &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}},
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}

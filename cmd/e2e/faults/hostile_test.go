@@ -184,7 +184,7 @@ func (h *hostile) register(t *testing.T) {
 	})
 }
 
-// standIn stores a Backend whose server has excessive discovery documents, or those of another server, or none.
+// standIn stores a Backend for a server with excessive discovery documents, or those of another server, or none.
 func (h *hostile) standIn(t *testing.T) {
 	t.Helper()
 	h.n++

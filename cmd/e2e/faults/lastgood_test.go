@@ -29,7 +29,7 @@ import (
 // issuerOfTokens is the issuer of service-account tokens, as up sets it.
 const issuerOfTokens = "https://kubernetes.default.svc.cluster.local"
 
-// The API that startRegistered serves, registered by an APIService whose Service has
+// The API that startRegistered serves, registered by an APIService and a Service with
 // hand-written endpoints.
 const (
 	registeredGroup   = "lasting.example.com"
@@ -37,7 +37,7 @@ const (
 	registeredPath    = "/apis/" + registeredGroup + "/v1"
 )
 
-// things serves GROUP/v1 with the resource things; a list says who asks.
+// things serves GROUP/v1 with the resource things; a list names the user of the request.
 func things(group string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -105,7 +105,7 @@ func register(t *testing.T, a *cluster, s *httptest.Server) (token string) {
 	return strings.TrimSpace(a.up.MustKubectl(t, "create", "token", "reader", "--duration=1h"))
 }
 
-// newLasting returns an installation with service accounts whose gateway has a state
+// newLasting returns an installation with service accounts and a gateway with a state
 // directory and a short grace.
 func newLasting(t *testing.T) *cluster {
 	t.Helper()
@@ -318,7 +318,7 @@ func TestLastGood(t *testing.T) {
 	must(t, reader.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/after", http.StatusOK)())
 }
 
-// withoutServers checks the responses of a gateway whose configured servers are away.
+// withoutServers checks the responses of a gateway while its configured servers are away.
 func (a *cluster) withoutServers(t *testing.T, reader holder, before map[string]string, things func() error) {
 	t.Helper()
 	must(t, things())

@@ -21,7 +21,7 @@ type restServer struct {
 	cmd    *exec.Cmd
 }
 
-// registerREST registers a server whose paths begin with a prefix as shop.example.com.
+// registerREST registers a server as shop.example.com. Its paths begin with a prefix.
 func registerREST(t *testing.T, up *e2e.Installation, prefix string) *restServer {
 	t.Helper()
 	s := &restServer{up: up, listen: "127.0.0.1:" + e2e.FreePort(t, "127.0.0.1"), prefix: prefix}

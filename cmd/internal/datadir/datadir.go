@@ -28,7 +28,7 @@ import (
 type Dir struct {
 	// Path is absolute.
 	Path string
-	// Run is the folder of sockets, mode 0700, whose path is short enough for them.
+	// Run is the folder of sockets, mode 0700. Its path is short enough for them.
 	Run  string
 	lock *os.File
 }

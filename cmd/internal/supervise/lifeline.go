@@ -13,7 +13,7 @@ const lifelineEnv = "PORTICO_LIFELINE_FD"
 // lifelineFD is the first descriptor that os/exec gives to ExtraFiles.
 const lifelineFD = 3
 
-// lifeline is a pipe whose writing end only the supervisor holds, so that it closes when the
+// lifeline is a pipe. Only the supervisor holds the writing end, so that it closes when the
 // supervisor ends.
 type lifeline struct{ read, write *os.File }
 

@@ -18,8 +18,8 @@
 //   - Selections are judged by functions of this package, not by the selectors under test.
 //   - A read must include everything that any client had seen before it began, and nothing
 //     that was requested after it ended.
-//   - Watchers whose revision was compacted may get the difference between two states instead
-//     of the events between them. Then the difference and the state after it are judged.
+//   - Watchers at a compacted revision may get the difference between two states instead of the
+//     events between them. Then the difference and the state after it are judged.
 //
 // Runs in: tests.
 package history

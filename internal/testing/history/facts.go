@@ -38,7 +38,7 @@ type record struct {
 	} `json:"data"`
 }
 
-// factsOf returns the facts of an object, whose header and bytes must agree.
+// factsOf returns the facts of an object. Its header and its bytes must agree.
 func factsOf(o *resource.Object) (facts, error) {
 	var r record
 	if err := json.Unmarshal(o.Data, &r); err != nil {

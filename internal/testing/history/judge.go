@@ -39,14 +39,14 @@ func (p *play) judgeWrite(t *truth, w *write) {
 	c := t.last(w.key, w.rev)
 	switch {
 	case c == nil || c.rev != w.rev:
-		p.fault(w.key, w.rev, "%s, through %s: %s of %s was acknowledged at %d and never happened", w.who, w.door, w.op, w.key, w.rev)
+		p.fault(w.key, w.rev, "%s, through %s: %s of %s was acknowledged at %d and never happened", w.client, w.door, w.op, w.key, w.rev)
 	case w.gone != (c.cur == nil) || !w.gone && *c.cur != w.state:
-		p.fault(w.key, w.rev, "%s, through %s: %s of %s was answered with %s, but made %s", w.who, w.door, w.op, w.key, describe(&w.state), describe(c.cur))
+		p.fault(w.key, w.rev, "%s, through %s: %s of %s was answered with %s, but made %s", w.client, w.door, w.op, w.key, describe(&w.state), describe(c.cur))
 	case !w.gone && w.begins && c.by != w:
 		// The deletion had begun already: nothing to do.
 		p.judgeCurrent(t, &w.span, w.op, w.key, w.rev, w.floor)
 	case w.rev <= w.floor || w.rev > t.ceiling(w.end):
-		p.fault(w.key, w.rev, "%s, through %s: %s of %s at %d was begun after somebody had seen %d", w.who, w.door, w.op, w.key, w.rev, w.floor)
+		p.fault(w.key, w.rev, "%s, through %s: %s of %s at %d was begun after a client had seen %d", w.client, w.door, w.op, w.key, w.rev, w.floor)
 	}
 }
 
@@ -54,10 +54,10 @@ func (p *play) judgeWrite(t *truth, w *write) {
 // to include the state at floor.
 func (p *play) judgeCurrent(t *truth, s *span, what string, key resource.Key, rev, floor int64) {
 	if next := t.following(key, rev); next <= floor {
-		p.fault(key, rev, "%s, through %s: %s of %s shows %d, but had to see %d, and it has been changed at %d", s.who, s.door, what, key, rev, floor, next)
+		p.fault(key, rev, "%s, through %s: %s of %s shows %d, but had to see %d, and it has been changed at %d", s.client, s.door, what, key, rev, floor, next)
 	}
 	if ceiling := t.ceiling(s.end); rev > ceiling {
-		p.fault(key, rev, "%s, through %s: %s of %s shows %d, which was begun only after it", s.who, s.door, what, key, rev)
+		p.fault(key, rev, "%s, through %s: %s of %s shows %d, which was begun only after it", s.client, s.door, what, key, rev)
 	}
 }
 
@@ -68,7 +68,7 @@ func (p *play) judgeAbsent(t *truth, s *span, what string, key resource.Key, flo
 	for c := t.last(key, floor); c != nil && c.cur != nil; {
 		gone := t.following(key, c.rev)
 		if gone > ceiling {
-			p.fault(key, c.rev, "%s, through %s: %s finds no %s, which was there from %d on, before the call began (at %d)", s.who, s.door, what, key, c.rev, floor)
+			p.fault(key, c.rev, "%s, through %s: %s finds no %s, which was there from %d on, before the call began (at %d)", s.client, s.door, what, key, c.rev, floor)
 			return
 		}
 		c = t.last(key, gone)
@@ -85,7 +85,7 @@ func (p *play) judgePresent(t *truth, w *write) {
 		}
 		made := t.following(w.key, rev)
 		if made > ceiling {
-			p.fault(w.key, w.floor, "%s, through %s: %s finds that %s exists, which was not so from %d on", w.who, w.door, w.op, w.key, w.floor)
+			p.fault(w.key, w.floor, "%s, through %s: %s finds that %s exists, which was not so from %d on", w.client, w.door, w.op, w.key, w.floor)
 			return
 		}
 		c = t.last(w.key, made)
@@ -111,7 +111,7 @@ func (p *play) judgeGet(t *truth, g *getting) {
 	}
 	c := t.at(g.key, g.rev)
 	if c == nil || *c.cur != g.state {
-		p.fault(g.key, g.rev, "%s, through %s: get of %s at %d shows %s, which it never was", g.who, g.door, g.key, g.rev, describe(&g.state))
+		p.fault(g.key, g.rev, "%s, through %s: get of %s at %d shows %s, which it never was", g.client, g.door, g.key, g.rev, describe(&g.state))
 		return
 	}
 	p.judgeCurrent(t, &g.span, "get", g.key, g.rev, floor)
@@ -122,25 +122,25 @@ func (p *play) judgeList(t *truth, l *listing) {
 		return // no page was read
 	}
 	if floor := l.oldest(l.at); l.rev < floor {
-		p.fault(resource.Key{}, l.rev, "%s, through %s: list of %s is at %d and had to see %d", l.who, l.door, l.sel.text, l.rev, floor)
+		p.fault(resource.Key{}, l.rev, "%s, through %s: list of %s is at %d and had to see %d", l.client, l.door, l.sel.text, l.rev, floor)
 	}
 	if l.at.Freshness == resource.Exact && l.rev != l.at.Revision {
-		p.fault(resource.Key{}, l.rev, "%s, through %s: list of %s exactly at %d is at %d", l.who, l.door, l.sel.text, l.at.Revision, l.rev)
+		p.fault(resource.Key{}, l.rev, "%s, through %s: list of %s exactly at %d is at %d", l.client, l.door, l.sel.text, l.at.Revision, l.rev)
 	}
 	if ceiling := t.ceiling(l.end); l.rev > ceiling && ceiling < math.MaxInt64-1 {
-		p.fault(resource.Key{}, l.rev, "%s, through %s: list of %s is at %d, which was begun only after it", l.who, l.door, l.sel.text, l.rev)
+		p.fault(resource.Key{}, l.rev, "%s, through %s: list of %s is at %d, which was begun only after it", l.client, l.door, l.sel.text, l.rev)
 	}
 	info := Info()
 	want := slices.DeleteFunc(t.state(l.sel, l.rev), func(s shown) bool { return info.ObjectPath(s.state.key) <= l.after })
 	for _, r := range l.remaining {
 		if int64(len(want)-r.sent) != r.rest {
-			p.fault(resource.Key{}, l.rev, "%s, through %s: list of %s at %d says that %d remain after %d of %d", l.who, l.door, l.sel.text, l.rev, r.rest, r.sent, len(want))
+			p.fault(resource.Key{}, l.rev, "%s, through %s: list of %s at %d says that %d remain after %d of %d", l.client, l.door, l.sel.text, l.rev, r.rest, r.sent, len(want))
 		}
 	}
 	if !l.whole {
 		want = want[:min(len(want), len(l.items))]
 	}
-	p.judgeState(l.rev, l.items, want, "%s, through %s: list of %s", l.who, l.door, l.sel.text)
+	p.judgeState(l.rev, l.items, want, "%s, through %s: list of %s", l.client, l.door, l.sel.text)
 }
 
 // judgeState compares a state with the expected one.

@@ -38,7 +38,7 @@ func (p *play) judgeChain(t *truth, c *chain) {
 	if !c.reached || !v.known {
 		return
 	}
-	p.judgeState(v.pos, v.shown(), t.state(c.sel, v.pos), "the replay of %s, which watches %s,", v.s.who, c.sel.text)
+	p.judgeState(v.pos, v.shown(), t.state(c.sel, v.pos), "the replay of %s, which watches %s,", v.s.client, c.sel.text)
 }
 
 // shown returns the state in the order of paths.
@@ -103,7 +103,7 @@ func (v *view) initial(notices []notice) (int, bool) {
 		return 0, v.wrong(notices[end], "ends initial events that had to be at %d", floor)
 	}
 	before := len(v.play.faults)
-	v.play.judgeState(rev, got, v.t.state(v.sel, rev), "%s, through %s: the initial events of %s", v.s.who, v.s.door, v.sel.text)
+	v.play.judgeState(rev, got, v.t.state(v.sel, rev), "%s, through %s: the initial events of %s", v.s.client, v.s.door, v.sel.text)
 	v.reset(rev)
 	return end + 1, len(v.play.faults) == before
 }
@@ -184,7 +184,7 @@ func (v *view) apply(n notice) {
 
 // wrong records a wrong event and returns false.
 func (v *view) wrong(n notice, format string, args ...any) bool {
-	args = append([]any{v.s.who, v.s.door, v.sel.text, n}, args...)
+	args = append([]any{v.s.client, v.s.door, v.sel.text, n}, args...)
 	key := n.state.key
 	v.play.fault(key, n.rev, "%s, through %s, watching %s: %s "+format+v.play.eventsAround(v.s, n), args...)
 	return false

@@ -42,7 +42,7 @@ func TestJoinAtADifference(t *testing.T) {
 			}}
 			made := func(rev int64, s facts, gone bool) {
 				p.writes = append(p.writes, &write{
-					span: span{who: "writer", begin: rev, end: rev}, key: s.key, token: s.token, outcome: acknowledged, rev: rev, gone: gone, state: s,
+					span: span{client: "writer", begin: rev, end: rev}, key: s.key, token: s.token, outcome: acknowledged, rev: rev, gone: gone, state: s,
 				})
 			}
 			made(4, state(b, "b1"), false)
@@ -59,7 +59,7 @@ func TestJoinAtADifference(t *testing.T) {
 			}
 			p.judgeChain(happened, &chain{
 				sel:      &selection{text: "all", has: func(*facts) bool { return true }},
-				sessions: []*session{{span: span{who: "watcher", begin: 1, floor: 3, end: 20}, open: 19, notices: test.notices}},
+				sessions: []*session{{span: span{client: "watcher", begin: 1, floor: 3, end: 20}, open: 19, notices: test.notices}},
 			})
 			var found []string
 			for _, f := range p.faults {

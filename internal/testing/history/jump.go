@@ -66,7 +66,7 @@ func (v *view) knows(rev int64) bool {
 	return len(state) == len(v.state)
 }
 
-// landed returns the revision, rev or later, whose state is the known one and after which
+// landed returns the revision, rev or later, at which the state is the known one and after which
 // the rest, which is not empty, is expected.
 func (v *view) landed(rev int64, rest []notice) (to int64, ok bool) {
 	n := rest[0]

@@ -59,7 +59,7 @@ func (s laggingSink) Progress(rev int64) {
 	s.to.Progress(rev)
 }
 
-// laggingCaches are two servers on one etcd whose caches are always late.
+// laggingCaches are two servers on one etcd with caches that are always late.
 func laggingCaches(t *testing.T) history.System {
 	s := newEtcd(t)
 	open := func(name string) history.Door {

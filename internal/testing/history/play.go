@@ -67,10 +67,10 @@ type fault struct {
 
 // span is the time of a call.
 type span struct {
-	who, door string
-	begin     int64
-	end       int64
-	at        time.Time
+	client, door string
+	begin        int64
+	end          int64
+	at           time.Time
 	// floor is the newest revision in any response before the call.
 	floor int64
 }
@@ -151,9 +151,9 @@ func (p *play) favourite(rnd *rand.Rand, n int) *Door {
 }
 
 // start records the beginning of a call.
-func (p *play) start(who string, d *Door) span {
+func (p *play) start(client string, d *Door) span {
 	floor := p.seen.Load()
-	return span{who: who, door: d.Name, begin: p.moments.Add(1), at: time.Now(), floor: floor}
+	return span{client: client, door: d.Name, begin: p.moments.Add(1), at: time.Now(), floor: floor}
 }
 
 // finish records the end of a call, and the revisions that it has shown.
@@ -189,7 +189,7 @@ func (p *play) failed(ctx context.Context, s *span, what string, err error) {
 		excused = true
 	}
 	if !excused && ctx.Err() == nil {
-		p.fault(resource.Key{}, 0, "%s, through %s: %s: %v", s.who, s.door, what, err)
+		p.fault(resource.Key{}, 0, "%s, through %s: %s: %v", s.client, s.door, what, err)
 	}
 	select {
 	case <-ctx.Done():

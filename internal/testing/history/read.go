@@ -33,7 +33,7 @@ type listing struct {
 	span
 	sel *selection
 	at  resource.At
-	// after is the path where a list continues whose revision was no longer kept.
+	// after is the path where a list continues if its revision was no longer kept.
 	after string
 	limit int64
 	rev   int64
@@ -105,7 +105,7 @@ func (p *play) got(ctx context.Context, g *getting, what string, o *resource.Obj
 	case err == nil:
 		g.found, g.rev = true, o.Revision
 		if g.state, err = factsOf(o); err != nil {
-			p.fault(g.key, o.Revision, "%s: %s: %v", g.who, what, err)
+			p.fault(g.key, o.Revision, "%s: %s: %v", g.client, what, err)
 		}
 		p.finish(&g.span, g.rev)
 	case apierrors.IsNotFound(err):
@@ -121,8 +121,8 @@ func (p *play) got(ctx context.Context, g *getting, what string, o *resource.Obj
 	return g.rev
 }
 
-// list reads a list to its end, each page through a random door. A list whose revision is
-// no longer kept continues with the token that the server offers.
+// list reads a list to its end, each page through a random door. If its revision is
+// no longer kept, a list continues with the token that the server offers.
 func (r *reader) list(ctx context.Context, d *Door, sel *selection, at resource.At, limit int64) {
 	l := r.newListing(d, sel, at, limit)
 	token := ""
@@ -171,7 +171,7 @@ func (r *reader) refusedPage(ctx context.Context, l *listing, token string, err 
 	if apierrors.IsResourceExpired(err) && rev > 0 && (rev <= r.compacted.Load() || r.sys.Forgetful) {
 		next := resource.AsStatus(err).Continue
 		if (next == "") != (token == "") {
-			r.fault(resource.Key{}, rev, "%s, through %s: the refusal of a page at %d offers the token %q", l.who, l.door, rev, next)
+			r.fault(resource.Key{}, rev, "%s, through %s: the refusal of a page at %d offers the token %q", l.client, l.door, rev, next)
 		}
 		return next
 	}
@@ -188,17 +188,17 @@ func (r *reader) add(l *listing, page *resource.List, token string) bool {
 		r.lists = append(r.lists, l.rev)
 	}
 	if l.rev != page.Revision {
-		r.fault(resource.Key{}, l.rev, "%s, through %s: a list at %d goes on at %d", l.who, l.door, l.rev, page.Revision)
+		r.fault(resource.Key{}, l.rev, "%s, through %s: a list at %d goes on at %d", l.client, l.door, l.rev, page.Revision)
 		return false
 	}
 	limited := l.limit > 0 && (l.at.Freshness != resource.Any || page.Continue != "") // of any state, all may be shown
 	if n := int64(len(page.Items)); limited && (n > l.limit || page.Continue != "" && n < l.limit) || !limited && page.Continue != "" {
-		r.fault(resource.Key{}, l.rev, "%s, through %s: a page of %d, limit %d, token %q", l.who, l.door, n, l.limit, page.Continue)
+		r.fault(resource.Key{}, l.rev, "%s, through %s: a page of %d, limit %d, token %q", l.client, l.door, n, l.limit, page.Continue)
 	}
 	for _, o := range page.Items {
 		state, err := factsOf(o)
 		if err != nil {
-			r.fault(o.Key(), o.Revision, "%s, through %s: list: %v", l.who, l.door, err)
+			r.fault(o.Key(), o.Revision, "%s, through %s: list: %v", l.client, l.door, err)
 		}
 		l.items = append(l.items, shown{state, o.Revision})
 	}
@@ -206,7 +206,7 @@ func (r *reader) add(l *listing, page *resource.List, token string) bool {
 	if page.Remaining != nil {
 		l.remaining = append(l.remaining, remainder{len(l.items), *page.Remaining})
 	} else if !l.whole && l.sel.selector.Empty() {
-		r.fault(resource.Key{}, l.rev, "%s, through %s: a page does not say how many remain", l.who, l.door)
+		r.fault(resource.Key{}, l.rev, "%s, through %s: a page does not say how many remain", l.client, l.door)
 	}
 	return true
 }

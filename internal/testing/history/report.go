@@ -69,7 +69,7 @@ func (p *play) report(t *truth) string {
 		for _, c := range t.around(f.key, f.rev) {
 			by := "unknown"
 			if c.by != nil {
-				by = fmt.Sprintf("%s by %s, through %s, moments %d to %d", c.by.op, c.by.who, c.by.door, c.by.begin, c.by.end)
+				by = fmt.Sprintf("%s by %s, through %s, moments %d to %d", c.by.op, c.by.client, c.by.door, c.by.begin, c.by.end)
 			}
 			fmt.Fprintf(&b, "\n\t%d: %s -> %s (%s)", c.rev, c.key, describe(c.cur), by)
 		}

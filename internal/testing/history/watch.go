@@ -201,10 +201,10 @@ func (w *watcher) note(s *session, e resource.Event) {
 	if e.Object != nil {
 		var err error
 		if n.state, err = factsOf(e.Object); err != nil {
-			w.fault(e.Object.Key(), e.Revision, "%s, through %s: event: %v", s.who, s.door, err)
+			w.fault(e.Object.Key(), e.Revision, "%s, through %s: event: %v", s.client, s.door, err)
 		}
 		if e.Object.Revision != e.Revision {
-			w.fault(e.Object.Key(), e.Revision, "%s, through %s: an event at %d holds an object at %d", s.who, s.door, e.Revision, e.Object.Revision)
+			w.fault(e.Object.Key(), e.Revision, "%s, through %s: an event at %d holds an object at %d", s.client, s.door, e.Revision, e.Object.Revision)
 		}
 	}
 	s.notices = append(s.notices, n)

@@ -133,8 +133,8 @@ func (m *mutator) visitMap(path []any, t reflect.Type, v any, absent int) {
 	}
 }
 
-// scalars returns values of a type whose JSON form is not an object or an array, the last
-// one the most usual; nil for other types.
+// scalars returns values of a type, the last one the most usual; nil for types that are objects
+// or arrays in JSON.
 func scalars(t reflect.Type) []any {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():

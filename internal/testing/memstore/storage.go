@@ -147,7 +147,7 @@ func (s *Storage) put(path string, obj *resource.Object, ttl time.Duration) *res
 	return c.cur
 }
 
-// expire deletes an entry whose TTL has ended, unless it was replaced.
+// expire deletes an entry at the end of its TTL, unless it was replaced.
 func (s *Storage) expire(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

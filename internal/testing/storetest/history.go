@@ -35,7 +35,7 @@ func runHistory(t *testing.T, long bool, open OpenHistory) {
 	}
 }
 
-// past is a subject whose history is compacted.
+// past is a subject with compacted history.
 type past struct {
 	*subject
 	compact func(t *testing.T, rev int64)

@@ -129,7 +129,7 @@ func key(namespace, name string) resource.Key {
 	return resource.Key{Namespace: namespace, Name: name}
 }
 
-// make builds an object whose data is {"v": value}. labels are pairs.
+// make builds an object with the data {"v": value}. labels are pairs.
 func (s *subject) make(k resource.Key, value string, labels ...string) *resource.Object {
 	s.Helper()
 	info := s.Info()

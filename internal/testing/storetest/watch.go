@@ -11,7 +11,7 @@ import (
 	"portico/resource"
 )
 
-// watching is a watch whose events are taken one by one.
+// watching is a watch that gives its events one by one.
 type watching struct {
 	resource.Watcher
 	s       *subject
