@@ -152,41 +152,74 @@ func New(cfg Config) (*Core, error) {
 }
 
 // assembleKinds makes the parts that serve resources.
-func (c *Core) assembleKinds() (err error) {
+func (c *Core) assembleKinds() error {
 	if err := c.assembleServices(); err != nil {
-		return err
-	}
-	actions := &pods.Actions{Find: c.find, Delete: func(ctx context.Context, r *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) error {
-		return c.api.DeleteAs(ctx, r, key, opts)
-	}}
-	connector, err := c.connector()
-	if err != nil {
 		return err
 	}
 	// c.authorize is set later.
 	authorize := func(ctx context.Context, a *resource.Action) error { return c.authorize(ctx, a) }
-	cfg := kinds.Config{
-		Connections: connector.Subresources, BindPod: actions.Bind, EvictPod: actions.Evict,
-		AllocateService: c.services.Allocate, ServiceFamilies: c.services.Families(), NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL,
-		Permissions: kinds.Permissions{Authorize: authorize, ResourceOf: c.resourceOf, Get: c.read},
-	}
-	if c.cfg.ServiceAccountSigningKeyFile != "" {
-		signer, err := authn.NewSigner(c.cfg.ServiceAccountSigningKeyFile, c.cfg.ServiceAccountIssuer)
-		if err != nil {
-			return fmt.Errorf("load service account signing key: %w", err)
-		}
-		longest, err := c.cfg.maxTokenExpiration()
-		if err != nil {
-			return err
-		}
-		c.signer = signer
-		t := &tokens{signer: signer, audiences: c.cfg.APIAudiences, longest: int64(longest / time.Second), find: c.find, now: time.Now}
-		cfg.CreateToken = t.create
+	cfg, err := c.kindsConfig(authorize)
+	if err != nil {
+		return err
 	}
 	c.kinds = kinds.All(cfg)
 	if c.served, err = servedKinds(c.kinds, c.cfg.RuntimeConfig); err != nil {
 		return fmt.Errorf("--runtime-config: %w", err)
 	}
+	c.openStores()
+	list := make([]*rest.Resource, len(c.served))
+	for i, k := range c.served {
+		list[i] = &rest.Resource{Kind: k, Store: c.find(k.Group, k.Resource).Store}
+	}
+	c.metrics = c.cfg.Metrics()
+	c.garbage = garbage.NewMetrics()
+	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos), c.garbage, c.services.Metrics())
+	if err := c.assembleEngine(); err != nil {
+		return err
+	}
+	admitted, err := c.assemblePlugins(authorize)
+	if err != nil {
+		return err
+	}
+	c.api = handlers.New(handlers.Config{
+		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: authorize, Admission: admission.Timed(admitted),
+	})
+	return nil
+}
+
+// kindsConfig returns what the kinds use of this server.
+func (c *Core) kindsConfig(authorize func(context.Context, *resource.Action) error) (kinds.Config, error) {
+	actions := &pods.Actions{Find: c.find, Delete: func(ctx context.Context, r *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) error {
+		return c.api.DeleteAs(ctx, r, key, opts)
+	}}
+	streams := c.cfg.Kubelet
+	streams.Find = c.find
+	connector, err := kubelet.New(streams)
+	if err != nil {
+		return kinds.Config{}, err
+	}
+	cfg := kinds.Config{
+		Connections: connector.Subresources, BindPod: actions.Bind, EvictPod: actions.Evict,
+		AllocateService: c.services.Allocate, ServiceFamilies: c.services.Families(), NamespaceLabel: c.namespaceLabel, EventTTL: c.cfg.EventTTL,
+		Permissions: kinds.Permissions{Authorize: authorize, ResourceOf: c.resourceOf, Get: c.read},
+	}
+	if c.cfg.ServiceAccountSigningKeyFile == "" {
+		return cfg, nil
+	}
+	if c.signer, err = authn.NewSigner(c.cfg.ServiceAccountSigningKeyFile, c.cfg.ServiceAccountIssuer); err != nil {
+		return cfg, fmt.Errorf("load service account signing key: %w", err)
+	}
+	longest, err := c.cfg.maxTokenExpiration()
+	if err != nil {
+		return cfg, err
+	}
+	t := &tokens{signer: c.signer, audiences: c.cfg.APIAudiences, longest: int64(longest / time.Second), find: c.find, now: time.Now}
+	cfg.CreateToken = t.create
+	return cfg, nil
+}
+
+// openStores makes the cache and the resources of all kinds.
+func (c *Core) openStores() {
 	var ranges []string
 	for _, k := range c.kinds {
 		if r := k.RangePath(""); !k.Virtual() && !slices.Contains(ranges, r) {
@@ -208,31 +241,6 @@ func (c *Core) assembleKinds() (err error) {
 		}
 		c.resources[k.GroupResource()] = r
 	}
-	list := make([]*rest.Resource, len(c.served))
-	for i, k := range c.served {
-		list[i] = &rest.Resource{Kind: k, Store: c.find(k.Group, k.Resource).Store}
-	}
-	c.metrics = c.cfg.Metrics()
-	c.garbage = garbage.NewMetrics()
-	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos), c.garbage, c.services.Metrics())
-	if err := c.assembleEngine(); err != nil {
-		return err
-	}
-	admitted, err := c.assemblePlugins(authorize)
-	if err != nil {
-		return err
-	}
-	c.api = handlers.New(handlers.Config{
-		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: authorize, Admission: admission.Timed(admitted),
-	})
-	return nil
-}
-
-// connector makes what serves streams and proxies.
-func (c *Core) connector() (*kubelet.Connector, error) {
-	cfg := c.cfg.Kubelet
-	cfg.Find = c.find
-	return kubelet.New(cfg)
 }
 
 // assembleEngine makes the engine of admission webhooks and policies. Their configurations
