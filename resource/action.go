@@ -147,21 +147,7 @@ func ParseAction(r *http.Request) *Action {
 	default:
 		return a
 	}
-	a.IsResource = true
-	switch r.Method {
-	case http.MethodPost:
-		a.Verb = "create"
-	case http.MethodGet, http.MethodHead:
-		a.Verb = "get"
-	case http.MethodPut:
-		a.Verb = "update"
-	case http.MethodPatch:
-		a.Verb = "patch"
-	case http.MethodDelete:
-		a.Verb = "delete"
-	default:
-		a.Verb = ""
-	}
+	a.IsResource, a.Verb = true, verbOf(r.Method)
 	legacy := parts[0] == "watch" || parts[0] == "proxy"
 	if legacy {
 		if len(parts) < 2 {
@@ -196,6 +182,23 @@ func ParseAction(r *http.Request) *Action {
 		a.refineVerb(query)
 	}
 	return a
+}
+
+// verbOf returns the verb of a method on a resource, before refineVerb; "": there is none.
+func verbOf(method string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodGet, http.MethodHead:
+		return "get"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return ""
 }
 
 // refineVerb changes get and delete to list, watch and deletecollection, and sets selectors.
