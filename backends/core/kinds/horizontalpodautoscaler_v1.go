@@ -147,21 +147,26 @@ func toV1(in *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalP
 	if b := in.Spec.Behavior; b != nil {
 		values[v1Behavior] = v1Scaling{toV1Scaling(b.ScaleUp), toV1Scaling(b.ScaleDown)}
 	}
-	annotations := withoutV1(in.Annotations)
-	if len(values) > 0 {
-		all := make(map[string]string, len(annotations)+len(values))
-		maps.Copy(all, annotations)
-		for key, v := range values {
-			data, err := json.Marshal(v)
-			if err != nil {
-				return nil, err
-			}
-			all[key] = string(data)
-		}
-		annotations = all
+	var err error
+	out.Annotations, err = withV1(withoutV1(in.Annotations), values)
+	return out, err
+}
+
+// withV1 returns annotations with the values of version v1, in JSON.
+func withV1(annotations map[string]string, values map[string]any) (map[string]string, error) {
+	if len(values) == 0 {
+		return annotations, nil
 	}
-	out.Annotations = annotations
-	return out, nil
+	all := make(map[string]string, len(annotations)+len(values))
+	maps.Copy(all, annotations)
+	for key, v := range values {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		all[key] = string(data)
+	}
+	return all, nil
 }
 
 // decodeV1 reads an annotation of version v1; nil: there is none, or it is malformed, which is
