@@ -47,15 +47,34 @@ type upFlags struct {
 	all        *pflag.FlagSet
 }
 
+// childFlags are flags that the children parse. They are checked before the first child starts.
+type childFlags struct {
+	audited   audit.Options
+	admission plugins.Options
+	selected  []string // --controllers
+	switched  []string // --runtime-config
+	signing   controllers.Signing
+	kubelets  kubelet.Config
+}
+
+func (f *childFlags) check() error {
+	if err := errors.Join(f.audited.Check(), f.admission.Check(), f.signing.Check()); err != nil {
+		return err
+	}
+	if _, err := controllers.Select(f.selected); err != nil {
+		return fmt.Errorf("--controllers: %w", err)
+	}
+	if err := core.CheckRuntimeConfig(f.switched); err != nil {
+		return fmt.Errorf("--runtime-config: %w", err)
+	}
+	_, err := kubelet.New(f.kubelets)
+	return err
+}
+
 func newUp() *cobra.Command {
 	var f upFlags
-	// The children parse the values of these.
-	var audited audit.Options
+	var children childFlags
 	var limits limits
-	var admission plugins.Options
-	var selected, switched []string
-	var signing controllers.Signing
-	var kubelets kubelet.Config
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
@@ -66,17 +85,7 @@ func newUp() *cobra.Command {
 		Example: upExample,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Checked before the first child starts.
-			if err := errors.Join(audited.Check(), admission.Check(), signing.Check()); err != nil {
-				return err
-			}
-			if _, err := controllers.Select(selected); err != nil {
-				return fmt.Errorf("--controllers: %w", err)
-			}
-			if err := core.CheckRuntimeConfig(switched); err != nil {
-				return fmt.Errorf("--runtime-config: %w", err)
-			}
-			if _, err := kubelet.New(kubelets); err != nil {
+			if err := children.check(); err != nil {
 				return err
 			}
 			if f.dataDir == "" {
@@ -86,7 +95,7 @@ func newUp() *cobra.Command {
 				}
 				f.dataDir = dir
 			}
-			f.signs = signing.Empty()
+			f.signs = children.signing.Empty()
 			return advise(runStack(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
@@ -99,15 +108,15 @@ func newUp() *cobra.Command {
 	flags.String("access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
 	limits.addInFlight(flags)
 	limits.addLongRunning(flags)
-	addAudit(flags, &audited)
+	addAudit(flags, &children.audited)
 	hideDetails(flags)
-	addAdmission(flags, &admission)
+	addAdmission(flags, &children.admission)
 	addDiscoveryGrace(flags, new(time.Duration))
 	addTracing(flags, new(string))
-	addKubelet(flags, &kubelets)
-	addControllers(flags, &selected, new(controllers.Options))
-	addRuntimeConfig(flags, &switched)
-	addSigning(flags, &signing)
+	addKubelet(flags, &children.kubelets)
+	addControllers(flags, &children.selected, new(controllers.Options))
+	addRuntimeConfig(flags, &children.switched)
+	addSigning(flags, &children.signing)
 	flags.StringVar(&f.cidrs, "service-cluster-ip-range", defaultServiceCIDR, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
 	addNodePorts(flags, new(string))
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
