@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico/backends/core/kinds/rules"
 )
 
 // maxValidValues is how many values a policy may list.
@@ -56,7 +58,7 @@ func validValues(p *resourcev1.CapacityRequestPolicy, total resource.Quantity, p
 			known = known || v.Cmp(*p.Default) == 0
 			keys[i] = strconv.FormatInt(v.Value(), 10)
 		}
-		errs = append(errs, unique(keys, path)...)
+		errs = append(errs, rules.Unique(keys, path)...)
 	}
 	if !known {
 		errs = append(errs, field.Invalid(path, p.Default.String(), "default value is not valid according to the requestPolicy"))

@@ -137,8 +137,8 @@ func bindingConditions(conditions, failures []string, path *field.Path) field.Er
 	name := func(s *string, path *field.Path) field.ErrorList { return metav1validation.ValidateLabelName(*s, path) }
 	errs := each(conditions, resourcev1.BindingConditionsMaxSize, at, name)
 	errs = append(errs, each(failures, resourcev1.BindingFailureConditionsMaxSize, failuresAt, name)...)
-	errs = append(errs, unique(conditions, at)...)
-	errs = append(errs, unique(failures, failuresAt)...)
+	errs = append(errs, rules.Unique(conditions, at)...)
+	errs = append(errs, rules.Unique(failures, failuresAt)...)
 	for i, f := range failures {
 		if slices.Contains(conditions, f) {
 			errs = append(errs, field.Invalid(failuresAt.Index(i), f, "bindingFailureConditions must not overlap with bindingConditions"))
@@ -149,19 +149,6 @@ func bindingConditions(conditions, failures []string, path *field.Path) field.Er
 	}
 	if len(failures) == 0 && len(conditions) > 0 {
 		errs = append(errs, field.Invalid(failuresAt, failures, "bindingFailureConditions are required to use bindingConditions"))
-	}
-	return errs
-}
-
-// unique reports the entries of a list that are there before.
-func unique(list []string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	seen := make(map[string]bool, len(list))
-	for i, s := range list {
-		if seen[s] {
-			errs = append(errs, field.Duplicate(path.Index(i), s))
-		}
-		seen[s] = true
 	}
 	return errs
 }

@@ -41,7 +41,7 @@ func Slice(slice, old *resourcev1.ResourceSlice) field.ErrorList {
 			names[i] = d.Name
 			errs = append(errs, sliceDevice(d, before[d.Name], isTrue(spec.PerDeviceNodeSelection), at.Index(i))...)
 		}
-		errs = append(errs, unique(names, at)...)
+		errs = append(errs, rules.Unique(names, at)...)
 	}
 	errs = append(errs, each(spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, path.Child("sharedCounters"),
 		func(s *resourcev1.CounterSet, path *field.Path) field.ErrorList {
