@@ -181,16 +181,8 @@ func (s *Spec) validateEndpoints(at *field.Path) (errs field.ErrorList) {
 }
 
 func (s *Service) validate(at *field.Path) (errs field.ErrorList) {
-	if s.Namespace == "" {
-		errs = append(errs, field.Required(at.Child("namespace"), ""))
-	} else {
-		errs = append(errs, invalid(at.Child("namespace"), s.Namespace, validation.IsDNS1123Label(s.Namespace))...)
-	}
-	if s.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), ""))
-	} else {
-		errs = append(errs, invalid(at.Child("name"), s.Name, validation.IsDNS1123Subdomain(s.Name))...)
-	}
+	errs = append(errs, required(at.Child("namespace"), s.Namespace, validation.IsDNS1123Label)...)
+	errs = append(errs, required(at.Child("name"), s.Name, validation.IsDNS1123Subdomain)...)
 	if msgs := validation.IsValidPortNum(int(s.PortOf())); msgs != nil {
 		errs = append(errs, field.Invalid(at.Child("port"), s.PortOf(), "port is not valid: "+strings.Join(msgs, ", ")))
 	}
@@ -234,16 +226,8 @@ func (a *AutoRegister) validate(at *field.Path) (errs field.ErrorList) {
 }
 
 func (r *REST) validate(at *field.Path) (errs field.ErrorList) {
-	if r.Group == "" {
-		errs = append(errs, field.Required(at.Child("group"), ""))
-	} else {
-		errs = append(errs, invalid(at.Child("group"), r.Group, validation.IsDNS1123Subdomain(r.Group))...)
-	}
-	if r.Version == "" {
-		errs = append(errs, field.Required(at.Child("version"), ""))
-	} else {
-		errs = append(errs, invalid(at.Child("version"), r.Version, validation.IsDNS1035Label(r.Version))...)
-	}
+	errs = append(errs, required(at.Child("group"), r.Group, validation.IsDNS1123Subdomain)...)
+	errs = append(errs, required(at.Child("version"), r.Version, validation.IsDNS1035Label)...)
 	if r.OpenAPIPath != "" {
 		errs = append(errs, validatePath(at.Child("openAPIPath"), r.OpenAPIPath)...)
 	}
@@ -303,6 +287,14 @@ func oneOf[T ~string](at *field.Path, have T, known ...T) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.NotSupported(at, have, known)}
+}
+
+// required checks a value that must not be empty.
+func required(at *field.Path, value string, check func(string) []string) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return invalid(at, value, check(value))
 }
 
 func invalid(at *field.Path, value string, msgs []string) (errs field.ErrorList) {
