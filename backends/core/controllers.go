@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientrest "k8s.io/client-go/rest"
 
 	"portico/backends/core/controllers"
@@ -57,7 +59,7 @@ func (c *Core) runControllers(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	cfg := controllers.Config{Gateway: c.clientConfig(), Mapper: c.mapper, Selection: c.selection, Options: c.cfg.ControllerOptions, Log: c.log}
+	cfg := controllers.Config{Gateway: c.clientConfig(), Mapper: c.mapper, Serves: c.serves, Selection: c.selection, Options: c.cfg.ControllerOptions, Log: c.log}
 	cfg.Options.RootCAFile = c.cfg.RootCAFile
 	if c.signer != nil {
 		cfg.Options.SignLegacyToken = c.signer.SignLegacy
@@ -66,6 +68,13 @@ func (c *Core) runControllers(ctx context.Context) error {
 		if err := controllers.Run(ctx, cfg); err != nil && ctx.Err() == nil {
 			c.log.Error("the controllers ended", "err", err)
 		}
+	})
+}
+
+// serves reports whether a built-in resource is switched on.
+func (c *Core) serves(gvr schema.GroupVersionResource) bool {
+	return slices.ContainsFunc(c.served, func(k *rest.Kind) bool {
+		return k.GroupResource() == gvr.GroupResource() && slices.Contains(k.Versions, gvr.Version)
 	})
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientrest "k8s.io/client-go/rest"
 
 	"portico/resource/loop"
@@ -24,33 +26,51 @@ type Controller struct {
 	// Run runs the controller until ctx ends. If it returns an error earlier, it is called
 	// again with another Env. nil: package core runs the controller.
 	Run func(ctx context.Context, env *Env) error
+	// Needs are the built-in resources that it watches, as --runtime-config names them. Without
+	// one of them it does not start.
+	Needs []string
+}
+
+// missing returns a resource that a controller needs and that is not served; "": there is none.
+func (c *Controller) missing(serves func(schema.GroupVersionResource) bool) string {
+	for _, name := range c.Needs {
+		version, resource := path.Split(name)
+		gv, err := schema.ParseGroupVersion(strings.TrimSuffix(version, "/"))
+		if err != nil || !serves(gv.WithResource(resource)) {
+			return name
+		}
+	}
+	return ""
 }
 
 // All returns the controllers, in alphabetical order.
 func All() []Controller {
 	return []Controller{
-		{Name: "certificatesigningrequest-approving-controller", Run: approveCertificates},
-		{Name: "certificatesigningrequest-cleaner-controller", Run: cleanCertificates},
-		{Name: "certificatesigningrequest-signing-controller", Run: signCertificates},
-		{Name: "disruption-controller", Run: runDisruption},
-		{Name: "endpoints-controller", Run: runEndpoints},
-		{Name: "endpointslice-controller", Run: runEndpointSlices},
-		{Name: "endpointslice-mirroring-controller", Run: runMirroring},
+		{Name: "certificatesigningrequest-approving-controller", Run: approveCertificates, Needs: []string{"certificates.k8s.io/v1/certificatesigningrequests"}},
+		{Name: "certificatesigningrequest-cleaner-controller", Run: cleanCertificates, Needs: []string{"certificates.k8s.io/v1/certificatesigningrequests"}},
+		{Name: "certificatesigningrequest-signing-controller", Run: signCertificates, Needs: []string{"certificates.k8s.io/v1/certificatesigningrequests"}},
+		{Name: "disruption-controller", Run: runDisruption, Needs: []string{
+			"policy/v1/poddisruptionbudgets", "v1/pods",
+			"apps/v1/deployments", "apps/v1/replicasets", "apps/v1/statefulsets", "v1/replicationcontrollers",
+		}},
+		{Name: "endpoints-controller", Run: runEndpoints, Needs: []string{"v1/endpoints", "v1/pods", "v1/services"}},
+		{Name: "endpointslice-controller", Run: runEndpointSlices, Needs: []string{"discovery.k8s.io/v1/endpointslices", "v1/nodes", "v1/pods", "v1/services"}},
+		{Name: "endpointslice-mirroring-controller", Run: runMirroring, Needs: []string{"discovery.k8s.io/v1/endpointslices", "v1/endpoints", "v1/services"}},
 		{Name: GarbageCollector},
-		{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller", Run: publishServingTrust},
-		{Name: "legacy-serviceaccount-token-cleaner-controller", Run: cleanLegacyTokens},
+		{Name: "kube-apiserver-serving-clustertrustbundle-publisher-controller", Run: publishServingTrust, Needs: []string{"certificates.k8s.io/v1/clustertrustbundles"}},
+		{Name: "legacy-serviceaccount-token-cleaner-controller", Run: cleanLegacyTokens, Needs: []string{"v1/configmaps", "v1/pods", "v1/secrets", "v1/serviceaccounts"}},
 		{Name: Namespace},
-		{Name: "persistentvolume-protection-controller", Run: runPVProtection},
-		{Name: "persistentvolumeclaim-protection-controller", Run: runClaimProtection},
-		{Name: "pod-garbage-collector-controller", Run: runPodGC},
-		{Name: "podcertificaterequest-cleaner-controller", Run: cleanPodCertificates},
-		{Name: "resourcequota-controller", Run: resourceQuota},
+		{Name: "persistentvolume-protection-controller", Run: runPVProtection, Needs: []string{"v1/persistentvolumes"}},
+		{Name: "persistentvolumeclaim-protection-controller", Run: runClaimProtection, Needs: []string{"v1/persistentvolumeclaims", "v1/pods"}},
+		{Name: "pod-garbage-collector-controller", Run: runPodGC, Needs: []string{"v1/nodes", "v1/pods"}},
+		{Name: "podcertificaterequest-cleaner-controller", Run: cleanPodCertificates, Needs: []string{"certificates.k8s.io/v1/podcertificaterequests"}},
+		{Name: "resourcequota-controller", Run: resourceQuota, Needs: []string{"v1/resourcequotas"}},
 		{Name: RootCAPublisher},
-		{Name: "service-cidr-controller", Run: runServiceCIDRs},
+		{Name: "service-cidr-controller", Run: runServiceCIDRs, Needs: []string{"networking.k8s.io/v1/ipaddresses", "networking.k8s.io/v1/servicecidrs"}},
 		{Name: ServiceAccount},
-		{Name: "serviceaccount-token-controller", Run: fillTokenSecrets},
-		{Name: migratorName, Run: storageVersionMigrator},
-		{Name: "ttl-after-finished-controller", Run: ttlAfterFinished},
+		{Name: "serviceaccount-token-controller", Run: fillTokenSecrets, Needs: []string{"v1/secrets", "v1/serviceaccounts"}},
+		{Name: migratorName, Run: storageVersionMigrator, Needs: []string{"storagemigration.k8s.io/v1/storageversionmigrations"}},
+		{Name: "ttl-after-finished-controller", Run: ttlAfterFinished, Needs: []string{"batch/v1/jobs"}},
 	}
 }
 
@@ -103,7 +123,9 @@ type Config struct {
 	// Gateway configures the clients. Required, as is the rest.
 	Gateway *clientrest.Config
 	// Mapper finds the kinds behind the gateway; NewMapper makes it.
-	Mapper    meta.RESTMapper
+	Mapper meta.RESTMapper
+	// Serves reports whether a built-in resource is switched on.
+	Serves    func(schema.GroupVersionResource) bool
 	Selection Selection
 	Options   Options
 	Log       *slog.Logger
@@ -138,9 +160,14 @@ func Run(ctx context.Context, cfg Config) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, c := range All() {
-		if c.Run != nil && cfg.Selection.Has(c.Name) {
-			wg.Go(func() { env.keep(ctx, c) })
+		if c.Run == nil || !cfg.Selection.Has(c.Name) {
+			continue
 		}
+		if off := c.missing(cfg.Serves); off != "" {
+			cfg.Log.Info("a controller does not start: a resource that it needs is switched off", "controller", c.Name, "resource", off)
+			continue
+		}
+		wg.Go(func() { env.keep(ctx, c) })
 	}
 	<-ctx.Done()
 	return ctx.Err()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -39,6 +40,8 @@ type Env struct {
 	// Metadata is a client of the metadata of all kinds, which Mapper finds.
 	Metadata metadata.Interface
 	Mapper   meta.RESTMapper
+	// Serves reports whether a built-in resource is switched on.
+	Serves func(schema.GroupVersionResource) bool
 	// Gateway configures more clients.
 	Gateway *clientrest.Config
 	Options Options
@@ -71,7 +74,7 @@ func newEnv(cfg Config) (*Env, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ctx = process.ClientLog(ctx, cfg.Log)
 	e := &Env{
-		Client: client, Metadata: objects, Mapper: cfg.Mapper,
+		Client: client, Metadata: objects, Mapper: cfg.Mapper, Serves: cfg.Serves,
 		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim)),
 		Gateway:   cfg.Gateway, Options: cfg.Options, Clock: clock.RealClock{}, Log: cfg.Log,
 		events: record.NewBroadcaster(record.WithContext(ctx)), indexing: new(sync.Mutex),

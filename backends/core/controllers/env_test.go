@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
@@ -36,6 +39,7 @@ type server struct {
 
 	mu   sync.Mutex
 	seen []string // the requests of controllers, "PUT /api/v1/..."
+	may  []string // what controllers may watch: Controller.Needs
 }
 
 func newServer(t *testing.T) *server {
@@ -68,6 +72,9 @@ func newServer(t *testing.T) *server {
 			s.mu.Unlock()
 		}
 		act := resource.ParseAction(r)
+		if act.Verb == "watch" && r.UserAgent() == controllerAgent {
+			s.checkWatch(path.Join(act.Group, act.Version, act.Resource))
+		}
 		act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
 		if !act.IsResource {
 			found.ServeHTTP(w, r)
@@ -93,14 +100,27 @@ func (s *server) requests() []string {
 	return out
 }
 
+// checkWatch fails the test if no row of a running controller names a resource that is watched.
+func (s *server) checkWatch(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	quotas := slices.Contains(s.may, "v1/resourcequotas") // their controller watches what they name as well
+	if !quotas && !slices.Contains(s.may, name) {
+		s.t.Errorf("a controller watches %s, which its row does not name", name)
+	}
+}
+
 // run runs a controller until the test ends. c may be nil.
 func (s *server) run(name string, opts Options, c clock.WithTicker) {
 	s.t.Helper()
+	s.mu.Lock()
+	s.may = append(s.may, rowOf(name).Needs...)
+	s.mu.Unlock()
 	mapper, err := NewMapper(s.cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	env, err := newEnv(Config{Gateway: s.cfg, Mapper: mapper, Options: opts, Log: slog.New(slog.DiscardHandler)})
+	env, err := newEnv(Config{Gateway: s.cfg, Mapper: mapper, Serves: served, Options: opts, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -118,6 +138,9 @@ func (s *server) run(name string, opts Options, c clock.WithTicker) {
 		env.stop()
 	})
 }
+
+// served is a Config.Serves of a server on which nothing is switched off.
+func served(schema.GroupVersionResource) bool { return true }
 
 func rowOf(name string) Controller {
 	for _, c := range All() {

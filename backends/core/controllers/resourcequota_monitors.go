@@ -105,18 +105,18 @@ func (m *quotaMonitors) lister(gvr schema.GroupVersionResource) (cache.GenericLi
 
 // open starts the monitor of a resource; nil if no server has it.
 func (m *quotaMonitors) open(gr schema.GroupResource) *quotaMonitor {
+	gvr, ok := m.find(gr)
+	if !ok {
+		return nil
+	}
 	ctx, cancel := context.WithCancel(m.ctx)
-	out := &quotaMonitor{end: cancel}
-	if i := slices.IndexFunc(typedResources, func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr }); i >= 0 {
-		out.typed = true
-		out.GenericInformer, _ = m.env.Informers.ForResource(typedResources[i]) // it has all of them
-	} else if gvr, ok := m.find(gr); ok {
+	out := &quotaMonitor{end: cancel, typed: slices.Contains(typedResources, gvr)}
+	if out.typed {
+		out.GenericInformer, _ = m.env.Informers.ForResource(gvr) // it has all of them
+	} else {
 		out.GenericInformer = metadatainformer.NewFilteredMetadataInformer(m.env.Metadata, gvr, metav1.NamespaceAll, 0,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil)
 		m.prepare(gr, out)
-	} else {
-		cancel()
-		return nil
 	}
 	handler := cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -180,11 +180,12 @@ func (m *quotaMonitors) prepare(gr schema.GroupResource, monitor *quotaMonitor) 
 	})
 }
 
-// find returns the preferred version of a namespaced resource that can be created, deleted,
-// listed and watched.
+// find returns the version of a typed resource, or the preferred version of another namespaced
+// resource that can be created, deleted, listed and watched.
 func (m *quotaMonitors) find(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
-	if gr.Group == "" && m.c.registry.Get(gr) != nil { // ConfigMaps and others that are counted by an old name
-		return gr.WithVersion("v1"), true
+	v1 := gr.WithVersion("v1")
+	if slices.Contains(typedResources, v1) || gr.Group == "" && m.c.registry.Get(gr) != nil { // ConfigMaps and others that are counted by an old name
+		return v1, m.env.Serves(v1)
 	}
 	gvr, err := m.env.Mapper.ResourceFor(gr.WithVersion(""))
 	if err != nil || gvr.GroupResource() != gr { // it also finds other names of resources
