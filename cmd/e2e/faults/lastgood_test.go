@@ -29,8 +29,7 @@ import (
 // issuerOfTokens is the issuer of service-account tokens, as up sets it.
 const issuerOfTokens = "https://kubernetes.default.svc.cluster.local"
 
-// The API that startRegistered serves, registered by an APIService and a Service with
-// hand-written endpoints.
+// The API that startRegistered registers, by an APIService and a Service with endpoints.
 const (
 	registeredGroup   = "lasting.example.com"
 	registeredService = "v1.lasting.example.com"
