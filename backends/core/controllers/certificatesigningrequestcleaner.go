@@ -14,8 +14,7 @@ import (
 const (
 	// cleanInterval is the pause between two looks at all requests.
 	cleanInterval = time.Hour
-	// keptSettled and keptPending are how long requests are kept that have an outcome, or
-	// none.
+	// keptSettled is how long a request with an outcome is kept, keptPending one without.
 	keptSettled = time.Hour
 	keptPending = 24 * time.Hour
 )

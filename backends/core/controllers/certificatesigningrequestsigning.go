@@ -177,7 +177,8 @@ func parseRequest(data []byte) (*x509.CertificateRequest, error) {
 const (
 	// backdated is how long before its signature a certificate begins.
 	backdated = 5 * time.Minute
-	// shortLived is the lifetime below which it is not counted from that beginning.
+	// shortLived is the lifetime from which on it is counted from that beginning. A shorter
+	// one is counted from the signature.
 	shortLived = 8 * time.Hour
 	// leastLife is the shortest lifetime.
 	leastLife = 10 * time.Minute

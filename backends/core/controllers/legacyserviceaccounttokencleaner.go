@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// legacyInterval is the pause between two looks at the tokens of Secrets, keptUnused how
-	// long one is kept that is not used, and then kept marked as invalid.
+	// legacyInterval is the pause between two looks at the tokens of Secrets. keptUnused is how
+	// long an unused token stays valid, and how long it is kept after that.
 	legacyInterval = 24 * time.Hour
 	keptUnused     = 365 * 24 * time.Hour
 	// trackingName is the ConfigMap of kube-system with the day, in its key since, from which

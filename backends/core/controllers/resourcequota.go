@@ -27,7 +27,7 @@ import (
 const (
 	// quotaPeriod is how often all usage is calculated anew.
 	quotaPeriod = 5 * time.Minute
-	// absentPeriod is how often a resource is looked for that a quota names and no server has.
+	// absentPeriod is the pause between two searches for a resource that no server has.
 	absentPeriod = 30 * time.Second
 )
 

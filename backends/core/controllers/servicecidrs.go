@@ -71,7 +71,7 @@ func (c *serviceCIDRs) list() []*networkingv1.ServiceCIDR {
 	return all
 }
 
-// enqueue adds the ServiceCIDRs with a range that is meant.
+// enqueue adds the ServiceCIDRs with a range for which meant is true.
 func (c *serviceCIDRs) enqueue(meant func(netip.Prefix) bool) {
 	for _, cidr := range c.list() {
 		if slices.ContainsFunc(prefixes(cidr), meant) {

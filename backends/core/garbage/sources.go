@@ -40,9 +40,8 @@ type Server struct {
 	Resources []Resource
 }
 
-// Resource is a resource with its kind. A server decides what its objects are named, and not
-// of which kind they are: the metadata of an object that is another server's would have that
-// object judged by it.
+// Resource is a resource with the kind of its objects. The kind is not taken from their metadata:
+// a server could name the kind of another server there, and have objects of that one deleted.
 type Resource struct {
 	schema.GroupVersionResource
 	Kind string

@@ -23,8 +23,8 @@ type upgrade struct{ joined atomic.Bool }
 
 type upgradeKey struct{}
 
-// bounded returns a request for another protocol, and its writer, for which connections are
-// bounded by maxUpgradeHeader; other requests as they are.
+// bounded returns a request and its writer. If the request is for another protocol,
+// maxUpgradeHeader bounds the connections that are made for it.
 func bounded(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	if !httpstream.IsUpgradeRequest(r) {
 		return w, r

@@ -18,8 +18,8 @@ import (
 	"portico/resource/rest"
 )
 
-// locateService leads to a random ready endpoint of a service that is a pod: the port is the
-// name or the number of one of the service.
+// locateService leads to a random one of the ready endpoints of a service that are pods. The
+// port of the key is the name or the number of a port of the service.
 func (c *Connector) locateService(ctx context.Context, key resource.Key) (*url.URL, transportKind, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(key.Name)
 	if !ok {

@@ -53,7 +53,7 @@ func forbidden(a *rest.Attributes, err error) error {
 // cached reads from the cache.
 var cached = resource.At{Freshness: resource.Any}
 
-// readLive is read from the cache, and from storage if the cache does not have the object.
+// readLive returns an object from the cache, or from storage if the cache does not have it.
 func readLive[T rest.Object](ctx context.Context, r *rest.Resource, key resource.Key) (T, error) {
 	obj, err := rest.GetObject[T](ctx, r, key, cached)
 	if apierrors.IsNotFound(err) {

@@ -23,8 +23,8 @@ func services(list generic.ListFuncByNamespace) quota.Evaluator {
 	}
 }
 
-// serviceUsage returns the usage of a service. Node ports may not be allocated yet: those are
-// counted that it will get.
+// serviceUsage returns the usage of a service. It counts the node ports that the service will
+// get as well as those that are allocated.
 func serviceUsage(s *corev1.Service) corev1.ResourceList {
 	var ports, balancers int64
 	switch s.Spec.Type {

@@ -158,7 +158,7 @@ func (s *Services) claimFree(ctx context.Context, svc *corev1.Service, i int, dr
 	}
 	ranges = slices.DeleteFunc(ranges, func(r ipRange) bool { return r.family() != svc.Spec.IPFamilies[i] })
 	start := time.Now()
-	// By the cache a range may be full that is not any more.
+	// The cache may show a range as full that no longer is.
 	for _, taken := range []func(context.Context) (func(name string) bool, error){s.takenInCache, s.takenNow} {
 		has, err := taken(ctx)
 		if err != nil {
