@@ -62,7 +62,9 @@ func (c *Client) term(ctx context.Context, name, id string, lead func(ctx contex
 	live, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	defer c.resign(live, grant)
-	session, err := concurrency.NewSession(c.etcd, concurrency.WithLease(grant), concurrency.WithContext(live))
+	member := clientv3.NewCtxClient(live)
+	member.KV, member.Lease, member.Watcher = c.etcd.KV, c.etcd.Lease, c.etcd.Watcher
+	session, err := concurrency.NewSession(member, concurrency.WithLease(grant), concurrency.WithContext(live))
 	if err != nil {
 		return fmt.Errorf("keep lease: %w", err)
 	}
@@ -73,7 +75,12 @@ func (c *Client) term(ctx context.Context, name, id string, lead func(ctx contex
 	defer context.AfterFunc(session.Ctx(), endTerm)()
 
 	election := concurrency.NewElection(session, electionRoot+c.prefix+strings.Trim(name, "/"))
-	if err := election.Campaign(term, id); err != nil {
+	// When term ends, Campaign withdraws with the context of member, which is live: that ends as
+	// well if etcd does not answer.
+	stop := context.AfterFunc(term, func() { time.AfterFunc(resignTimeout, end) })
+	err = election.Campaign(term, id)
+	stop()
+	if err != nil {
 		return fmt.Errorf("campaign: %w", err)
 	}
 	c.log.Info("elected leader", "election", name, "id", id)

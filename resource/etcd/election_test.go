@@ -3,8 +3,10 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -149,5 +151,49 @@ func TestLeadershipIsLost(t *testing.T) {
 	cancel()
 	if err := <-stopped; !errors.Is(err, context.Canceled) {
 		t.Errorf("Campaign ended with %v", err)
+	}
+}
+
+// While etcd does not answer, a leader and a candidate end soon after their context.
+func TestElectionEndsWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*server){
+		"silent": func(s *server) { s.Pause() },
+		"cut":    func(s *server) { s.Cut() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 2)
+			for range 2 {
+				c := s.client(t, under("/ends"))
+				go func() {
+					ended <- c.Campaign(ctx, "test", "me", func(ctx context.Context) { <-ctx.Done() })
+				}()
+			}
+			beside := s.beside(t)
+			eventually(t, "both campaign", func(ctx context.Context) error {
+				resp, err := beside.etcd.Get(ctx, electionRoot, clientv3.WithPrefix())
+				if err == nil && len(resp.Kvs) < 2 {
+					err = fmt.Errorf("%d do", len(resp.Kvs))
+				}
+				return err
+			})
+			fault(s)
+			began := time.Now()
+			cancel()
+			for range 2 {
+				select {
+				case err := <-ended:
+					if !errors.Is(err, context.Canceled) {
+						t.Errorf("Campaign ended with %v", err)
+					}
+				case <-time.After(2*resignTimeout + prompt - time.Since(began)):
+					t.Fatal("it has not ended")
+				}
+			}
+			t.Logf("after %v", time.Since(began))
+		})
 	}
 }
