@@ -59,12 +59,7 @@ func TestResourcesAreThoseOfKubeAPIServer(t *testing.T) {
 			add(want, gv, list.APIResources)
 		}
 	}
-	connector, err := kubelet.New(kubelet.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	call := func(context.Context, resource.Key, runtime.Object, bool) (runtime.Object, error) { return nil, nil }
-	for _, gv := range discovery.FromKinds(kinds.All(kinds.Config{CreateToken: call, BindPod: call, EvictPod: call, Connections: connector.Subresources})) {
+	for _, gv := range discovery.FromKinds(kinds.All(allKinds(t))) {
 		add(got, schema.GroupVersion{Group: gv.Group, Version: gv.Version}, gv.Legacy)
 	}
 	missing, err := os.ReadFile(filepath.Join("..", "..", "docs", "kinds.md"))
@@ -89,6 +84,17 @@ func TestResourcesAreThoseOfKubeAPIServer(t *testing.T) {
 			t.Errorf("kube-apiserver does not serve %s", name)
 		}
 	}
+}
+
+// allKinds returns a configuration with which the kinds have all their subresources.
+func allKinds(t *testing.T) kinds.Config {
+	t.Helper()
+	connector, err := kubelet.New(kubelet.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(context.Context, resource.Key, runtime.Object, bool) (runtime.Object, error) { return nil, nil }
+	return kinds.Config{CreateToken: call, BindPod: call, EvictPod: call, Connections: connector.Subresources}
 }
 
 // add adds resources by their names, without what may differ.

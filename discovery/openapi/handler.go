@@ -145,7 +145,11 @@ func (d *Documents) describe(doc *document) (data []byte, complete bool, err err
 	if o := operationOf(doc.key); o != nil {
 		b.addPath(doc.key, o)
 	}
-	for _, k := range *doc.kinds.Load() {
+	own := *doc.kinds.Load()
+	if len(own) > 0 && own[0].Schema == nil {
+		b.addPath(doc.key, b.resources(own[0].Group))
+	}
+	for _, k := range own {
 		b.add(k)
 	}
 	for _, err := range b.failures {

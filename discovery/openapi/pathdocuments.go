@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"net/http"
 	"reflect"
 	"strings"
@@ -82,6 +83,13 @@ func operationOf(key string) *pathOperation {
 	}
 	name := camel(group)
 	return &pathOperation{"get" + title(name) + "APIGroup", "get information of a group", name, reflect.TypeFor[metav1.APIGroup](), all}
+}
+
+// resources returns the operation of the list of a group/version's resources.
+func (b *builder) resources(group string) *pathOperation {
+	name := cmp.Or(camel(group), "core")
+	return &pathOperation{"get" + title(name) + title(b.version) + "APIResources", "get available resources", name + "_" + b.version,
+		reflect.TypeFor[metav1.APIResourceList](), []string{mediaJSON, mediaYAML, mediaProtobuf}}
 }
 
 // addPath describes the path of such a key.

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -50,7 +51,11 @@ func (b *builder) collection(url string, k *rest.Kind, model string) {
 		p.create(model)
 	}
 	if b.verbs(k, "deletecollection") {
-		p.remove("deletecollection", slices.Concat(listParameters(), deleteParameters()), b.status())
+		list := listParameters()
+		if k.Schema == nil { // of custom resources kube-apiserver names all parameters
+			list = listParameters("watch", "allowWatchBookmarks")
+		}
+		p.remove("deletecollection", slices.Concat(list, deleteParameters()), b.status())
 	}
 }
 
@@ -76,9 +81,10 @@ func (b *builder) item(p *path, model string, patches []string, has func(verb st
 
 func (b *builder) status() string { return b.meta(reflect.TypeFor[metav1.Status]()) }
 
-// subresource describes a subresource; those that connect are left out.
+// subresource describes a subresource.
 func (b *builder) subresource(parent string, k *rest.Kind, model string, sub *rest.Subresource) {
 	if sub.Connect != nil {
+		b.connection(parent+"/"+sub.Name, k, sub)
 		return
 	}
 	p := b.path(parent+"/"+sub.Name, k)
@@ -217,13 +223,21 @@ func article(kind string) string {
 func (p *path) list(ending, model string) {
 	op := p.operation("list", "list", ending)
 	op.Parameters = listParameters()
-	op.Responses["200"] = p.answer("OK", model)
+	answer := p.answer("OK", model)
+	for encoding, m := range maps.Clone(answer.Content) {
+		if encoding != mediaYAML && p.kind.Schema == nil { // watches have no YAML
+			answer.Content[encoding+";stream=watch"] = m
+		}
+	}
+	op.Responses["200"] = answer
 	p.item["get"] = op
 }
 
 func (p *path) get(model string) {
 	op := p.operation("read", "get", "")
-	op.Parameters = getParameters()
+	if p.kind.Schema != nil { // as above
+		op.Parameters = parametersOf(metav1.GetOptions{})
+	}
 	op.Responses["200"] = p.answer("OK", model)
 	p.item["get"] = op
 }
@@ -305,14 +319,15 @@ func query(name, kind, text string) parameter {
 	return parameter{Name: name, In: "query", Description: text, Schema: &schemaType{Type: kind, UniqueItems: true}}
 }
 
-func getParameters() []parameter    { return parametersOf(metav1.GetOptions{}) }
 func createParameters() []parameter { return parametersOf(metav1.CreateOptions{}) }
 func updateParameters() []parameter { return parametersOf(metav1.UpdateOptions{}) }
 func patchParameters() []parameter  { return parametersOf(metav1.PatchOptions{}) }
 func deleteParameters() []parameter { return parametersOf(metav1.DeleteOptions{}) }
 
 // listParameters omits the sharding of lists and watches, which is not implemented.
-func listParameters() []parameter { return parametersOf(metav1.ListOptions{}, "shardSelector") }
+func listParameters(without ...string) []parameter {
+	return parametersOf(metav1.ListOptions{}, append(without, "shardSelector")...)
+}
 
 // parametersOf describes the query parameters of a struct of options, in its order. Members that are
 // structs are no parameters.
@@ -330,11 +345,14 @@ func parametersOf(options documented, without ...string) []parameter {
 		if name == "" || kind.Kind() == reflect.Struct || slices.Contains(without, name) {
 			continue
 		}
-		text := "string" // of slices too: the parameter is repeated
+		if kind.Kind() == reflect.Slice { // the parameter is repeated
+			kind = kind.Elem()
+		}
+		text := "string"
 		switch kind.Kind() {
 		case reflect.Bool:
 			text = "boolean"
-		case reflect.Int64:
+		case reflect.Int32, reflect.Int64:
 			text = "integer"
 		}
 		out = append(out, query(name, text, docs[name]))
