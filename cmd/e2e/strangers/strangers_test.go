@@ -43,7 +43,7 @@ func source(t *testing.T, module string) string {
 func build(t *testing.T, dir, what string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filepath.Base(what))
-	run(t, dir, []string{"GOFLAGS=-mod=mod", "GOWORK=off"}, "go", "build", "-ldflags=-s -w", "-o", path, what)
+	run(t, dir, []string{"GOFLAGS=-mod=mod", "GOWORK=off"}, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, what)
 	return path
 }
 
