@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"portico/cmd/e2e"
@@ -67,6 +68,13 @@ func try(t *testing.T, dir string, env []string, name string, args ...string) (s
 // output. The end of the file is logged if the test fails.
 func start(t *testing.T, env []string, name string, args ...string) (log string) {
 	t.Helper()
+	log, _ = startUntil(t, env, name, args...)
+	return log
+}
+
+// startUntil is start for a program that may be stopped before.
+func startUntil(t *testing.T, env []string, name string, args ...string) (log string, stop func()) {
+	t.Helper()
 	log = filepath.Join(t.TempDir(), filepath.Base(name)+".log")
 	file, err := os.Create(log)
 	if err != nil {
@@ -81,10 +89,13 @@ func start(t *testing.T, env []string, name string, args ...string) (log string)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		cmd.Wait()
 		file.Close()
+	})
+	t.Cleanup(func() {
+		stop()
 		if !t.Failed() {
 			return
 		}
@@ -92,7 +103,7 @@ func start(t *testing.T, env []string, name string, args ...string) (log string)
 			t.Logf("end of the output of %s:\n%s", name, out[max(0, len(out)-8192):])
 		}
 	})
-	return log
+	return log, stop
 }
 
 // kubeconfig returns the variable that leads clients to an installation.
