@@ -35,12 +35,10 @@ const (
 	// clientTimeout, which no response may reach.
 	requestTimeout = 3 * time.Second
 	clientTimeout  = 20 * time.Second
-	// chaosPause is between the lists of a reader, and between the objects of a writer.
-	chaosPause = 20 * time.Millisecond
-	chaosGroup = "chaos.example.com" // of the custom resources
+	chaosGroup     = "chaos.example.com" // of the custom resources
 )
 
-// chaosLoad is clients of two resources: for each a writer, a reader that lists, and an
+// chaosLoad is clients of some resources: for each a writer, a reader that lists, and an
 // informer. It checks that
 //
 //   - an acknowledged write is in every later response;
@@ -49,12 +47,13 @@ const (
 //   - a request that fails gets a Status with a reason, or a connection error, in time;
 //   - an informer reaches the current state, and no object in it goes back.
 type chaosLoad struct {
-	targets      []*chaosTarget
-	dynamic      dynamic.Interface
-	defined      []string    // groups
-	informersOff atomic.Bool // requests of informers fail
-	cancel       context.CancelFunc
-	running      sync.WaitGroup
+	targets          []*chaosTarget
+	pause            time.Duration // of a reader between lists, of a writer between objects
+	dynamic          dynamic.Interface
+	defined          []string           // groups
+	informersOff     atomic.Bool        // requests of informers fail
+	cancel, stop     context.CancelFunc // of everything; of all but informers
+	running, clients sync.WaitGroup
 
 	mu       sync.Mutex
 	faults   []string       // violations
@@ -66,6 +65,7 @@ type chaosTarget struct {
 	gvr    schema.GroupVersionResource
 	kind   string
 	path   string
+	fields string // of an object beyond its metadata, in JSON: `,"spec":{}`
 	ledger ledger
 	// writes and reads count successful requests.
 	writes, reads atomic.Int64
@@ -99,7 +99,7 @@ func startChaosLoad(t *testing.T, up *e2e.Installation) *chaosLoad {
 	t.Helper()
 	d := e2e.DynamicClient(t, up.Config(t))
 	e2e.Define(t, d, chaosGroup)
-	l := &chaosLoad{failures: map[string]int{}, dynamic: d}
+	l := &chaosLoad{failures: map[string]int{}, dynamic: d, pause: 20 * time.Millisecond}
 	gated := up.Config(t)
 	gated.Wrap(func(rt http.RoundTripper) http.RoundTripper { return gate{rt, &l.informersOff} })
 	typed := rest.CopyConfig(gated)
@@ -112,19 +112,26 @@ func startChaosLoad(t *testing.T, up *e2e.Installation) *chaosLoad {
 		gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), kind: "ConfigMap", path: "/api/v1/namespaces/default/configmaps",
 		informer: factory.Core().V1().ConfigMaps().Informer(),
 	}}
+	l.start(t, up)
+	return l
+}
+
+// start starts the clients of all targets.
+func (l *chaosLoad) start(t *testing.T, up *e2e.Installation) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l.cancel = cancel
-	t.Cleanup(func() { cancel(); l.running.Wait() })
+	work, stop := context.WithCancel(ctx)
+	l.cancel, l.stop = cancel, stop
+	t.Cleanup(func() { cancel(); stop(); l.clients.Wait(); l.running.Wait() })
 	for _, target := range l.targets {
 		target.ledger.entries = map[string]entry{}
 		l.inform(ctx, t, target)
-		for _, work := range []func(*chaosClient, context.Context){(*chaosClient).write, (*chaosClient).read} {
+		for _, run := range []func(*chaosClient, context.Context){(*chaosClient).write, (*chaosClient).read} {
 			c := &chaosClient{target, l, up.Endpoint, e2e.HTTPClient(t, up.Config(t))}
 			c.http.Timeout = clientTimeout
-			l.running.Go(func() { work(c, ctx) })
+			l.clients.Go(func() { run(c, work) })
 		}
 	}
-	return l
 }
 
 // inform runs the informer and checks that no object goes back to an earlier revision or
@@ -177,20 +184,20 @@ func (c *chaosClient) write(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("o-%d", i)
 		c.writeOne(ctx, name, i%4 > 0)
-		time.Sleep(chaosPause)
+		time.Sleep(c.load.pause)
 	}
 }
 
 // writeOne creates, updates and perhaps deletes one object, until a write fails.
 func (c *chaosClient) writeOne(ctx context.Context, name string, remove bool) {
-	body := func(n int) string {
-		return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{"n":"%d"}}}`, c.gvr.GroupVersion().String(), c.kind, name, n)
+	body := func(n int, fields string) string {
+		return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{"n":"%d"}}%s}`, c.gvr.GroupVersion().String(), c.kind, name, n, fields)
 	}
-	if !c.change(ctx, http.MethodPost, "", name, body(1), entry{n: 1, present: true}) {
+	if !c.change(ctx, http.MethodPost, "", name, body(1, c.fields), entry{n: 1, present: true}) {
 		return
 	}
 	for n := 2; n <= 3; n++ {
-		if !c.change(ctx, http.MethodPatch, "/"+name, name, body(n), entry{n: n, present: true}) {
+		if !c.change(ctx, http.MethodPatch, "/"+name, name, body(n, ""), entry{n: n, present: true}) {
 			return
 		}
 		data, ok := c.do(ctx, http.MethodGet, "/"+name, "", "")
@@ -229,7 +236,7 @@ func (c *chaosClient) read(ctx context.Context) {
 			query = "&resourceVersion=0"
 		}
 		data, ok := c.do(ctx, http.MethodGet, "", query, "")
-		time.Sleep(chaosPause)
+		time.Sleep(c.load.pause)
 		if !ok {
 			continue
 		}
@@ -314,11 +321,13 @@ func (l *chaosLoad) failed(text string) {
 // awaitProgress waits until every client has ten more successful requests.
 func (l *chaosLoad) awaitProgress(t *testing.T, when string) {
 	t.Helper()
-	const some = 10
+	writes, reads := map[*chaosTarget]int64{}, map[*chaosTarget]int64{}
 	for _, target := range l.targets {
-		writes, reads := target.writes.Load()+some, target.reads.Load()+some
+		writes[target], reads[target] = target.writes.Load()+10, target.reads.Load()+10
+	}
+	for _, target := range l.targets {
 		e2e.Eventually(t, "clients of "+target.gvr.Resource+" make progress "+when, func() error {
-			if w, r := writes-target.writes.Load(), reads-target.reads.Load(); w > 0 || r > 0 {
+			if w, r := writes[target]-target.writes.Load(), reads[target]-target.reads.Load(); w > 0 || r > 0 {
 				return fmt.Errorf("%d writes and %d reads are missing", w, r)
 			}
 			return nil
@@ -334,7 +343,9 @@ func (l *chaosLoad) awaitInformers(t *testing.T) {
 		e2e.Eventually(t, "the informer of "+target.gvr.Resource+" is current", func() error {
 			listed := map[string]int{}
 			for _, o := range target.informer.GetStore().List() {
-				listed[o.(metav1.Object).GetName()] = number(o.(metav1.Object))
+				if o := o.(metav1.Object); o.GetDeletionTimestamp() == nil {
+					listed[o.GetName()] = number(o)
+				}
 			}
 			return differs(before, target.ledger.copy(), listed)
 		})
@@ -354,6 +365,7 @@ func (l *chaosLoad) finish(t *testing.T) {
 		t.Logf("%s: %d writes and %d lists", target.gvr.Resource, target.writes.Load(), target.reads.Load())
 	}
 	l.cancel()
+	l.clients.Wait()
 	l.running.Wait()
 	for _, text := range slices.Sorted(maps.Keys(l.failures)) {
 		t.Logf("%4d times: %s", l.failures[text], text)
@@ -369,13 +381,15 @@ func number(o metav1.Object) int {
 	return n
 }
 
-// parseList returns the numbers of a list by name, and its revision.
+// parseList returns the numbers of objects that are not being deleted, by name, and the revision.
 func parseList(data []byte) (map[string]int, int) {
 	var list metav1.PartialObjectMetadataList
 	_ = json.Unmarshal(data, &list) // anything else has no revision
 	listed := map[string]int{}
 	for i := range list.Items {
-		listed[list.Items[i].GetName()] = number(&list.Items[i])
+		if o := &list.Items[i]; o.DeletionTimestamp == nil {
+			listed[o.Name] = number(o)
+		}
 	}
 	revision, _ := strconv.Atoi(list.GetResourceVersion())
 	return listed, revision
