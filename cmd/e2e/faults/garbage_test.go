@@ -19,9 +19,9 @@ func TestGarbageCollectionWhileServersDie(t *testing.T) {
 	up := e2e.Install(t, t.TempDir())
 	client := up.Client(t)
 	maps := client.CoreV1().ConfigMaps("default")
-	gone := ownedMaps(t, client, "gone", 400)
-	ownedMaps(t, client, "kept", 24)
-	if err := maps.Delete(t.Context(), gone, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}); err != nil {
+	gone := ownedMaps(t, client, "default", "gone", 400)
+	ownedMaps(t, client, "default", "kept", 24)
+	if err := maps.Delete(t.Context(), gone.Name, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, server := range []string{"core", "gateway", "crd", "core"} {
@@ -40,28 +40,34 @@ func TestGarbageCollectionWhileServersDie(t *testing.T) {
 	}
 }
 
-// ownedMaps creates a ConfigMap that owns as many others, and returns its name.
-func ownedMaps(t *testing.T, client kubernetes.Interface, owner string, count int) string {
+// ownedMaps creates a ConfigMap that owns as many others, and returns it.
+func ownedMaps(t *testing.T, client kubernetes.Interface, ns, owner string, count int) *corev1.ConfigMap {
 	t.Helper()
-	create := func(refs ...metav1.OwnerReference) (*corev1.ConfigMap, error) {
-		return client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-			GenerateName: owner + "-", Labels: map[string]string{"owner": owner}, OwnerReferences: refs,
-		}}, metav1.CreateOptions{})
-	}
-	o, err := create()
+	o, err := client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: owner + "-", Labels: map[string]string{"owner": owner},
+	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	ownMaps(t, client, o, count)
+	return o
+}
+
+// ownMaps creates ConfigMaps that o owns, with its labels.
+func ownMaps(t *testing.T, client kubernetes.Interface, o *corev1.ConfigMap, count int) {
+	t.Helper()
+	ref := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: o.Name, UID: o.UID, BlockOwnerDeletion: new(true)}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range (count + 7) / 8 {
-				if _, err := create(metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: o.Name, UID: o.UID, BlockOwnerDeletion: new(true)}); err != nil {
+				if _, err := client.CoreV1().ConfigMaps(o.Namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+					GenerateName: o.GenerateName, Labels: o.Labels, OwnerReferences: []metav1.OwnerReference{ref},
+				}}, metav1.CreateOptions{}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	return o.Name
 }
