@@ -66,6 +66,7 @@ var floors = []struct {
 }{
 	{"resource", 0, 0},
 	{"resource/bodylimit", 0, 0},
+	{"resource/cbor", 0, 0},
 	{"resource/fairshare", 0, 0},
 	{"resource/loop", 1, 0},
 	{"resource/client", 1, 1},

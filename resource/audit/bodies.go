@@ -130,7 +130,8 @@ func (q *Request) name(object []byte) {
 // response cannot be read.
 func (q *Request) nameCreated(data []byte, lost bool) {
 	object, err := data, error(nil)
-	if q.responseHeader["Content-Encoding"] != nil || mediaTypeOf(q.responseHeader.Get("Content-Type")) == runtime.ContentTypeProtobuf {
+	switch mediaType := mediaTypeOf(q.responseHeader.Get("Content-Type")); {
+	case q.responseHeader["Content-Encoding"] != nil, mediaType == runtime.ContentTypeProtobuf, mediaType == runtime.ContentTypeCBOR:
 		object, err = responseToJSON(data, q.responseHeader)
 	}
 	if lost || err != nil {

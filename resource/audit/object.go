@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico/resource/bodylimit"
+	"portico/resource/cbor"
 )
 
 // errMediaType reports a body that cannot be converted to JSON.
@@ -55,6 +56,13 @@ func formToJSON(body []byte, contentType string) (_ []byte, err error) {
 		}
 	case mediaType == runtime.ContentTypeProtobuf:
 		if body, err = protobufToJSON(body); err != nil {
+			return nil, err
+		}
+	case cbor.IsMediaType(mediaType):
+		if _, err = bodylimit.Measure(body, mediaType, bodylimit.Maps); err != nil {
+			return nil, err
+		}
+		if body, err = cbor.ToJSON(body); err != nil {
 			return nil, err
 		}
 	default:

@@ -56,6 +56,9 @@ func TestToJSON(t *testing.T) {
 		"zipped":        {"application/json", "gzip", zipped(`{}`), `{}`},
 		"identity":      {"application/json", "identity", `{}`, `{}`},
 		"protobuf":      {"application/vnd.kubernetes.protobuf", "", configMap(t), `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":"v"}}`},
+		"CBOR":          {"application/cbor", "", "\xd9\xd9\xf7\xa1\x41a\xd6\x43abc", `{"a":"YWJj"}`},
+		"apply in CBOR": {"application/apply-patch+cbor", "", "\xbf\x61a\x9f\x01\xff\xff", `{"a":[1]}`},
+		"not CBOR":      {"application/cbor", "", "\xa1", ""},
 		"not protobuf":  {"application/vnd.kubernetes.protobuf", "", "k8s\x00x", ""},
 		"broken json":   {"application/json", "", `{"a":`, ""},
 		"two documents": {"application/json", "", `{}{}`, ""},
@@ -182,6 +185,7 @@ func TestBodiesThatGrow(t *testing.T) {
 	pod := append(field(1, append(field(1, []byte("v1")), field(2, []byte("Pod"))...)), field(2, field(2, bytes.Repeat(field(2, nil), 1<<20)))...)
 	for contentType, body := range map[string]string{
 		"application/yaml":                    "a: &a \"" + strings.Repeat("x", 64<<10) + "\"\nz: [" + strings.Repeat("*a,", 3_000) + "]\n",
+		"application/cbor":                    "\x9f" + strings.Repeat("\xa0", 1<<20) + "\xff",
 		"application/vnd.kubernetes.protobuf": "k8s\x00" + string(pod),
 	} {
 		t.Run(contentType, func(t *testing.T) { testBodyThatGrows(t, contentType, body) })

@@ -1,5 +1,5 @@
 // Package bodylimit bounds the memory of a decoded body. It counts the values of the
-// encoded body without decoding it: two bytes of JSON, YAML or protobuf can become a Go
+// encoded body without decoding it: two bytes of JSON, YAML, CBOR or protobuf can become a Go
 // struct of a kilobyte, and three megabytes of them more memory than a process may take.
 //
 // Decisions:
@@ -39,7 +39,7 @@ var (
 
 // TooLarge reports whether a smaller body would avoid err, which is answered 413.
 func TooLarge(err error) bool {
-	return errors.Is(err, ErrTooMany) || errors.Is(err, ErrTooManyItems) || errors.Is(err, ErrTooLarge)
+	return errors.Is(err, ErrTooMany) || errors.Is(err, ErrTooManyItems) || errors.Is(err, ErrTooLarge) || errors.Is(err, errLongAsJSON)
 }
 
 // Target is the type that a body is decoded into.
@@ -69,9 +69,9 @@ func (s Size) Memory() int64 {
 }
 
 // Measure counts the values of a body of a media type; "" is JSON, and types of patches
-// are JSON or YAML by their suffix. Of other types only the bytes are known. Errors:
-// ErrTooMany, ErrTooManyItems, ErrTooLarge (aliases), ErrTooDeep (protobuf), or that
-// aliases cannot be measured.
+// are JSON, YAML or CBOR by their suffix. Of other types only the bytes are known. Errors:
+// ErrTooMany, ErrTooManyItems, ErrTooLarge (aliases), ErrTooDeep (protobuf), errLongAsJSON
+// (CBOR), or that aliases cannot be measured.
 func Measure(data []byte, mediaType string, target Target) (Size, error) {
 	size := Size{Bytes: len(data), Target: target}
 	var err error
@@ -89,6 +89,12 @@ func Measure(data []byte, mediaType string, target Target) (Size, error) {
 		// Elements are counted as fields, so the bound of fields applies.
 		size.Values, err = countProtobuf(data)
 		size.Items = size.Values * MaxItems / MaxValues
+	case formCBOR:
+		var json int
+		size.Values, size.Items, json = countCBOR(data)
+		if size.Bytes = max(size.Bytes, json); json > maxJSON && size.within() == nil {
+			err = errLongAsJSON
+		}
 	}
 	if err == nil {
 		err = size.within()
@@ -115,6 +121,7 @@ const (
 	formJSON
 	formYAML
 	formProtobuf
+	formCBOR
 )
 
 func formOf(mediaType string) form {
@@ -130,6 +137,8 @@ func formOf(mediaType string) form {
 		return formYAML
 	case mediaType == "application/vnd.kubernetes.protobuf":
 		return formProtobuf
+	case mediaType == "application/cbor", strings.HasSuffix(mediaType, "+cbor"):
+		return formCBOR
 	}
 	return formOther
 }

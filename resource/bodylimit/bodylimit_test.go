@@ -48,6 +48,17 @@ func TestMeasure(t *testing.T) {
 		"YAML in UTF-16":                {inUTF16("x: " + list("a", MaxValues+1)), "application/yaml", Maps, ErrTooMany},
 		"YAML of aliases":               {bomb(9), "application/yaml", Maps, ErrTooLarge},
 		"protobuf of messages":          {"k8s\x00" + string(many(body/2)), "application/vnd.kubernetes.protobuf", Structs, ErrTooMany},
+		"CBOR of text":                  {"\xa1\x61a\x7a\x00\x2a\x00\x00" + text[:0x2a0000], "application/cbor", Structs, nil},
+		"CBOR of control characters":    {"\xa1\x61a\x7a\x00\x20\x00\x00" + strings.Repeat("\x01", 0x200000), "application/cbor", Structs, errLongAsJSON},
+		"CBOR of bytes to be encoded":   {"\xd7\x81\x5a\x00\x20\x00\x00" + text[:0x200000], "application/cbor", Structs, errLongAsJSON},
+		"CBOR of floats":                {"\x9f" + strings.Repeat("\xfb\x3f\xf1\x99\x99\x99\x99\x99\x9a", 150_000) + "\xff", "application/cbor", Maps, errLongAsJSON},
+		"CBOR of values":                {"\x9a\x00\x03\x0d\x3f" + strings.Repeat("\x01", MaxValues-1), "application/cbor", Maps, nil},
+		"CBOR of more":                  {"\x9f" + strings.Repeat("\x01", MaxValues+1), "application/cbor", Maps, ErrTooMany},
+		"CBOR of members":               {"\xba\x00\x03\x0d\x3f" + strings.Repeat("\x61a\x01", MaxValues-1), "application/cbor", Maps, nil},
+		"CBOR of more members":          {"\xbf" + strings.Repeat("\x61a\x01", MaxValues), "application/apply-patch+cbor", Maps, ErrTooMany},
+		"CBOR of structs":               {"\x99\x75\x31" + strings.Repeat("\xf6", MaxItems+1), "application/cbor", Structs, ErrTooManyItems},
+		"CBOR of a list of structs":     {"\x9f" + strings.Repeat("\xf6", MaxItems+1), "application/cbor", Structs, ErrTooManyItems},
+		"CBOR of nested arrays":         {strings.Repeat("\x81", body), "application/cbor", Maps, ErrTooMany},
 		"a form":                        {strings.Repeat("a=b&", body/4), "application/x-www-form-urlencoded", Maps, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

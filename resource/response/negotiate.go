@@ -27,6 +27,8 @@ const (
 	JSON Media = iota
 	YAML
 	Protobuf
+	// CBOR is offered by Offer.Extra only, and not for tables.
+	CBOR
 )
 
 // ContentType returns the value of the Content-Type header.
@@ -36,8 +38,21 @@ func (m Media) ContentType() string {
 		return runtime.ContentTypeYAML
 	case Protobuf:
 		return runtime.ContentTypeProtobuf
+	case CBOR:
+		return runtime.ContentTypeCBOR
 	}
 	return runtime.ContentTypeJSON
+}
+
+// StreamType returns the value of the Content-Type header of a watch.
+func (m Media) StreamType() string {
+	switch m {
+	case Protobuf:
+		return runtime.ContentTypeProtobuf + ";stream=watch"
+	case CBOR:
+		return runtime.ContentTypeCBORSequence
+	}
+	return m.ContentType()
 }
 
 // Transform is a conversion of the object that a client may ask for (docs/wire.md 3.2).
@@ -69,6 +84,8 @@ type Format struct {
 type Offer struct {
 	// Protobuf reports whether there is a protobuf form without a transform; nil: no.
 	Protobuf func() bool
+	// Extra are encodings besides JSON, YAML and protobuf.
+	Extra []Media
 	// Transforms permits the parameter as= for all transforms but AsAggregated, which
 	// Aggregated permits.
 	Transforms, Aggregated bool
@@ -80,8 +97,8 @@ type Offer struct {
 }
 
 // OfferObject returns the Offer of one object that is not stored.
-func OfferObject(obj runtime.Object) Offer {
-	return Offer{Protobuf: func() bool {
+func OfferObject(obj runtime.Object, extra ...Media) Offer {
+	return Offer{Extra: extra, Protobuf: func() bool {
 		_, ok := obj.(runtime.ProtobufMarshaller)
 		return ok
 	}}
@@ -98,8 +115,9 @@ func Negotiate(r *http.Request, o Offer) (Format, error) {
 	case "", "*/*", runtime.ContentTypeJSON:
 		return Format{Pretty: prettyQuery(r)}, nil
 	}
+	offered := append([]Media{JSON, YAML, Protobuf}, o.Extra...)
 	for _, c := range parseAccept(header) {
-		for _, m := range [...]Media{JSON, YAML, Protobuf} {
+		for _, m := range offered {
 			if !c.matches(m) {
 				continue
 			}
@@ -150,7 +168,7 @@ func (f *Format) setTransform(target schema.GroupVersionKind) bool {
 	switch target.Kind {
 	case "Table":
 		f.Transform = AsTable
-		return f.Media != Protobuf
+		return f.Media != Protobuf && f.Media != CBOR
 	case "PartialObjectMetadata":
 		f.Transform = AsPartial
 	case "PartialObjectMetadataList":
@@ -184,6 +202,13 @@ func (o Offer) notAcceptable() error {
 	if o.Stream {
 		for i := range accepted {
 			accepted[i] += ";stream=watch"
+		}
+	}
+	for _, m := range o.Extra {
+		if o.Stream {
+			accepted = append(accepted, m.StreamType())
+		} else {
+			accepted = append(accepted, m.ContentType())
 		}
 	}
 	return NotAcceptable(accepted...)

@@ -30,6 +30,8 @@ func TestNegotiate(t *testing.T) {
 	stream := object
 	stream.Stream = true
 	plain := Offer{Protobuf: func() bool { return true }}
+	withCBOR, cborStream := object, stream
+	withCBOR.Extra, cborStream.Extra = []Media{CBOR}, []Media{CBOR}
 
 	for _, c := range []struct {
 		name, accept string
@@ -73,6 +75,17 @@ func TestNegotiate(t *testing.T) {
 			err: "you requested PartialObjectMetadata, but the requested object is a list (*v1.ConfigMapList)"},
 		{name: "list for one", accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", offer: object,
 			err: "you requested PartialObjectMetadataList, but the requested object is not a list (*v1.ConfigMap)"},
+		{name: "CBOR is not offered", accept: "application/cbor,application/yaml", offer: object, want: Format{Media: YAML}},
+		{name: "CBOR is offered", accept: "application/json;q=0.9,application/cbor;q=1", offer: withCBOR, want: Format{Media: CBOR}},
+		{name: "CBOR is not preferred", accept: "application/*", offer: withCBOR},
+		{name: "CBOR of metadata", accept: "application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", offer: withCBOR,
+			want: Format{Media: CBOR, Transform: AsPartial, MetaVersion: "v1"}},
+		{name: "no table in CBOR", accept: "application/cbor;as=Table;g=meta.k8s.io;v=v1,application/yaml", offer: withCBOR, want: Format{Media: YAML}},
+		{name: "none but CBOR", accept: "text/html", offer: withCBOR,
+			err: "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor"},
+		{name: "no stream but CBOR", accept: "application/cbor-seq", offer: cborStream,
+			err: "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"},
+		{name: "a stream of CBOR", accept: "application/cbor", offer: cborStream, want: Format{Media: CBOR}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := Negotiate(requestWith(c.accept, "test", ""), c.offer)
@@ -116,12 +129,12 @@ func FuzzNegotiate(f *testing.F) {
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "*/*;q=0.1,application/yaml;stream=watch",
 		"application/*;as=Table;g=meta.k8s.io;v=v1beta1;pretty=1", "application/cbor;q=1,application/json;q=0.001", `application/json;q="0.5";sv=v1`, "*;as=Table",
 	} {
-		for kinds := range uint8(16) {
+		for kinds := range uint8(32) {
 			f.Add(accept, kinds)
 		}
 	}
 	f.Fuzz(func(t *testing.T, accept string, kinds uint8) {
-		o := Offer{Transforms: kinds&1 != 0, Stream: kinds&2 != 0, List: kinds&4 != 0, GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+		o := Offer{Extra: []Media{CBOR}[:kinds>>4&1], Transforms: kinds&1 != 0, Stream: kinds&2 != 0, List: kinds&4 != 0, GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
 		if kinds&8 != 0 {
 			o.Protobuf = func() bool { return true }
 		}
@@ -134,7 +147,8 @@ func FuzzNegotiate(f *testing.F) {
 			return
 		}
 		switch {
-		case got.Media == Protobuf && (got.Transform == AsTable || got.Transform == AsObject && o.Protobuf == nil),
+		case got.Media == CBOR && (got.Transform == AsTable || len(o.Extra) == 0),
+			got.Media == Protobuf && (got.Transform == AsTable || got.Transform == AsObject && o.Protobuf == nil),
 			got.Media == YAML && o.Stream,
 			got.Transform != AsObject && (!o.Transforms || got.MetaVersion != "v1" && got.MetaVersion != "v1beta1"),
 			got.Transform == AsPartial && o.List, got.Transform == AsPartialList && !o.List:

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
+	"portico/resource/cbor"
 	"portico/resource/response/render"
 )
 
@@ -41,7 +42,7 @@ func (b Body) Len() int {
 	return len(b.data)
 }
 
-// Finish converts the JSON of an object to the format: YAML, indented, or as it is with a
+// Finish converts the JSON of an object to the format: YAML, CBOR, indented, or as it is with a
 // line feed. Protobuf is not changed, and JSON that would become too long is not indented
 // (render.MaxGrowth).
 func Finish(data []byte, f Format) (Body, error) {
@@ -50,6 +51,9 @@ func Finish(data []byte, f Format) (Body, error) {
 		return Body{data: data}, nil
 	case f.Media == YAML:
 		data, err := render.YAML(data)
+		return Body{data: data}, err
+	case f.Media == CBOR:
+		data, err := cbor.FromJSON(data)
 		return Body{data: data}, err
 	case f.Pretty:
 		var buf bytes.Buffer
@@ -104,10 +108,10 @@ func (b Body) writeTo(w io.Writer) {
 }
 
 // WriteObject writes an object that is not stored as gvk in the negotiated format: JSON,
-// YAML, or protobuf if its type has that. A request that accepts none of them is a 406. A
+// YAML, protobuf if its type has that, or one of extra. A request that accepts none of them is a 406. A
 // Status is also written where the request accepts a transform only, and its gvk is ignored.
-func WriteObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) {
-	offer := OfferObject(obj)
+func WriteObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, extra ...Media) {
+	offer := OfferObject(obj, extra...)
 	if _, ok := obj.(*metav1.Status); ok {
 		gvk = StatusGVK()
 		if _, err := Negotiate(r, offer); err != nil {
@@ -129,11 +133,12 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.O
 	Write(w, r, code, f.Media.ContentType(), b)
 }
 
-// WriteStatus writes err as a Status in the negotiated format, or as indented JSON if the
-// request accepts none or err is a 406. It sets Retry-After from retryAfterSeconds.
-func WriteStatus(w http.ResponseWriter, r *http.Request, err error) {
+// WriteStatus writes err as a Status in the negotiated format, one of extra included, or as
+// indented JSON if the request accepts none or err is a 406. It sets Retry-After from
+// retryAfterSeconds.
+func WriteStatus(w http.ResponseWriter, r *http.Request, err error, extra ...Media) {
 	status := resource.AsStatus(err)
-	f, negotiation := Negotiate(r, OfferObject(status))
+	f, negotiation := Negotiate(r, OfferObject(status, extra...))
 	if negotiation != nil || status.Reason == metav1.StatusReasonNotAcceptable {
 		f = Format{Pretty: true}
 	}

@@ -20,12 +20,15 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	upstreamcbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"sigs.k8s.io/randfill"
 	"sigs.k8s.io/yaml"
 
 	"portico/internal/testing/kindtest"
 	"portico/resource"
+	"portico/resource/cbor"
 	"portico/resource/response"
 	"portico/resource/response/render"
 	"portico/resource/rest"
@@ -38,7 +41,7 @@ import (
 const storedRevision = 7
 
 // The test data of module k8s.io/api has an object of each kind in which every field has a
-// value. Read as JSON, YAML and protobuf it is stored and sent without loss: in each of these
+// value. Read as JSON, YAML, CBOR and protobuf it is stored and sent without loss: in each of these
 // forms, and in the frames of a watch.
 func TestObjectsWithAllFieldsPassWithoutLoss(t *testing.T) {
 	t.Parallel()
@@ -56,8 +59,10 @@ func TestObjectsWithAllFieldsPassWithoutLoss(t *testing.T) {
 			t.Run(group+"/"+version+"/"+k.Resource, func(t *testing.T) {
 				t.Parallel()
 				want := expected(t, file)
-				for ending, media := range map[string]string{".json": runtime.ContentTypeJSON, ".yaml": runtime.ContentTypeYAML, ".pb": runtime.ContentTypeProtobuf} {
-					o := storeBody(t, k, version, readFile(t, file+ending), media)
+				for ending, media := range map[string]string{
+					".json": runtime.ContentTypeJSON, ".yaml": runtime.ContentTypeYAML, ".pb": runtime.ContentTypeProtobuf, "CBOR": runtime.ContentTypeCBOR,
+				} {
+					o := storeBody(t, k, version, bodyOf(t, file, ending), media)
 					for name, got := range sentForms(t, k, version, o) {
 						withoutDerived(got, want)
 						if !reflect.DeepEqual(got, want) {
@@ -68,6 +73,24 @@ func TestObjectsWithAllFieldsPassWithoutLoss(t *testing.T) {
 			})
 		}
 	}
+}
+
+// bodyOf returns the object of a file in a form.
+func bodyOf(t *testing.T, file, ending string) []byte {
+	t.Helper()
+	if ending != "CBOR" {
+		return readFile(t, file+ending)
+	}
+	obj, gvk, err := protobufSerializer.Decode(readFile(t, file+".pb"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(*gvk)
+	var body bytes.Buffer
+	if err := cborSerializer.Encode(obj, &body); err != nil {
+		t.Fatal(err)
+	}
+	return body.Bytes()
 }
 
 func readFile(t *testing.T, file string) []byte {
@@ -107,6 +130,13 @@ func withoutDerived(got, want map[string]any) {
 // storeBody decodes a body without unknown fields and returns the stored object.
 func storeBody(t *testing.T, k *rest.Kind, version string, body []byte, media string) *resource.Object {
 	t.Helper()
+	if media == runtime.ContentTypeCBOR { // as the handlers do
+		var err error
+		if body, err = cbor.ToJSON(body); err != nil {
+			t.Fatal(err)
+		}
+		media = runtime.ContentTypeJSON
+	}
 	hub, unknown, err := k.Codec.Decode(body, media, k.GVK(version), true)
 	if err != nil || len(unknown) > 0 {
 		t.Fatalf("decode %s: %v %v", media, err, unknown)
@@ -137,6 +167,11 @@ func sentForms(t *testing.T, k *rest.Kind, version string, o *resource.Object) m
 	}
 	out["YAML"] = untyped(t, fromYAML)
 	out["protobuf"] = fromProtobuf(t, encoded(response.Format{Media: response.Protobuf}))
+	inCBOR, err := cbor.FromJSON(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out["CBOR"] = fromCBOR(t, inCBOR)
 
 	var event struct {
 		Type   string
@@ -152,15 +187,36 @@ func sentForms(t *testing.T, k *rest.Kind, version string, o *resource.Object) m
 		t.Fatalf("a frame of %s: %v", packed.Type, err)
 	}
 	out["a frame in protobuf"] = fromProtobuf(t, packed.Object.Raw)
+	var sequence metav1.WatchEvent
+	if err := direct.Unmarshal(watched(t, k, version, o, response.CBOR), &sequence); err != nil || sequence.Type != "MODIFIED" {
+		t.Fatalf("a frame of %s: %v", sequence.Type, err)
+	}
+	out["a frame in CBOR"] = fromCBOR(t, sequence.Object.Raw)
 	return out
 }
 
-// protobufSerializer decodes with the types of module k8s.io/api.
-var protobufSerializer = func() *protobuf.Serializer { scheme := newScheme(); return protobuf.NewSerializer(scheme, scheme) }()
+// protobufSerializer and cborSerializer are upstream's, with the types of module k8s.io/api.
+var (
+	protobufSerializer = func() *protobuf.Serializer { scheme := newScheme(); return protobuf.NewSerializer(scheme, scheme) }()
+	cborSerializer     = func() runtime.Serializer {
+		scheme := newScheme()
+		return upstreamcbor.NewSerializer(scheme, scheme, upstreamcbor.Strict(true))
+	}()
+)
 
 func fromProtobuf(t *testing.T, data []byte) map[string]any {
 	t.Helper()
-	obj, gvk, err := protobufSerializer.Decode(data, nil, nil)
+	return decoded(t, data, protobufSerializer)
+}
+
+func fromCBOR(t *testing.T, data []byte) map[string]any {
+	t.Helper()
+	return decoded(t, data, cborSerializer)
+}
+
+func decoded(t *testing.T, data []byte, decoder runtime.Decoder) map[string]any {
+	t.Helper()
+	obj, gvk, err := decoder.Decode(data, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +251,7 @@ func watched(t *testing.T, k *rest.Kind, version string, o *resource.Object, med
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes.TrimSpace(w.Body.Bytes())
+	return w.Body.Bytes()
 }
 
 // An autoscaler of version v2 that is read and written as v1 is the same. Version v1 keeps in

@@ -32,11 +32,15 @@ type applying struct {
 	force      bool
 }
 
-// newApplying returns w as an apply patch, which is YAML or JSON. A malformed patch is a 400.
-func newApplying(w *write, data []byte) (*applying, error) {
+// newApplying returns w as an apply patch, which is JSON or, with inYAML, YAML. A malformed
+// patch is a 400.
+func newApplying(w *write, data []byte, inYAML bool) (*applying, error) {
 	w.applied = true
 	p := &applying{write: w}
-	document, err := yaml.YAMLToJSON(data)
+	document, err := data, error(nil)
+	if inYAML {
+		document, err = yaml.YAMLToJSON(data)
+	}
 	if err == nil {
 		// Without floats, which would change large integers.
 		err = kjson.UnmarshalCaseSensitivePreserveInts(document, &p.intent)
@@ -47,7 +51,7 @@ func newApplying(w *write, data []byte) (*applying, error) {
 	if p.intent == nil {
 		p.intent = map[string]any{}
 	}
-	if w.validation != metav1.FieldValidationIgnore {
+	if inYAML && w.validation != metav1.FieldValidationIgnore {
 		if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
 			p.duplicates = boundDuplicates(err)
 		}

@@ -42,7 +42,7 @@ func FuzzApply(f *testing.F) {
 			apply := func(old rest.Object) (rest.Object, error) {
 				act := &resource.Action{IsResource: true, Group: of.res.Group, Version: "v1", Resource: of.res.Resource, Namespace: "default", Name: of.live.GetName(), InPath: true}
 				w := newWrite(b.api, act, of.res, nil, writeOptions{managerName: "m", object: &metav1.PatchOptions{Force: new(true)}})
-				p, err := newApplying(w, data)
+				p, err := newApplying(w, data, true)
 				if err != nil {
 					return nil, err
 				}

@@ -42,7 +42,7 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Actio
 		return err
 	}
 	if d.removed && (!res.ReturnDeleted || d.unread()) {
-		response.WriteObject(w, r, http.StatusOK, d.success(o), metav1.SchemeGroupVersion.WithKind("Status"))
+		response.WriteObject(w, r, http.StatusOK, d.success(o), metav1.SchemeGroupVersion.WithKind("Status"), a.extra...)
 		return nil
 	}
 	code := http.StatusOK

@@ -199,7 +199,7 @@ func FuzzDeleteOptions(f *testing.F) {
 	res := &rest.Resource{Kind: resttest.ConfigMaps()}
 	f.Fuzz(func(t *testing.T, data []byte, mediaType string) {
 		opts := &metav1.DeleteOptions{}
-		if decodeDeleteOptions(data, mediaType, res, opts) == nil && opts.Kind != "" && opts.Kind != "DeleteOptions" {
+		if (&API{}).decodeDeleteOptions(data, mediaType, res, opts) == nil && opts.Kind != "" && opts.Kind != "DeleteOptions" {
 			t.Errorf("took a %q", opts.Kind)
 		}
 	})

@@ -34,7 +34,7 @@ func (a *API) deleteCollection(w http.ResponseWriter, r *http.Request, act *reso
 			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
 			"is not allowed with DELETECOLLECTION, try again after removing the option")})
 	}
-	f, err := response.Negotiate(r, offerOf(act, res, nil))
+	f, err := response.Negotiate(r, a.offerOf(act, res, nil))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 	if err != nil {
 		return err
 	}
-	f, err := readFormat(r, act, res, sub)
+	f, err := a.readFormat(r, act, res, sub)
 	if err != nil {
 		return err
 	}
@@ -31,11 +31,11 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, act *resource.Action, 
 }
 
 // readFormat negotiates the format of a read. A request for JSON needs no Offer.
-func readFormat(r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) (response.Format, error) {
+func (a *API) readFormat(r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) (response.Format, error) {
 	if accept := r.Header["Accept"]; len(accept) == 0 || len(accept) == 1 && accept[0] == runtime.ContentTypeJSON {
 		return response.Negotiate(r, response.Offer{})
 	}
-	return response.Negotiate(r, offerOf(act, res, sub))
+	return response.Negotiate(r, a.offerOf(act, res, sub))
 }
 
 // readAt returns the point in history at which a query reads an object.

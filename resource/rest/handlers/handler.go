@@ -42,6 +42,8 @@ type Config struct {
 	Authorize func(ctx context.Context, a *resource.Action) error
 	// Warn adds a Warning header to the response; nil: warnings are dropped.
 	Warn rest.Warn
+	// CBOR serves and accepts CBOR too (docs/wire.md 3.7).
+	CBOR bool
 	// MinWatch is the shortest duration of a watch without timeoutSeconds, half of the longest;
 	// 0: 30 minutes.
 	MinWatch time.Duration
@@ -55,7 +57,8 @@ type Config struct {
 // API is an http.Handler that serves the resource named by the Action in the request's
 // context. Safe for concurrent use.
 type API struct {
-	cfg        Config // with defaults
+	cfg        Config           // with defaults
+	extra      []response.Media // CBOR, if it is served
 	forms      *form.Cache
 	reading    *body.Budget
 	decoding   *body.Budget
@@ -82,6 +85,9 @@ func New(cfg Config) *API {
 		reading:    body.NewBudget(body.ReadMemory),
 		decoding:   body.NewBudget(body.DecodeMemory),
 		deprecated: newDeprecatedMetrics(),
+	}
+	if cfg.CBOR {
+		a.extra = []response.Media{response.CBOR}
 	}
 	a.watches = watchstream.NewServer(a.forms, cfg.Logger)
 	if cfg.Metrics != nil {
@@ -124,7 +130,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = a.serve(w, r, act, res, sub)
 	}
 	if err != nil {
-		response.WriteStatus(w, r, err)
+		response.WriteStatus(w, r, err, a.extra...)
 	}
 }
 
@@ -179,7 +185,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, act *resource.Action
 	}
 	if act.Mutating() {
 		// Nothing must be written if the client does not accept the result.
-		f, err := response.Negotiate(r, offerOf(act, res, sub))
+		f, err := response.Negotiate(r, a.offerOf(act, res, sub))
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	if err := refuseExport(r.URL.Query()); err != nil {
 		return err
 	}
-	f, err := readFormat(r, act, res, nil)
+	f, err := a.readFormat(r, act, res, nil)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,9 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action
 	if sub != nil {
 		accepted = sub.PatchTypes(res.Kind, act.Version)
 	}
+	if a.cfg.CBOR && slices.Contains(accepted, string(types.ApplyYAMLPatchType)) {
+		accepted = append(accepted, string(types.ApplyCBORPatchType))
+	}
 	if !slices.Contains(accepted, string(patchType)) {
 		return resource.UnsupportedMediaType(accepted)
 	}
@@ -53,8 +56,8 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action
 
 // parse parses a patch. Errors are 400s and 413s.
 func (w *write) parse(t types.PatchType, data []byte) (nextState, error) {
-	if t == types.ApplyYAMLPatchType {
-		p, err := newApplying(w, data)
+	if t == types.ApplyYAMLPatchType || t == types.ApplyCBORPatchType {
+		p, err := newApplying(w, data, t == types.ApplyYAMLPatchType)
 		if err != nil {
 			return nil, err
 		}

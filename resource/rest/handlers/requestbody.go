@@ -17,6 +17,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/bodylimit"
+	"portico/resource/cbor"
 	"portico/resource/rest"
 	"portico/resource/rest/body"
 )
@@ -44,13 +45,14 @@ func (a *API) readBody(r *http.Request, target bodylimit.Target) (*requestBody, 
 			mediaType = ""
 		}
 	}
-	if mediaType == "" || !slices.Contains(bodyMediaTypes(), mediaType) {
-		return nil, resource.UnsupportedMediaType(bodyMediaTypes())
+	if accepted := a.bodyMediaTypes(); mediaType == "" || !slices.Contains(accepted, mediaType) {
+		return nil, resource.UnsupportedMediaType(accepted)
 	}
 	return a.readBodyAs(r, mediaType, target)
 }
 
-// readBodyAs is readBody for a body of that media type; the Content-Type is ignored.
+// readBodyAs is readBody for a body of that media type; the Content-Type is ignored. CBOR is
+// converted to JSON if it is served.
 func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Target) (*requestBody, error) {
 	var user *resource.User
 	if act := resource.ActionFrom(r.Context()); act != nil {
@@ -67,6 +69,13 @@ func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Tar
 	b := &requestBody{data: data, mediaType: mediaType, held: a.decoding.Hold(user)}
 	if err := b.held.Grow(int(size.Memory()) - body.FreeMemory); err != nil {
 		return nil, err
+	}
+	if a.cfg.CBOR && cbor.IsMediaType(mediaType) && len(data) > 0 {
+		b.mediaType = runtime.ContentTypeJSON
+		if b.data, err = cbor.ToJSON(data); err != nil {
+			b.close()
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("decode CBOR: %v", err))
+		}
 	}
 	return b, nil
 }
@@ -119,8 +128,12 @@ func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
 }
 
 // bodyMediaTypes returns the media types of request bodies other than patches.
-func bodyMediaTypes() []string {
-	return []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf}
+func (a *API) bodyMediaTypes() []string {
+	accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf}
+	if a.cfg.CBOR {
+		accepted = append(accepted, runtime.ContentTypeCBOR)
+	}
+	return accepted
 }
 
 // maxBody is the largest request body in bytes (docs/wire.md 0.2).

@@ -15,8 +15,8 @@ import (
 )
 
 // offerOf returns the formats that the endpoint of an action has.
-func offerOf(act *resource.Action, res *rest.Resource, sub *rest.Subresource) response.Offer {
-	o := response.Offer{Transforms: !res.Virtual() || res.Computed, Stream: act.Verb == "watch", GVK: res.GVK(act.Version)}
+func (a *API) offerOf(act *resource.Action, res *rest.Resource, sub *rest.Subresource) response.Offer {
+	o := response.Offer{Extra: a.extra, Transforms: !res.Virtual() || res.Computed, Stream: act.Verb == "watch", GVK: res.GVK(act.Version)}
 	codec, object := res.Codec, o.GVK
 	if act.Verb == "list" || act.Verb == "deletecollection" {
 		o.List = true
@@ -48,7 +48,7 @@ func (a *API) tables(r *http.Request, act *resource.Action, res *rest.Resource, 
 // writeObject responds to a write with a stored object, or one that a dry run would have
 // stored, in the version of the request and the negotiated format.
 func (a *API) writeObject(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, code int, o *resource.Object) error {
-	offer := offerOf(act, res, nil)
+	offer := a.offerOf(act, res, nil)
 	offer.List = false
 	f, err := response.Negotiate(r, offer)
 	if err != nil {
@@ -93,8 +93,8 @@ func send(w http.ResponseWriter, r *http.Request, code int, data []byte, f respo
 
 // writeDecoded responds with an object that is not stored (reviews, tokens), as gvk in the
 // negotiated format.
-func writeDecoded(w http.ResponseWriter, r *http.Request, res *rest.Resource, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
-	f, err := response.Negotiate(r, response.OfferObject(obj))
+func (a *API) writeDecoded(w http.ResponseWriter, r *http.Request, res *rest.Resource, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+	f, err := response.Negotiate(r, response.OfferObject(obj, a.extra...))
 	if err != nil {
 		return err
 	}

@@ -135,10 +135,10 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	}
 	if status, ok := out.(*metav1.Status); ok {
 		status.Code = cmp.Or(status.Code, http.StatusCreated)
-		response.WriteObject(w, r, int(status.Code), status, metav1.SchemeGroupVersion.WithKind("Status"))
+		response.WriteObject(w, r, int(status.Code), status, metav1.SchemeGroupVersion.WithKind("Status"), a.extra...)
 		return nil
 	}
-	return writeDecoded(w, r, res, http.StatusCreated, out, gvks[0])
+	return a.writeDecoded(w, r, res, http.StatusCreated, out, gvks[0])
 }
 
 // admitUnstored runs both phases of admission for a call, with the body obj, or a deletion of old.

@@ -19,7 +19,7 @@ import (
 // the store ends the watch.
 func (a *API) watch(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	began := time.Now()
-	f, err := response.Negotiate(r, offerOf(act, res, nil))
+	f, err := response.Negotiate(r, a.offerOf(act, res, nil))
 	if err != nil {
 		return err
 	}

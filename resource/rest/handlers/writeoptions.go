@@ -121,7 +121,7 @@ func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.Delete
 	}
 	defer body.close()
 	if len(body.data) > 0 {
-		if err := decodeDeleteOptions(body.data, cmp.Or(mediaType, runtime.ContentTypeJSON), res, opts); err != nil {
+		if err := a.decodeDeleteOptions(body.data, cmp.Or(body.mediaType, runtime.ContentTypeJSON), res, opts); err != nil {
 			return nil, err
 		}
 	} else {
@@ -145,10 +145,10 @@ func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.Delete
 var optionsCodecs = serializer.NewCodecFactory(runtime.NewScheme()).SupportedMediaTypes()
 
 // decodeDeleteOptions decodes a body into opts. Errors are 400s.
-func decodeDeleteOptions(data []byte, mediaType string, res *rest.Resource, opts *metav1.DeleteOptions) error {
+func (a *API) decodeDeleteOptions(data []byte, mediaType string, res *rest.Resource, opts *metav1.DeleteOptions) error {
 	info, ok := runtime.SerializerInfoForMediaType(optionsCodecs, mediaType)
 	if !ok {
-		return resource.UnsupportedMediaType(bodyMediaTypes())
+		return resource.UnsupportedMediaType(a.bodyMediaTypes())
 	}
 	_, gvk, err := info.Serializer.Decode(data, nil, opts)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
+	"portico/resource/cbor"
 	"portico/resource/response"
 	"portico/resource/response/render"
 	"portico/resource/rest/form"
@@ -110,6 +111,8 @@ func (d *document) as(f response.Format) encoder {
 	switch {
 	case f.Media == response.YAML:
 		return &yamlList{document: d}
+	case f.Media == response.CBOR:
+		return &cborList{d}
 	case f.Pretty:
 		return &indentedList{document: d}
 	}
@@ -253,6 +256,40 @@ func (e *yamlList) end(out output, empty bool) error {
 	}
 	return out.write(e.tail)
 }
+
+// cborList encodes a list as CBOR (RFC 8949, 3.2). Its map and the array of its items end with
+// a break, because their lengths are not known when they begin.
+type cborList struct{ *document }
+
+const (
+	cborMap   = '\xbf'
+	cborItems = "\x45items\x9f"
+	cborBreak = "\xff"
+)
+
+func (e *cborList) measure(bool) bool { return false }
+
+func (e *cborList) begin(out output, _ int64) error {
+	start, err := cbor.FromJSON(append(bytes.TrimSuffix(bytes.Clone(e.head), []byte(`,"items":[`)), '}'))
+	if err != nil {
+		return err
+	}
+	start[len(cbor.SelfDescribed)] = cborMap // was one of a few members
+	return out.write(append(start, cborItems...))
+}
+
+func (e *cborList) item(out output, o *resource.Object, _ bool) error {
+	data, err := e.join(o, "", "")
+	if err != nil {
+		return err
+	}
+	if data, err = cbor.Item(data); err != nil {
+		return err
+	}
+	return out.write(data)
+}
+
+func (e *cborList) end(out output, _ bool) error { return out.writeString(cborBreak + cborBreak) }
 
 // protobufList encodes a protobuf list in an envelope from items in envelopes: ListMeta is
 // field 1 of every list message, the items are field 2.

@@ -1,5 +1,5 @@
 // Package watchstream writes the events of a watch to a client: as an HTTP response body or
-// as WebSocket messages, in JSON or protobuf, as objects or tables.
+// as WebSocket messages, in JSON, CBOR or protobuf, as objects or tables.
 //
 // The frame of an event is encoded once for all watches of one form, compressed if they are,
 // and sent without a copy if nothing else is pending. Frames that are pending together are
@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource"
+	"portico/resource/cbor"
 	"portico/resource/response"
 	"portico/resource/response/render"
 	"portico/resource/rest"
@@ -64,6 +65,7 @@ type frameKey struct {
 	object weak.Pointer[resource.Object]
 	kind   *rest.Kind
 	form   form.Form
+	media  response.Media // the form of CBOR is JSON
 	event  resource.EventType
 	framed bool
 	packed bool
@@ -143,11 +145,7 @@ func (e Ended) Close()                                         {}
 
 // serveHTTP writes the stream as a response body. The headers are sent at once.
 func (s *stream) serveHTTP(ctx context.Context, w http.ResponseWriter, watcher resource.Watcher) {
-	contentType := s.Format.Media.ContentType()
-	if s.Format.Media == response.Protobuf {
-		contentType += ";stream=watch"
-	}
-	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Type", s.Format.Media.StreamType())
 	if s.Packed {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Add("Vary", "Accept-Encoding")
@@ -253,8 +251,7 @@ func (s *stream) append(e resource.Event, last bool) error {
 	if err != nil {
 		return s.encodeError(err)
 	}
-	s.frame(eventNames[e.Type], object)
-	return nil
+	return s.frame(eventNames[e.Type], object)
 }
 
 // appendBookmark adds a bookmark if the client accepts them.
@@ -269,14 +266,13 @@ func (s *stream) appendBookmark(e resource.Event) error {
 	if err != nil {
 		return s.encodeError(err)
 	}
-	s.frame("BOOKMARK", object)
-	return nil
+	return s.frame("BOOKMARK", object)
 }
 
 // appendShared adds the frame that all watches of the form share. One that is large, or the
 // only one, is sent without a copy: watches of slow clients would hold many copies.
 func (s *stream) appendShared(e resource.Event, last bool) error {
-	key := frameKey{object: weak.Make(e.Object), kind: s.Kind, form: s.form, event: e.Type, framed: s.framed, packed: s.Packed}
+	key := frameKey{object: weak.Make(e.Object), kind: s.Kind, form: s.form, media: s.Format.Media, event: e.Type, framed: s.framed, packed: s.Packed}
 	if s.Tables != nil {
 		key.table = tableKey{s.Tables.MetaVersion, s.Tables.Include, time.Now().Unix()}
 	}
@@ -285,11 +281,11 @@ func (s *stream) appendShared(e resource.Event, last bool) error {
 		if err != nil {
 			return nil, err
 		}
-		data := render.AppendFrame(make([]byte, 0, len(object)+frameOverhead), s.Format.Media == response.Protobuf, eventNames[e.Type], object, s.framed)
-		if s.Packed {
+		data, err := s.appendFrame(make([]byte, 0, len(object)+frameOverhead), eventNames[e.Type], object)
+		if err == nil && s.Packed {
 			data = response.AppendGzip(nil, data)
 		}
-		return data, nil
+		return data, err
 	})
 	if err != nil {
 		return s.encodeError(err)
@@ -309,16 +305,28 @@ func (s *stream) appendShared(e resource.Event, last bool) error {
 }
 
 // frame adds a frame that is not shared to the buffer.
-func (s *stream) frame(name string, object []byte) {
+func (s *stream) frame(name string, object []byte) (err error) {
 	to := &s.buffer
 	if s.Packed {
 		to = &s.plain
 	}
 	s.getBuffer(to)
 	before := len(*to)
-	*to = render.AppendFrame(*to, s.Format.Media == response.Protobuf, name, object, s.framed)
+	if *to, err = s.appendFrame(*to, name, object); err != nil {
+		return s.encodeError(err)
+	}
 	s.series.count(len(*to) - before)
 	s.ends = append(s.ends, len(*to))
+	return nil
+}
+
+// appendFrame appends the frame of an event to dst.
+func (s *stream) appendFrame(dst []byte, name string, object []byte) ([]byte, error) {
+	if s.Format.Media != response.CBOR {
+		return render.AppendFrame(dst, s.Format.Media == response.Protobuf, name, object, s.framed), nil
+	}
+	data, err := cbor.FromJSON(render.AppendFrame(nil, false, name, object, false))
+	return append(dst, data...), err
 }
 
 // pack compresses the plain frames into the buffer as one gzip member (docs/wire.md 3.3).
@@ -339,11 +347,13 @@ func (s *stream) fail(err error) {
 		return
 	}
 	data, err := encodeStatus(resource.AsStatus(err), s.Format.Media)
+	if err == nil {
+		err = s.frame("ERROR", data)
+	}
 	if err != nil {
 		s.logger.Error("encode the last event of a watch", "error", err)
 		return
 	}
-	s.frame("ERROR", data)
 	_ = s.flush() // the watch ends in any case
 }
 
