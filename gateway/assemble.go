@@ -133,7 +133,7 @@ func (g *Gateway) assembleOwn() error {
 		return err
 	}
 	g.api = handlers.New(handlers.Config{
-		Resources: list, Warn: filter.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize, Admission: admission,
+		Resources: list, CBOR: g.cfg.CBOR, Warn: filter.AddWarning, Metrics: g.metrics.Registry(), Logger: g.log, Authorize: g.authorize, Admission: admission,
 	})
 	g.metrics.Registry().MustRegister(g.cache.Metrics(g.infos), g.etcd.Metrics())
 	g.kinds, g.own = kinds, discovery.FromKinds(kinds)

@@ -48,6 +48,8 @@ type Config struct {
 	// Grace is how long the discovery of a server that is away stays Current; then it
 	// is Stale. Default 0: until the server is unregistered.
 	Grace time.Duration
+	// CBOR serves and accepts CBOR too, for the gateway's own kinds.
+	CBOR bool
 	// Profiling serves /debug/pprof, and /debug/flags if SetVerbosity is not nil.
 	Profiling bool
 	// SetVerbosity sets the log level, by a number as of the flag -v.

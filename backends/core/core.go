@@ -182,7 +182,7 @@ func (c *Core) assembleKinds() error {
 		return err
 	}
 	c.api = handlers.New(handlers.Config{
-		Resources: list, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: authorize, Admission: admission.Timed(admitted),
+		Resources: list, CBOR: c.cfg.CBOR, Warn: filter.AddWarning, Metrics: c.metrics.Registry(), Logger: c.log, Authorize: authorize, Admission: admission.Timed(admitted),
 	})
 	return nil
 }

@@ -120,7 +120,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 	}, func() float64 { return float64(s.omitted.Load()) }))
 	s.finalizer = newFinalizer(s)
 	s.api = handlers.New(handlers.Config{
-		Lookup: s.lookup, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
+		Lookup: s.lookup, CBOR: s.cfg.CBOR, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
 		Admission: admission.Timed(admission.Chain(s.plugins()...)),
 	})
 }

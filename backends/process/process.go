@@ -52,6 +52,8 @@ type Config struct {
 	// MaxInFlight and MaxMutatingInFlight bound the concurrent reads and writes; 0: the
 	// defaults of filter.Config; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int
+	// CBOR serves and accepts CBOR too.
+	CBOR bool
 	// Profiling serves /debug/pprof.
 	Profiling bool
 	// Audit configures which requests are audited, and where events are written.

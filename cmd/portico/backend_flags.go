@@ -36,6 +36,7 @@ func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, ga
 
 // end adds the flags that --help shows after the process's own.
 func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
+	addFeatureGates(fs, &cfg.CBOR)
 	f.limits.addInFlight(fs)
 	addAudit(fs, &cfg.Audit)
 	hideDetails(fs)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
 	"portico/gateway"
@@ -56,7 +58,7 @@ func TestBackendFlags(t *testing.T) {
 func TestChildrenGetTheirFlags(t *testing.T) {
 	cmd := newUp()
 	if err := cmd.ParseFlags([]string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--max-requests-inflight=7", "--max-long-running-requests=8",
-		"--audit-log-path=/x", "--access-log=-", "--profiling", "--discovery-grace=1m", "--tracing-config-file=t", "--v=2"}); err != nil {
+		"--audit-log-path=/x", "--access-log=-", "--profiling", "--discovery-grace=1m", "--tracing-config-file=t", "--v=2", "--feature-gates=CBORServingAndStorage=true"}); err != nil {
 		t.Fatal(err)
 	}
 	s := &stack{flags: upFlags{all: cmd.Flags()}, host: "127.0.0.1", port: "6443", etcd: etcdFlags{servers: []string{"https://a:2379", "https://b:2379"}}}
@@ -68,7 +70,7 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File("pki")}); err != nil {
 		t.Fatal(err)
 	}
-	common := []string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--max-requests-inflight=7", "--profiling=true", "--tracing-config-file=t", "--v=2"}
+	common := []string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--max-requests-inflight=7", "--profiling=true", "--tracing-config-file=t", "--v=2", "--feature-gates=CBORServingAndStorage=true"}
 	gateway := []string{"--max-long-running-requests=8", "--audit-log-path=/x", "--access-log=-", "--discovery-grace=1m0s"}
 	for name, args := range map[string][]string{"gateway": s.gatewayArgs(), "core": s.coreArgs(), "crd": s.crdArgs()} {
 		child, rest, err := newRoot().Find(append([]string{name}, args...))
@@ -86,6 +88,32 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 	}
 	if err := newUp().ParseFlags([]string{"--max-requests-inflight=-1"}); err == nil || !strings.Contains(err.Error(), "--max-requests-inflight") {
 		t.Errorf("a negative limit: %v", err)
+	}
+}
+
+// --feature-gates has kube-apiserver's syntax, and takes gates with an effect only.
+func TestFeatureGates(t *testing.T) {
+	const known = "; there are: CBORServingAndStorage"
+	for value, want := range map[string]struct {
+		on  bool
+		err string
+	}{
+		"":                                  {},
+		"CBORServingAndStorage=true":        {on: true},
+		" kube:CBORServingAndStorage = T ,": {on: true},
+		"CBORServingAndStorage=true,CBORServingAndStorage=false": {},
+		"CBORServingAndStorage":                                  {err: `feature gate CBORServingAndStorage: must be true or false, not ""`},
+		"CBORServingAndStorage=yes":                              {err: `feature gate CBORServingAndStorage: must be true or false, not "yes"`},
+		"CBORServingAndStorage=true,WatchList=true":              {on: true, err: `feature gate "WatchList" is unknown or has no effect here` + known},
+		"NoSuchGate=true":                                        {err: `feature gate "NoSuchGate" is unknown or has no effect here` + known},
+	} {
+		var f coreFlags
+		cmd := &cobra.Command{}
+		f.add(cmd)
+		err := cmd.ParseFlags([]string{"--feature-gates=" + value})
+		if f.cfg.CBOR != want.on || (err == nil) != (want.err == "") || err != nil && !strings.HasSuffix(err.Error(), want.err) {
+			t.Errorf("%q: %v, %v", value, f.cfg.CBOR, err)
+		}
 	}
 }
 

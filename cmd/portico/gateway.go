@@ -87,6 +87,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of static tokens, one per line: token,user,uid,\"group,group\"")
 	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "authenticate requests without credentials as system:anonymous")
 	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", filter.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
+	addFeatureGates(fs, &f.cfg.CBOR)
 	f.limits.addInFlight(fs)
 	f.limits.addLongRunning(fs)
 	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails, for load balancers to notice")

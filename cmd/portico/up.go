@@ -116,6 +116,7 @@ func newUp() *cobra.Command {
 	addKubelet(flags, &children.kubelets)
 	addControllers(flags, &children.selected, new(controllers.Options))
 	addRuntimeConfig(flags, &children.switched)
+	addFeatureGates(flags, new(bool))
 	addSigning(flags, &children.signing)
 	flags.StringVar(&f.cidrs, "service-cluster-ip-range", defaultServiceCIDR, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
 	addNodePorts(flags, new(string))
