@@ -28,7 +28,7 @@ import (
 )
 
 // kube-controller-manager, started as docs/operations.md says, runs workloads on an
-// installation, whose nodes kwok plays; the test schedules. A second one takes over when the
+// installation; kwok plays the nodes and the test schedules. A second one takes over when the
 // first has ended.
 func TestControllerManager(t *testing.T) {
 	const nodes = 5

@@ -135,7 +135,7 @@ func TestKwok(t *testing.T) {
 
 func podName(i int) string { return fmt.Sprintf("pod-%04d", i) }
 
-// kubelets is an installation whose nodes kwok plays.
+// kubelets is an installation with nodes that kwok plays.
 type kubelets struct {
 	t         *testing.T
 	up        *e2e.Installation

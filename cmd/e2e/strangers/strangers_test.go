@@ -35,7 +35,7 @@ func source(t *testing.T, module string) string {
 	return dir
 }
 
-// build builds a package of a module whose files are in dir, and returns the program's path.
+// build builds a package of the module in dir, and returns the program's path.
 func build(t *testing.T, dir, what string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filepath.Base(what))
