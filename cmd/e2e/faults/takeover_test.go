@@ -48,6 +48,8 @@ func (n *node) leads(t *testing.T, limit time.Duration) {
 func startCores(t *testing.T) *cluster {
 	t.Helper()
 	a := newCluster(t, "core", "core-2", "crd")
+	// With so few of them, ports and addresses that become free are given again.
+	a.extra["core"] = []string{"--service-node-port-range=30000-30099", "--service-cluster-ip-range=10.96.0.0/25"}
 	a.start(t, "core", "crd", "gateway")
 	a.reached(t, "/api/v1/namespaces/default")
 	a.nodes["core"].leads(t, e2e.Patience)
@@ -103,6 +105,7 @@ func TestControllersWhileTheirLeaderDies(t *testing.T) {
 		}
 		return nil
 	})
+	stop := k.reuse()
 	killed := time.Now()
 	a.kill9(t, "core")
 	left := k.dependents("gone")
@@ -110,6 +113,7 @@ func TestControllersWhileTheirLeaderDies(t *testing.T) {
 	a.nodes["core-2"].leads(t, takeoverTime-time.Since(killed))
 	t.Logf("with %d dependents left, the other one leads after %v", left, time.Since(killed).Round(time.Millisecond))
 	k.ready(5)
+	stop()
 
 	e2e.Eventually(t, "the dependents are deleted", func() error {
 		if n := k.dependents("gone"); n > 0 {
@@ -225,6 +229,30 @@ func (k *takeover) writeAll(kept *corev1.ConfigMap) {
 	for i := 1; i <= k.number; i += 2 {
 		must(k.t, k.client.CoreV1().Pods("default").Delete(k.t.Context(), fmt.Sprint("p", i), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
 	}
+}
+
+// reuse deletes and creates Services, until the function that it returns is called. Some requests
+// fail while a server dies.
+func (k *takeover) reuse() (stop func()) {
+	var wg sync.WaitGroup
+	end := make(chan struct{})
+	for c := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-end:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+				name := fmt.Sprintf("r%d-%d", c, i%10)
+				_ = k.client.CoreV1().Services("default").Delete(k.t.Context(), name, metav1.DeleteOptions{})
+				k.service("default", name)
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() { close(end); wg.Wait() })
+	k.t.Cleanup(stop)
+	return stop
 }
 
 // slicesHaveReadyPods waits until the slices of the Service have the addresses of all its pods.
