@@ -38,32 +38,35 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// In a folder with a long path the sockets are in a short one, to which run links.
-func TestDeepFolder(t *testing.T) {
+// The sockets of a folder whose path is too long, or cannot be part of a URL in a flag, are in
+// another folder, to which run links.
+func TestSocketsElsewhere(t *testing.T) {
 	runtime, err := os.MkdirTemp("", "pr")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(runtime)
 	t.Setenv("XDG_RUNTIME_DIR", runtime)
-	path := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
-	for range 2 {
-		d, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
+	for _, name := range []string{strings.Repeat("deep/", 30), "a#b", "a%b", "a?b", "a,b", `a"b`, "a\nb"} {
+		path := filepath.Join(runtime, name)
+		for range 2 {
+			d, err := Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(d.Run, path) || filepath.Dir(d.Run) != runtime {
+				t.Errorf("%q: run folder is %s, not in %s", name, d.Run, runtime)
+			}
+			if to, err := os.Readlink(d.File("run")); to != d.Run {
+				t.Errorf("the data folder records %q (%v), not %s", to, err, d.Run)
+			}
+			ln, err := net.Listen("unix", filepath.Join(d.Run, longestSocket))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ln.Close()
+			d.Close()
 		}
-		if filepath.Dir(d.Run) != runtime {
-			t.Errorf("run folder is %s, not in %s", d.Run, runtime)
-		}
-		if to, err := os.Readlink(d.File("run")); to != d.Run {
-			t.Errorf("the data folder records %q (%v), not %s", to, err, d.Run)
-		}
-		ln, err := net.Listen("unix", filepath.Join(d.Run, longestSocket))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ln.Close()
-		d.Close()
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"unicode"
 )
 
 const (
@@ -17,12 +19,22 @@ const (
 	maxSocketPath = 103
 	// longestSocket is the longest name of a socket in the run folder.
 	longestSocket = "etcd.sock"
+	// notInFlags are the characters, beside control characters, that a path must not have
+	// to be part of a URL in a comma-separated flag.
+	notInFlags = `#%?,"`
 )
 
-// runFolder returns a folder for sockets: preferred if its path is short enough, otherwise one
-// in $XDG_RUNTIME_DIR or the temporary folder, and preferred as a symbolic link to it.
+// holdsSockets reports whether the sockets in a folder can be used: their paths are short
+// enough, and unix:// and a path is a URL in flags of the processes.
+func holdsSockets(folder string) bool {
+	return len(folder)+1+len(longestSocket) <= maxSocketPath &&
+		!strings.ContainsFunc(folder, func(r rune) bool { return unicode.IsControl(r) || strings.ContainsRune(notInFlags, r) })
+}
+
+// runFolder returns a folder for sockets: preferred if it holds them, otherwise one in
+// $XDG_RUNTIME_DIR or the temporary folder, and preferred as a symbolic link to it.
 func runFolder(preferred string) (string, error) {
-	if len(preferred)+1+len(longestSocket) <= maxSocketPath {
+	if holdsSockets(preferred) {
 		if info, err := os.Lstat(preferred); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			if err := os.Remove(preferred); err != nil {
 				return "", fmt.Errorf("remove old run folder: %w", err)
@@ -39,8 +51,8 @@ func runFolder(preferred string) (string, error) {
 	}
 	sum := sha256.Sum256([]byte(preferred))
 	short := filepath.Join(base, "portico-"+hex.EncodeToString(sum[:6]))
-	if len(short)+1+len(longestSocket) > maxSocketPath {
-		return "", fmt.Errorf("create run folder: %s is too long a path for sockets; set XDG_RUNTIME_DIR to a short one", short)
+	if !holdsSockets(short) {
+		return "", fmt.Errorf("create run folder: %s is too long a path for sockets, or has a character of %s; set XDG_RUNTIME_DIR to another", short, notInFlags)
 	}
 	if err := os.Mkdir(short, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("create run folder: %w", err)
