@@ -22,8 +22,9 @@ type FollowOptions struct {
 	Logger *slog.Logger
 	// Backoff is the wait between attempts to connect.
 	Backoff Backoff
-	// Window is how long Follow collects changes before it publishes. Default 5 ms;
-	// negative means that it does not wait.
+	// Window is the shortest time between two calls of publish, in which changes are
+	// collected. A change after a longer quiet is published at once: the client that made
+	// it may wait for its effect. Default 5 ms; negative means that there is none.
 	Window time.Duration
 }
 
@@ -252,22 +253,23 @@ func (f *follower) add(events []resource.Event) {
 // publishLoop publishes the collected changes.
 func (f *follower) publishLoop(ctx context.Context, publish func(Snapshot)) {
 	var items []*resource.Object
-	published := false
+	var published time.Time // end of the last call of publish; zero before the first
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.changed.C():
 		}
-		if published && f.opts.Window > 0 && pause(ctx, f.opts.Window) != nil {
+		if wait := f.opts.Window - time.Since(published); wait > 0 && pause(ctx, wait) != nil {
 			return
 		}
 		next, rev, happened := f.take(items)
-		if published && !happened && same(items, next) {
+		if !published.IsZero() && !happened && same(items, next) {
 			continue
 		}
-		items, published = next, true
+		items = next
 		publish(Snapshot{Items: items, Revision: rev})
+		published = time.Now()
 	}
 }
 

@@ -147,6 +147,14 @@ func want(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
+// beginWindow changes an object, which is the only one, so that the next changes are within a
+// window.
+func beginWindow(t *testing.T, m *flakyStore, got <-chan string, name string) {
+	t.Helper()
+	m.set(t, name)
+	want(t, "changed", published(got, 0), name)
+}
+
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newFlakyStore()
@@ -154,10 +162,13 @@ func TestFollow(t *testing.T) {
 		want(t, "empty store", published(got, time.Second), "")
 		m.set(t, "b")
 		want(t, "first object", published(got, time.Second), "b")
-		for _, name := range []string{"a", "c", "d"} {
+		m.set(t, "a")
+		want(t, "after quiet, at once", published(got, 0), "a b")
+		for _, name := range []string{"c", "d"} {
 			m.set(t, name)
 		}
 		m.remove(t, "b")
+		want(t, "at once after a change", published(got, 0))
 		want(t, "a burst", published(got, time.Second), "a c d")
 		time.Sleep(time.Hour)
 		want(t, "an hour of nothing", published(got, time.Second))
@@ -172,9 +183,11 @@ func TestFollowPublishesCreationAndDeletionAtOnce(t *testing.T) {
 		m.set(t, "a")
 		got := follow(t, m)
 		want(t, "at first", published(got, time.Second), "a")
+		beginWindow(t, m, got, "a")
 		m.set(t, "b")
 		m.remove(t, "b")
 		want(t, "came and went", published(got, time.Second), "a")
+		beginWindow(t, m, got, "a")
 		m.set(t, "b")
 		m.end(apierrors.NewResourceExpired("too old"))
 		m.remove(t, "b")
@@ -198,6 +211,7 @@ func TestFollowReconnects(t *testing.T) {
 				t.Errorf("after %v it begins again: %+v", err, opts)
 			}
 		}
+		beginWindow(t, m, got, "a")
 		m.end(apierrors.NewResourceExpired("too old"))
 		m.remove(t, "a")
 		m.set(t, "b")
