@@ -3,6 +3,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,14 +59,20 @@ func startCores(t *testing.T) *cluster {
 	a.up.MustKubectl(t, "label", "backend", "core", "kube-aggregator.kubernetes.io/automanaged-")
 	t.Logf("%s", f.portico(t, "register", "core", "--all-groups", "--ca-file="+a.files.ServingCAFile, "--wait=60s",
 		"--health-path=/readyz?exclude=etcd&exclude=etcd-readiness", "--url="+a.nodes["core"].url(), "--url="+a.nodes["core-2"].url()))
-	e2e.Eventually(t, "both core servers get requests", func() error {
-		out, err := a.up.Kubectl(t, "get", "backend", "core", "-o", "jsonpath={.status.endpoints[*].state}")
-		if err == nil && out != "Healthy Healthy" {
-			err = errors.New(out)
-		}
-		return err
-	})
+	a.healthyCores(t, 2)
 	return a
+}
+
+// healthyCores waits until the gateway finds so many core servers healthy.
+func (a *cluster) healthyCores(t *testing.T, want int) {
+	t.Helper()
+	e2e.Eventually(t, fmt.Sprintf("%d core servers are healthy", want), func() error {
+		_, body := a.up.Do(t, http.MethodGet, "/apis/gateway.portico.dev/v1alpha1/backends/core", "")
+		if n := strings.Count(body, `"state":"Healthy"`); n != want {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
 }
 
 // takeover is the objects of TestControllersWhileTheirLeaderDies.
@@ -109,6 +116,7 @@ func TestControllersWhileTheirLeaderDies(t *testing.T) {
 	killed := time.Now()
 	a.kill9(t, "core")
 	left := k.dependents("gone")
+	a.healthyCores(t, 1) // a write that was sent to the other one would have an unknown result
 	k.writeAll(kept)
 	a.nodes["core-2"].leads(t, takeoverTime-time.Since(killed))
 	t.Logf("with %d dependents left, the other one leads after %v", left, time.Since(killed).Round(time.Millisecond))
