@@ -25,8 +25,6 @@ const (
 	// workers is the number of objects that are looked at in parallel, and workersPerGroup
 	// that of one API group, so that a server that does not respond leaves room for others.
 	workers, workersPerGroup = 40, 16
-	// busy is how long an object waits for room in its API group.
-	busy = 20 * time.Millisecond
 	// unobserved is how long an object waits if its owner exists and is not in the graph.
 	unobserved = time.Minute
 	// settle is how old a deletion is at least before the dependents of the object lose their
@@ -70,6 +68,9 @@ type Collector struct {
 
 	mu    sync.Mutex
 	inUse map[string]int // by API group
+	// parked are the objects that wait for room in their API group, each of them once in waiting.
+	parked  map[ID]bool
+	waiting map[string][]ID
 }
 
 // New returns a collector with an empty graph.
@@ -78,7 +79,7 @@ func New(api API, metrics *Metrics, log *slog.Logger) *Collector {
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	c := &Collector{api: api, log: log, metrics: metrics, absent: absent, inUse: map[string]int{}}
+	c := &Collector{api: api, log: log, metrics: metrics, absent: absent, inUse: map[string]int{}, parked: map[ID]bool{}, waiting: map[string][]ID{}}
 	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[ID](firstRetry, lastRetry))
 	c.Graph = NewGraph(c.queue.Add)
 	return c
@@ -117,12 +118,10 @@ func (c *Collector) lookAt(ctx context.Context, id ID) {
 		c.queue.Forget(id)
 		return
 	}
-	release, ok := c.reserve(group(h.APIVersion))
-	if !ok {
-		c.queue.AddAfter(id, busy)
+	if !c.reserve(id) {
 		return
 	}
-	defer release()
+	defer c.release(id.Group)
 	err := c.act(ctx, h)
 	switch {
 	case err == nil || apierrors.IsNotFound(err) || errors.Is(err, ErrNamespaced):
@@ -141,21 +140,38 @@ func (c *Collector) lookAt(ctx context.Context, id ID) {
 	}
 }
 
-// reserve takes one of the requests that an API group may have in flight.
-func (c *Collector) reserve(group string) (release func(), ok bool) {
+// reserve takes one of the requests that the API group of an object may have in flight. Without
+// one, the object is queued again when one is released.
+func (c *Collector) reserve(id ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inUse[group] >= workersPerGroup {
-		return nil, false
+	if c.inUse[id.Group] < workersPerGroup {
+		c.inUse[id.Group]++
+		return true
 	}
-	c.inUse[group]++
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.inUse[group]--; c.inUse[group] == 0 {
-			delete(c.inUse, group)
-		}
-	}, true
+	if !c.parked[id] {
+		c.parked[id] = true
+		c.waiting[id.Group] = append(c.waiting[id.Group], id)
+	}
+	return false
+}
+
+// release gives back what reserve took.
+func (c *Collector) release(group string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inUse[group]--; c.inUse[group] == 0 {
+		delete(c.inUse, group)
+	}
+	waiting := c.waiting[group]
+	if len(waiting) == 0 {
+		delete(c.waiting, group)
+		return
+	}
+	next := waiting[0]
+	c.waiting[group] = waiting[1:]
+	delete(c.parked, next)
+	c.queue.Add(next)
 }
 
 // errUnobserved means that an owner exists which is not in the graph, so that nothing will
