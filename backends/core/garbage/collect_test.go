@@ -30,7 +30,7 @@ import (
 	"portico/resource/rest/resttest"
 )
 
-// server serves config maps and secrets from memory, and a collector has their metadata.
+// server serves config maps, secrets and nodes from memory, and a collector has their metadata.
 type server struct {
 	t         *testing.T
 	clients   *kubernetes.Clientset
@@ -45,9 +45,13 @@ func start(t *testing.T) *server {
 	kept := memstore.New()
 	var resources []*porticorest.Resource
 	known := meta.NewDefaultRESTMapper([]schema.GroupVersion{{Version: "v1"}})
-	for _, k := range []*porticorest.Kind{resttest.ConfigMaps(), resttest.Secrets()} {
+	for _, k := range []*porticorest.Kind{resttest.ConfigMaps(), resttest.Secrets(), nodes()} {
 		resources = append(resources, &porticorest.Resource{Kind: k, Store: kept.Store(&k.Info)})
-		known.Add(k.GVK("v1"), meta.RESTScopeNamespace)
+		scope := meta.RESTScope(meta.RESTScopeRoot)
+		if k.Namespaced {
+			scope = meta.RESTScopeNamespace
+		}
+		known.Add(k.GVK("v1"), scope)
 	}
 	api := handlers.New(handlers.Config{Resources: resources})
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,12 +110,28 @@ func (s *server) follow(ctx context.Context, r *porticorest.Resource) {
 // add creates a config map that the others own.
 func (s *server) add(name string, owners ...*corev1.ConfigMap) *corev1.ConfigMap {
 	s.t.Helper()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: refs(owners...)}}
-	made, err := s.clients.CoreV1().ConfigMaps("default").Create(s.t.Context(), cm, metav1.CreateOptions{})
+	return s.create(metav1.ObjectMeta{Name: name, OwnerReferences: refs(owners...)})
+}
+
+// create creates a config map.
+func (s *server) create(m metav1.ObjectMeta) *corev1.ConfigMap {
+	s.t.Helper()
+	made, err := s.clients.CoreV1().ConfigMaps("default").Create(s.t.Context(), &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return made
+}
+
+// held are the finalizers of a config map that stays when it is deleted, until it is released.
+var held = []string{"example.com/held"}
+
+// release removes the finalizers of a config map.
+func (s *server) release(name string) {
+	s.t.Helper()
+	if _, err := s.clients.CoreV1().ConfigMaps("default").Patch(s.t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func refs(owners ...*corev1.ConfigMap) []metav1.OwnerReference {
@@ -183,27 +203,40 @@ func TestForegroundDeletion(t *testing.T) {
 	s := start(t)
 	owner := s.add("owner")
 	child := s.add("child", owner)
-	held := s.add("grandchild", child)
-	held.Finalizers = []string{"example.com/held"}
-	held, err := s.clients.CoreV1().ConfigMaps("default").Update(t.Context(), held, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.create(metav1.ObjectMeta{Name: "grandchild", Finalizers: held, OwnerReferences: refs(child)})
 	s.eventually("the graph has all", func() bool { return s.collector.Graph.Len() == 3 })
 	s.remove("owner", metav1.DeletePropagationForeground)
 	s.eventually("the grandchild is being deleted", func() bool {
-		held, err = s.clients.CoreV1().ConfigMaps("default").Get(t.Context(), "grandchild", metav1.GetOptions{})
-		return err == nil && held.DeletionTimestamp != nil
+		grandchild, err := s.clients.CoreV1().ConfigMaps("default").Get(t.Context(), "grandchild", metav1.GetOptions{})
+		return err == nil && grandchild.DeletionTimestamp != nil
 	})
 	for _, cm := range s.waitFor("child", "grandchild", "owner") {
 		if cm.DeletionTimestamp == nil {
 			t.Errorf("%s is not being deleted", cm.Name)
 		}
 	}
-	held.Finalizers = nil
-	if _, err := s.clients.CoreV1().ConfigMaps("default").Update(t.Context(), held, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.release("grandchild")
+	s.waitFor()
+}
+
+// In the foreground, dependents without blockOwnerDeletion are deleted with the others, and their
+// owner does not wait for them.
+func TestForegroundDeletionWithoutBlocking(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	owner := s.add("owner")
+	free := refs(owner)
+	free[0].BlockOwnerDeletion = new(false)
+	s.create(metav1.ObjectMeta{Name: "blocking", Finalizers: held, OwnerReferences: refs(owner)})
+	s.create(metav1.ObjectMeta{Name: "free", Finalizers: held, OwnerReferences: free})
+	s.eventually("the graph has all", func() bool { return s.collector.Graph.Len() == 3 })
+	s.remove("owner", metav1.DeletePropagationForeground)
+	s.eventually("all are being deleted", func() bool {
+		return !slices.ContainsFunc(s.waitFor("blocking", "free", "owner"), func(cm corev1.ConfigMap) bool { return cm.DeletionTimestamp == nil })
+	})
+	s.release("blocking")
+	s.waitFor("free")
+	s.release("free")
 	s.waitFor()
 }
 
@@ -226,25 +259,27 @@ func TestOrphanDeletion(t *testing.T) {
 // References in a circle, and objects that own themselves, are deleted in the foreground.
 func TestCircularReferences(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	a := s.add("a")
-	b := s.add("b", a)
-	a.OwnerReferences = refs(b)
-	if _, err := s.clients.CoreV1().ConfigMaps("default").Update(t.Context(), a, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
+	for _, size := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			first := s.add("0")
+			last := first
+			for i := 1; i < size; i++ {
+				last = s.add(fmt.Sprint(i), last)
+			}
+			first.OwnerReferences = refs(last)
+			if _, err := s.clients.CoreV1().ConfigMaps("default").Update(t.Context(), first, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			s.eventually("the graph has the references", func() bool {
+				h := s.collector.Graph.get(ID{Kind: "ConfigMap", UID: string(first.UID)})
+				return s.collector.Graph.Len() == size && h != nil && len(h.Owners) == 1
+			})
+			s.remove("0", metav1.DeletePropagationForeground)
+			s.waitFor()
+		})
 	}
-	self := s.add("self")
-	self.OwnerReferences = refs(self)
-	if _, err := s.clients.CoreV1().ConfigMaps("default").Update(t.Context(), self, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually("the graph has the references", func() bool {
-		h := s.collector.Graph.get(ID{Kind: "ConfigMap", UID: string(self.UID)})
-		return h != nil && len(h.Owners) == 1
-	})
-	s.remove("a", metav1.DeletePropagationForeground)
-	s.remove("self", metav1.DeletePropagationForeground)
-	s.waitFor()
 }
 
 // An object is deleted if its owner never existed or exists with another uid or kind, also if
@@ -262,10 +297,7 @@ func TestWrongOwners(t *testing.T) {
 			owner := s.add("owner")
 			wrong := refs(owner)
 			change(&wrong[0])
-			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "child", OwnerReferences: wrong}}
-			if _, err := s.clients.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			s.create(metav1.ObjectMeta{Name: "child", OwnerReferences: wrong})
 			s.waitFor("owner")
 		})
 	}
@@ -281,10 +313,7 @@ func TestServerOfOwnerAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	owned := func(name, kind string, uid types.UID) {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: kind, Name: "owner", UID: uid}}}}
-		if _, err := s.clients.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		s.create(metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: kind, Name: "owner", UID: uid}}})
 	}
 	s.refuse.Store(true)
 	owned("absent", "Secret", "x")
