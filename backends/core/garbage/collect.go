@@ -113,15 +113,17 @@ func (c *Collector) work(ctx context.Context) {
 
 // lookAt acts on one object and queues it again after an error.
 func (c *Collector) lookAt(ctx context.Context, id ID) {
+	if !c.reserve(id) {
+		return
+	}
+	defer c.release(id.Group)
+	// An object that is gone reserves as well: otherwise the release that queued it would be
+	// lost for the next one that waits.
 	h := c.Graph.get(id)
 	if h == nil {
 		c.queue.Forget(id)
 		return
 	}
-	if !c.reserve(id) {
-		return
-	}
-	defer c.release(id.Group)
 	err := c.act(ctx, h)
 	switch {
 	case err == nil || apierrors.IsNotFound(err) || errors.Is(err, ErrNamespaced):

@@ -86,6 +86,33 @@ func TestRequestsOfOneGroup(t *testing.T) {
 	})
 }
 
+// Objects that wait for room in their API group have it as well if those before them are gone by
+// then.
+func TestRequestsAfterObjectsThatAreGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const many, gone, latency = 160, 64, 5 * time.Millisecond
+		api, c := collectorOf(many, latency)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		c.Graph.Remove(ID{Kind: "ConfigMap", UID: "owner"})
+		go func() { _ = c.Run(ctx); close(ended) }()
+		synctest.Wait() // all but those in flight wait
+		c.mu.Lock()
+		first := c.waiting[""][:gone]
+		c.mu.Unlock()
+		for _, id := range first {
+			c.Graph.Remove(id)
+		}
+		time.Sleep(many * latency)
+		if n := api.all.Load(); n != many-gone {
+			t.Errorf("%d requests, want %d", n, many-gone)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 // 100,000 dependents are deleted once each when their owner is gone, within 10 s and with at most
 // 200 MiB of heap.
 func TestHundredThousandDependents(t *testing.T) { // not parallel: it measures the heap
