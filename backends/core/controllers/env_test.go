@@ -110,8 +110,8 @@ func (s *server) checkWatch(name string) {
 	}
 }
 
-// run runs a controller until the test ends. c may be nil.
-func (s *server) run(name string, opts Options, c clock.WithTicker) {
+// env returns the Env of a controller, which ends with the test. c may be nil.
+func (s *server) env(name string, opts Options, c clock.WithTicker) *Env {
 	s.t.Helper()
 	s.mu.Lock()
 	s.may = append(s.may, rowOf(name).Needs...)
@@ -124,9 +124,17 @@ func (s *server) run(name string, opts Options, c clock.WithTicker) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.t.Cleanup(env.stop)
 	if c != nil {
 		env.Clock = c
 	}
+	return env
+}
+
+// run runs a controller until the test ends. c may be nil.
+func (s *server) run(name string, opts Options, c clock.WithTicker) {
+	s.t.Helper()
+	env := s.env(name, opts, c)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- rowOf(name).Run(ctx, env) }()
@@ -135,7 +143,6 @@ func (s *server) run(name string, opts Options, c clock.WithTicker) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			s.t.Errorf("%s ended with %v", name, err)
 		}
-		env.stop()
 	})
 }
 

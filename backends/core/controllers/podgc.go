@@ -36,10 +36,14 @@ type podGC struct {
 	absent map[string]time.Time
 }
 
-func runPodGC(ctx context.Context, env *Env) error {
+func newPodGC(env *Env) *podGC {
 	pods, nodes := env.Informers.Core().V1().Pods(), env.Informers.Core().V1().Nodes()
 	env.Use(pods.Informer(), nodes.Informer())
-	g := &podGC{env: env, pods: pods.Lister(), nodes: nodes.Lister(), absent: map[string]time.Time{}}
+	return &podGC{env: env, pods: pods.Lister(), nodes: nodes.Lister(), absent: map[string]time.Time{}}
+}
+
+func runPodGC(ctx context.Context, env *Env) error {
+	g := newPodGC(env)
 	if err := env.Fill(ctx); err != nil {
 		return err
 	}

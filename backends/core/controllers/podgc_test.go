@@ -60,22 +60,33 @@ func TestPodGCOfAbsentNodes(t *testing.T) {
 			held(p)
 		})
 	}
-	s.run("pod-garbage-collector-controller", Options{}, clock)
-	// step moves the clock when the controller waits for it.
-	step := func() {
-		eventually(t, "the controller waits", clock.HasWaiters)
-		clock.Step(podGCPeriod)
-		time.Sleep(50 * time.Millisecond)
+	env := s.env("pod-garbage-collector-controller", Options{}, clock)
+	g := newPodGC(env)
+	if err := env.Fill(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	step()
+	// collectAfter moves the clock and lets the controller look once.
+	collectAfter := func(d time.Duration) {
+		t.Helper()
+		clock.Step(d)
+		if err := g.collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	collectAfter(0)
+	collectAfter(nodeQuarantine - time.Second)
 	if got := s.podNames(); got != "on-absent on-late on-n1" {
 		t.Errorf("within the quarantine, pods are %s", got)
 	}
 	s.addNode("late", "")
-	time.Sleep(100 * time.Millisecond)
-	step()
-	step()
-	eventually(t, "the pod of the absent node is deleted", func() bool { return s.podNames() == "on-late on-n1" })
+	eventually(t, "the informer has the node", func() bool {
+		_, err := g.nodes.Get("late")
+		return err == nil
+	})
+	collectAfter(time.Second)
+	if got := s.podNames(); got != "on-late on-n1" {
+		t.Errorf("after the quarantine, pods are %s", got)
+	}
 	pod := must[*corev1.Pod](t)(s.CoreV1().Pods("default").Get(t.Context(), "on-absent", metav1.GetOptions{}))
 	target := podCondition(pod, corev1.DisruptionTarget)
 	if pod.Status.Phase != corev1.PodFailed || target == nil || target.Status != corev1.ConditionTrue || target.Reason != "DeletionByPodGC" ||
