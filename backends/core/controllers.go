@@ -40,16 +40,26 @@ func (c *Core) assembleControllers() error {
 func (c *Core) runParts(ctx context.Context) error {
 	kubernetes := &kubernetesService{core: c}
 	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.system.run, (&priorityClasses{core: c}).run, kubernetes.run, c.repairServices, c.runControllers}
-	if c.selection.Has(controllers.ServiceAccount) || c.selection.Has(controllers.RootCAPublisher) {
-		parts = append(parts, (&namespaceDefaults{core: c}).run)
-	}
-	if c.selection.Has(controllers.Namespace) {
-		parts = append(parts, c.drain.run)
-	}
-	if c.selection.Has(controllers.GarbageCollector) {
-		parts = append(parts, (&garbageCollector{core: c, gateway: c.drain.gateway, metrics: c.garbage}).run)
+	for _, run := range c.selectedParts() {
+		parts = append(parts, run)
 	}
 	return loop.Together(process.ClientLog(ctx, c.log), parts...)
+}
+
+// selectedParts returns the controllers of this package that --controllers selects. One of them
+// keeps service accounts and root certificates.
+func (c *Core) selectedParts() map[string]func(context.Context) error {
+	parts := map[string]func(context.Context) error{}
+	if c.selection.Has(controllers.ServiceAccount) || c.selection.Has(controllers.RootCAPublisher) {
+		parts["namespace defaults"] = (&namespaceDefaults{core: c}).run
+	}
+	if c.selection.Has(controllers.Namespace) {
+		parts[controllers.Namespace] = c.drain.run
+	}
+	if c.selection.Has(controllers.GarbageCollector) {
+		parts[controllers.GarbageCollector] = (&garbageCollector{core: c, gateway: c.drain.gateway, metrics: c.garbage}).run
+	}
+	return parts
 }
 
 // runControllers runs the controllers of package controllers whenever this process is the

@@ -2,12 +2,14 @@ package core
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,6 +101,48 @@ func TestNamespaceDefaultsLeaveNothingInGoneNamespaces(t *testing.T) {
 	}
 	if n := len(get[corev1.ServiceAccountList](t, c, "/api/v1/serviceaccounts").Items) + len(get[corev1.ConfigMapList](t, c, "/api/v1/configmaps").Items); n != 0 {
 		t.Errorf("%d objects were made in namespaces that are going or gone", n)
+	}
+}
+
+// --controllers selects the controllers of this package: those that are off are not started, and
+// of the two that are one, the other does its part.
+func TestControllersAreSelected(t *testing.T) {
+	t.Parallel()
+	const all = "garbage-collector-controller,namespace defaults,namespace-controller"
+	for _, tc := range []struct {
+		flag, runs      string
+		account, bundle int // how many are made in a namespace
+	}{
+		{"*", all, 1, 1},
+		{"*,-namespace-controller", "garbage-collector-controller,namespace defaults", 1, 1},
+		{"*,-garbage-collector-controller", "namespace defaults,namespace-controller", 1, 1},
+		{"*,-serviceaccount-controller", all, 0, 1},
+		{"*,-root-ca-certificate-publisher-controller", all, 1, 0},
+		{"*,-serviceaccount-controller,-root-ca-certificate-publisher-controller", "garbage-collector-controller,namespace-controller", 0, 0},
+		{"namespace-controller", "namespace-controller", 0, 0},
+		{"endpoints-controller", "", 0, 0},
+	} {
+		t.Run(tc.flag, func(t *testing.T) {
+			t.Parallel()
+			c := newCore(t, Config{Controllers: strings.Split(tc.flag, ","), RootCAFile: writeFile(t, "ca.crt", []byte("bundle"))})
+			if runs := strings.Join(slices.Sorted(maps.Keys(c.selectedParts())), ","); runs != tc.runs {
+				t.Errorf("%s run, want %s", runs, tc.runs)
+			}
+			start(t, c.cache.Run)
+			eventually(t, "the cache is ready", c.cache.Ready)
+			createNamespace(t, c, "n")
+			d := &namespaceDefaults{
+				core: c, namespaces: &loop.Snapshot{Items: []*resource.Object{{Header: resource.Header{Name: "n"}}}},
+				accounts: &loop.Snapshot{}, ca: &loop.Snapshot{},
+			}
+			if err := d.reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			accounts, bundles := get[corev1.ServiceAccountList](t, c, "/api/v1/serviceaccounts"), get[corev1.ConfigMapList](t, c, "/api/v1/configmaps")
+			if len(accounts.Items) != tc.account || len(bundles.Items) != tc.bundle {
+				t.Errorf("%d service accounts and %d bundles, want %d and %d", len(accounts.Items), len(bundles.Items), tc.account, tc.bundle)
+			}
+		})
 	}
 }
 

@@ -92,7 +92,7 @@ func addKubelet(fs *pflag.FlagSet, cfg *kubelet.Config) {
 
 // addControllers adds --controllers and the flags of single controllers.
 func addControllers(fs *pflag.FlagSet, to *[]string, opts *controllers.Options) {
-	fs.StringSliceVar(to, "controllers", []string{"*"}, "comma-separated `names` of controllers to run: * is all that are on by default, -NAME is all but NAME. There are: "+
+	fs.StringSliceVar(to, "controllers", []string{"*"}, "comma-separated `names` of controllers to run: * is all, -NAME is all but NAME. There are: "+
 		strings.Join(controllers.Names(), ", "))
 	fs.IntVar(&opts.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, "`number` of terminated pods beyond which pod-garbage-collector-controller deletes them; 0 keeps all")
 }

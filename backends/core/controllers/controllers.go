@@ -21,8 +21,6 @@ import (
 type Controller struct {
 	// Name is that of the controller in kube-controller-manager.
 	Name string
-	// OffByDefault: the controller runs only if --controllers names it.
-	OffByDefault bool
 	// Run runs the controller until ctx ends. If it returns an error earlier, it is called
 	// again with another Env. nil: package core runs the controller.
 	Run func(ctx context.Context, env *Env) error
@@ -82,8 +80,8 @@ const (
 	ServiceAccount   = "serviceaccount-controller"
 )
 
-// Selection is the value of --controllers: * selects all that are on by default, a name that
-// controller, and -name deselects it. Make it with Select.
+// Selection is the value of --controllers: * selects all, a name that controller, and -name
+// deselects it. Make it with Select.
 type Selection []string
 
 // Select checks a value of --controllers; an empty one is *.
@@ -115,7 +113,7 @@ func (s Selection) Has(name string) bool {
 			return v == name
 		}
 	}
-	return slices.Contains(s, "*") && !slices.ContainsFunc(All(), func(c Controller) bool { return c.Name == name && c.OffByDefault })
+	return slices.Contains(s, "*")
 }
 
 // Config is the configuration of Run.
