@@ -119,7 +119,6 @@ func FillSystemMetadata(obj metav1.Object, trackGeneration bool) {
 	WipeSystemMetadata(obj)
 	obj.SetUID(uuid.NewUUID())
 	obj.SetCreationTimestamp(Now())
-	obj.SetGeneration(0)
 	if trackGeneration {
 		obj.SetGeneration(1)
 	}

@@ -26,7 +26,7 @@ func TestCreateSetsSystemMetadata(t *testing.T) {
 	sent.DeletionGracePeriodSeconds = new(int64)
 	got := b.create(sent)
 	//lint:ignore SA1019 the deprecated field must stay empty
-	if got.UID == "mine" || len(got.UID) != 36 || got.SelfLink != "" || got.Generation != 0 || got.ResourceVersion == "" ||
+	if got.UID == "mine" || len(got.UID) != 36 || got.SelfLink != "" || got.Generation != 7 || got.ResourceVersion == "" ||
 		got.CreationTimestamp.IsZero() || got.CreationTimestamp.Unix() == 5 || got.DeletionTimestamp != nil ||
 		got.DeletionGracePeriodSeconds != nil || got.Namespace != "default" || got.Data["k"] != "v" {
 		t.Errorf("%+v", got)
