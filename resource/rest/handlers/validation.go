@@ -41,7 +41,11 @@ func (w *write) validate(ctx context.Context, obj, old rest.Object, o *resource.
 	if !w.res.Strategy.LooseFinalizers {
 		errs = append(errs, bareFinalizers(obj.GetFinalizers(), stored, path.Child("finalizers"))...)
 	}
-	return w.invalid(obj.GetName(), append(errs, w.validateKind(ctx, obj, old, o)...))
+	errs = append(errs, w.validateKind(ctx, obj, old, o)...)
+	if old == nil && len(errs) == 0 {
+		errs = pathSegments(obj, path)
+	}
+	return w.invalid(obj.GetName(), errs)
 }
 
 // validateKind validates everything but metadata.
@@ -94,22 +98,25 @@ func (w *write) invalid(name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(w.res.GroupKind(), name, errs)
 }
 
-// nameRule returns the rule for names of a kind, and for every kind that a name is one path
-// segment, so that it cannot reach the storage path of another object.
+// nameRule returns the rule for names of a kind.
 func nameRule(s *rest.Strategy) apivalidation.ValidateNameFunc {
-	own := s.ValidateName
-	if own == nil {
-		own = apivalidation.NameIsDNSSubdomain
+	if s.ValidateName == nil {
+		return apivalidation.NameIsDNSSubdomain
 	}
-	return func(name string, prefix bool) []string {
-		if msgs := own(name, prefix); len(msgs) > 0 {
-			return msgs
-		}
-		if prefix {
-			return content.IsPathSegmentPrefix(name)
-		}
-		return content.IsPathSegmentName(name)
+	return s.ValidateName
+}
+
+// pathSegments requires of a new object that is valid otherwise that its name is one path
+// segment, so that it cannot reach the storage path of another object.
+func pathSegments(obj metav1.Object, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range content.IsPathSegmentPrefix(obj.GetGenerateName()) {
+		errs = append(errs, field.Invalid(path.Child("generateName"), obj.GetGenerateName(), msg))
 	}
+	for _, msg := range content.IsPathSegmentName(obj.GetName()) {
+		errs = append(errs, field.Invalid(path.Child("name"), obj.GetName(), msg))
+	}
+	return errs
 }
 
 // checkKey is the 400 for a name or namespace in the URL that is not one path segment.
