@@ -57,6 +57,9 @@ type Config struct {
 	NamespaceLabel func(ctx context.Context, namespace, label string) (string, error)
 	// Permissions check the rights of users beyond that to write.
 	Permissions
+	// Warn adds a Warning to the response. nil: there are no warnings about what a new object
+	// was before it was prepared.
+	Warn rest.Warn
 	// EventTTL is how long an event is kept after its last write. Default: 1 h.
 	EventTTL time.Duration
 }
@@ -66,6 +69,9 @@ type Config struct {
 func All(cfg Config) []*rest.Kind {
 	if cfg.Connections == nil {
 		cfg.Connections = func(string) []rest.Subresource { return nil }
+	}
+	if cfg.Warn == nil {
+		cfg.Warn = func(context.Context, string) {}
 	}
 	if cfg.EventTTL == 0 {
 		cfg.EventTTL = time.Hour

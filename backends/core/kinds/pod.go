@@ -28,7 +28,11 @@ func pods(cfg Config) *rest.Kind {
 			Default:         onDefault(podspec.SetPodDefaults),
 			TrackGeneration: true,
 			SpecChanged:     podSpecChanged,
-			PrepareCreate:   onCreate(preparePod),
+			PrepareCreate: func(ctx context.Context, obj rest.Object) {
+				for _, text := range preparePod(obj.(*corev1.Pod)) {
+					cfg.Warn(ctx, text)
+				}
+			},
 			PrepareUpdate: onUpdate(func(p, old *corev1.Pod) {
 				old.Status.DeepCopyInto(&p.Status)
 				if p.Spec.Resources == nil {
@@ -107,8 +111,8 @@ func podGrace(p *corev1.Pod, asked *int64) int64 {
 	return *asked
 }
 
-// preparePod sets what a new pod gets beside its defaults.
-func preparePod(p *corev1.Pod) {
+// preparePod sets what a new pod gets beside its defaults, and returns warnings about what it was.
+func preparePod(p *corev1.Pod) (warnings []string) {
 	spec := &p.Spec
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	podspec.DropFields(spec, p.Annotations, nil)
@@ -119,9 +123,10 @@ func preparePod(p *corev1.Pod) {
 		}}
 	}
 	podspec.MergeLabelKeys(spec, p.Labels)
-	podspec.AppArmorFields(spec, p.Annotations)
+	warnings = podspec.AppArmorFields(spec, p.Annotations)
 	defaultPodResources(spec)
 	p.Status.QOSClass = qosClass(spec)
+	return warnings
 }
 
 // prepareEphemeral keeps all of the stored pod but its ephemeral containers.

@@ -3,12 +3,12 @@ package podspec
 import (
 	"cmp"
 	"reflect"
-	"strings"
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/backends/core/kinds/rules"
 )
@@ -240,33 +240,30 @@ func MergeLabelKeys(spec *corev1.PodSpec, labels map[string]string) {
 }
 
 // AppArmorFields gives the containers of a new pod the profiles that annotations name, where
-// they have none.
-func AppArmorFields(spec *corev1.PodSpec, annotations map[string]string) {
+// they have none. It returns warnings about these annotations.
+func AppArmorFields(spec *corev1.PodSpec, annotations map[string]string) (warnings []string) {
 	if isOS(spec, corev1.Windows) {
-		return
+		return nil
 	}
 	var pod *corev1.AppArmorProfile
 	if spec.SecurityContext != nil {
 		pod = spec.SecurityContext.AppArmorProfile
 	}
 	for c := range Containers(spec) {
-		if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+		key := appArmorAnnotation + c.Name
+		text, ok := annotations[key]
+		if !ok || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 			continue
 		}
-		p := &corev1.AppArmorProfile{}
-		switch text := annotations[appArmorAnnotation+c.Name]; {
-		case text == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
-			p.Type = corev1.AppArmorProfileTypeUnconfined
-		case text == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
-			p.Type = corev1.AppArmorProfileTypeRuntimeDefault
-		default:
-			file, ok := strings.CutPrefix(text, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
-			if !ok {
-				continue
-			}
-			p.Type, p.LocalhostProfile = corev1.AppArmorProfileTypeLocalhost, &file
+		p := appArmorProfile(text)
+		if len(validateAppArmor(p, nil)) > 0 {
+			p = nil
 		}
-		if len(validateAppArmor(p, nil)) > 0 || equality.Semantic.DeepEqual(p, pod) {
+		if p != nil && equality.Semantic.DeepEqual(p, pod) {
+			continue
+		}
+		warnings = append(warnings, field.NewPath("metadata", "annotations").Key(key).String()+": "+appArmorReplaced)
+		if p == nil {
 			continue
 		}
 		if c.SecurityContext == nil {
@@ -274,4 +271,5 @@ func AppArmorFields(spec *corev1.PodSpec, annotations map[string]string) {
 		}
 		c.SecurityContext.AppArmorProfile = p
 	}
+	return warnings
 }
