@@ -14,11 +14,8 @@
 //     and messages are equal, because tools match them; module cmd/upstream compares them, and
 //     testdata has objects and recorded outcomes. Package rest validates the metadata of every
 //     kind. ValidateUpdate is complete: it includes the rules of Validate.
-//   - Whatever a write needs besides its own object (a cluster IP, a token) is a function in
-//     [Config], so this package has no state, no clients and no goroutines.
-//   - Portico has no nodes, so node ports are kept if requested but never allocated, and
-//     healthCheckNodePort is never required.
-//   - Cluster IPs are IPv4 only.
+//   - Whatever a write needs besides its own object (cluster IPs and ports of a Service, a token)
+//     is a function in [Config], so this package has no state, no clients and no goroutines.
 //
 // Runs in: core.
 package kinds
