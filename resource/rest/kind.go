@@ -141,7 +141,7 @@ type Strategy struct {
 	// IgnorePropagation makes every propagation policy Background (events).
 	IgnorePropagation bool
 	// LooseFinalizers permits finalizers that are neither standard nor qualified with a
-	// domain (custom resources).
+	// domain (custom resources, webhook configurations).
 	LooseFinalizers bool
 }
 

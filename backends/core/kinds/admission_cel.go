@@ -102,15 +102,18 @@ func (c *celRules) mutation(kind admissionregistrationv1.PatchType, expression s
 	return c.check(e, plugincel.OptionalVariableDeclarations{HasAuthorizer: true, HasPatchTypes: true}, path)
 }
 
-// variable checks a variable of a policy. Later expressions may use it.
-func (c *celRules) variable(v *admissionregistrationv1.Variable, path *field.Path) field.ErrorList {
-	if c.variables == nil {
-		composited, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-		if err != nil {
-			return field.ErrorList{field.InternalError(path, fmt.Errorf("make CEL compiler: %w", err))}
-		}
-		c.variables = composited
+// compose lets later expressions use variables of the policy.
+func (c *celRules) compose() error {
+	composited, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		return fmt.Errorf("make CEL compiler: %w", err)
 	}
+	c.variables = composited
+	return nil
+}
+
+// variable checks a variable of a policy, after compose. Later expressions may use it.
+func (c *celRules) variable(v *admissionregistrationv1.Variable, path *field.Path) field.ErrorList {
 	e := &validating.Variable{Name: v.Name, Expression: v.Expression}
 	extra := plugincel.OptionalVariableDeclarations{HasParams: c.params, HasAuthorizer: true}
 	return celErrors(c.variables.CompileAndStoreVariable(e, extra, c.environment(e)).Error, e, path)

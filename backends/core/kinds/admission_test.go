@@ -144,7 +144,7 @@ func TestValidatingPolicyRules(t *testing.T) {
 			`spec.validations[0].expression: Required value: expression is not specified`,
 			`spec.validations[0].messageExpression: Invalid value: " ": must be non-empty if specified`,
 			`spec.validations[0].message: Invalid value: " ": must be non-empty if specified`,
-			`spec.validations[0].reason: Unsupported value: "Because": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"`,
+			`spec.validations[0].reason: Unsupported value: "Because": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge"`,
 			`spec.validations[1].message: Invalid value: "a\nb": must not contain line breaks`}},
 		{"audit", goodConstraints + `,"auditAnnotations":[{"key":"k","valueExpression":""},{"key":"k","valueExpression":"'v'"}]`, []string{
 			`spec.auditAnnotations[0].valueExpression: Required value: valueExpression is not specified`,
@@ -191,8 +191,8 @@ func TestBindingRules(t *testing.T) {
 	b = decode[rest.Object](t, validating, `{"spec":{"policyName":"p","paramRef":{"parameterNotFoundAction":"Ask"}}}`)
 	expect(t, validating.Strategy.Validate(t.Context(), b),
 		"spec.paramRef: Required value: one of name or selector must be specified",
-		`spec.paramRef.parameterNotFoundAction: Unsupported value: "Ask": supported values: "Allow", "Deny"`,
-		"spec.validationActions: Required value: at least one validation action is required")
+		`spec.paramRef.parameterNotFoundAction: Unsupported value: "Ask": supported values: "Deny", "Allow"`,
+		"spec.validationActions: Required value")
 	b = decode[rest.Object](t, mutating, `{"spec":{"policyName":"p","matchResources":{"resourceRules":[{"operations":["DELETE"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}]}}}`)
 	expect(t, mutating.Strategy.Validate(t.Context(), b),
 		`spec.matchResources.resourceRules.operations: Unsupported value: "DELETE": supported values: "*", "CONNECT", "CREATE", "UPDATE"`)

@@ -134,6 +134,12 @@ func invalidOnce(path *field.Path, value, prefix string, messages []string) fiel
 }
 
 func validateVariables(variables []admissionregistrationv1.Variable, cel *celRules, path *field.Path) field.ErrorList {
+	if len(variables) == 0 {
+		return nil
+	}
+	if err := cel.compose(); err != nil {
+		return field.ErrorList{field.InternalError(path, err)}
+	}
 	var errs field.ErrorList
 	for i, v := range variables {
 		at := path.Index(i)
@@ -195,7 +201,7 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, path *field.Path) fie
 		return append(errs, field.Required(action, ""))
 	}
 	return append(errs, rules.Enum(*r.ParameterNotFoundAction, action,
-		admissionregistrationv1.AllowAction, admissionregistrationv1.DenyAction)...)
+		admissionregistrationv1.DenyAction, admissionregistrationv1.AllowAction)...)
 }
 
 func paramKindCell(k *admissionregistrationv1.ParamKind) string {
@@ -206,8 +212,8 @@ func paramKindCell(k *admissionregistrationv1.ParamKind) string {
 }
 
 // paramRefCell shows a parameter without a namespace as "*/name", because the kind may be
-// namespaced. text shows a selector.
-func paramRefCell(r *admissionregistrationv1.ParamRef, text func(*metav1.LabelSelector) string) string {
+// namespaced.
+func paramRefCell(r *admissionregistrationv1.ParamRef) string {
 	switch {
 	case r == nil:
 		return unset
@@ -216,7 +222,7 @@ func paramRefCell(r *admissionregistrationv1.ParamRef, text func(*metav1.LabelSe
 	case r.Name != "":
 		return "*/" + r.Name
 	case r.Selector != nil:
-		return text(r.Selector)
+		return r.Selector.String()
 	}
 	return unset
 }

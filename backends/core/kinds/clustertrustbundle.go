@@ -54,7 +54,13 @@ func clusterTrustBundles() *rest.Kind {
 // begins with it.
 func validateTrustBundleName(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	signer := b.Spec.SignerName
-	errs := rules.Invalid(field.NewPath("metadata", "name"), b.Name, rules.TrustBundleName(b.Name, signer))
+	var errs field.ErrorList
+	if b.GenerateName != "" {
+		errs = rules.Invalid(field.NewPath("metadata", "generateName"), b.GenerateName, rules.TrustBundleName(b.GenerateName, signer, true))
+	}
+	if b.Name != "" {
+		errs = append(errs, rules.Invalid(field.NewPath("metadata", "name"), b.Name, rules.TrustBundleName(b.Name, signer, false))...)
+	}
 	if signer != "" {
 		errs = append(errs, rules.SignerName(signer, field.NewPath("spec", "signerName"))...)
 	}

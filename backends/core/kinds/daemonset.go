@@ -2,11 +2,13 @@ package kinds
 
 import (
 	"cmp"
+	"context"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	unversionedvalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -33,12 +35,14 @@ func daemonSets() *rest.Kind {
 		prepare:        countTemplates,
 		keep:           func(ds, old *appsv1.DaemonSet) { setTemplateGeneration(ds, templateGeneration(old)) },
 	}
+	strategy := w.strategy()
+	strategy.Check = checkTemplateGeneration
 	return &rest.Kind{
 		Info: resource.Info{
 			Group: appsv1.GroupName, Versions: []string{"v1"}, Resource: "daemonsets", Kind: "DaemonSet",
 			ShortNames: []string{"ds"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		Strategy:     w.strategy(),
+		Strategy:     strategy,
 		Subresources: []rest.Subresource{w.statusSubresource()},
 		Columns: append([]metav1.TableColumnDefinition{
 			nameColumn(),
@@ -86,6 +90,19 @@ func countTemplates(ds, old *appsv1.DaemonSet) {
 	default:
 		setTemplateGeneration(ds, templateGeneration(old)+1)
 	}
+}
+
+// checkTemplateGeneration refuses an annotation that is no number, as kube-apiserver, for which it
+// is a field.
+func checkTemplateGeneration(_ context.Context, _ string, obj, _ rest.Object) error {
+	text, ok := obj.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]
+	if !ok {
+		return nil
+	}
+	if _, err := strconv.ParseInt(text, 10, 64); err != nil {
+		return apierrors.NewBadRequest(`DaemonSet in version "v1" cannot be handled as a DaemonSet: ` + err.Error())
+	}
+	return nil
 }
 
 // templateGeneration returns the number of the template, 0 if it is not well formed.

@@ -54,8 +54,11 @@ func endpointSlices() *rest.Kind {
 			}),
 			Validate: check(validateEndpointSlice),
 			ValidateUpdate: checkUpdate(func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-				return append(validateEndpointSlice(s),
-					apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
+				errs := validateEndpointSlice(s)
+				if s.AddressType != old.AddressType {
+					errs = append(errs, field.Invalid(field.NewPath("addressType"), nil, apivalidation.FieldImmutableErrorMsg))
+				}
+				return errs
 			}),
 			Warnings: endpointSliceWarnings,
 		},

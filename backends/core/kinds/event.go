@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,7 +37,8 @@ func coreEvents(cfg Config) *rest.Kind {
 		Versions: []string{"v1"}, Resource: "events", Kind: "Event", ShortNames: []string{"ev"}, Namespaced: true,
 	}
 	// Old recorders use names that are valid in a URL but are no DNS subdomains.
-	k.Strategy.ValidateName = func(name string, _ bool) []string { return content.IsPathSegmentName(name) }
+	k.Strategy.ValidateName = func(string, bool) []string { return nil }
+	k.Strategy.LooseFinalizers = true
 	validate := func(e *corev1.Event) field.ErrorList { return validateEvent(e, "reportingComponent") }
 	k.Strategy.Validate = check(validate)
 	k.Strategy.ValidateUpdate = checkNew(validate)
@@ -317,8 +317,9 @@ func validateNewEventUpdate(e, old *corev1.Event) field.ErrorList {
 	fixed("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
 	fixed("count", e.Count, old.Count)
 	fixed("type", e.Type, old.Type)
-	// Clients send microseconds; the stored time may be more precise.
-	fixed("eventTime", e.EventTime.UnixMicro(), old.EventTime.UnixMicro())
+	if e.EventTime.UnixMicro() != old.EventTime.UnixMicro() { // The stored time may be more precise than microseconds, which clients send.
+		fixed("eventTime", e.EventTime, old.EventTime)
+	}
 	fixed("action", e.Action, old.Action)
 	fixed("related", e.Related, old.Related)
 	fixed("reportingController", e.ReportingController, old.ReportingController)

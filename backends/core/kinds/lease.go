@@ -21,6 +21,7 @@ func leases() *rest.Kind {
 			Group: coordinationv1.GroupName, Versions: []string{"v1"}, Resource: "leases", Kind: "Lease", Namespaced: true,
 		},
 		Strategy: rest.Strategy{
+			LooseFinalizers: true,
 			// Coordinated leader election is behind a gate that is off.
 			PrepareCreate: onCreate(func(l *coordinationv1.Lease) { l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil }),
 			PrepareUpdate: onUpdate(func(l, old *coordinationv1.Lease) {

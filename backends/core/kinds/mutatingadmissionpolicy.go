@@ -6,7 +6,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/backends/core/kinds/rules"
@@ -19,6 +18,7 @@ func mutatingAdmissionPolicies(cfg Config) *rest.Kind {
 	return &rest.Kind{
 		Info: admissionInfo("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
 		Strategy: rest.Strategy{
+			LooseFinalizers: true,
 			Default: onDefault(func(p *policy) {
 				rules.Default(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 				defaultMatchResources(p.Spec.MatchConstraints)
@@ -50,6 +50,7 @@ func mutatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 	return &rest.Kind{
 		Info: admissionInfo("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
 		Strategy: rest.Strategy{
+			LooseFinalizers: true,
 			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
 			TrackGeneration: true,
 			Validate:        checkThen(validateMutatingBinding, permitted),
@@ -58,7 +59,7 @@ func mutatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 		},
 		Columns: bindingColumns(),
 		Cells: cells(func(b *binding) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef, (*metav1.LabelSelector).String), age(b.CreationTimestamp)}
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), age(b.CreationTimestamp)}
 		}),
 	}
 }

@@ -78,7 +78,9 @@ func prepareNamespace(ns *corev1.Namespace) {
 	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
 	}
-	defaultNamespace(ns)
+	if len(apivalidation.NameIsDNSLabel(ns.Name, false)) == 0 { // else the errors are those of the name alone
+		defaultNamespace(ns)
+	}
 }
 
 func prepareNamespaceUpdate(ns, old *corev1.Namespace) {

@@ -29,6 +29,7 @@ func podDisruptionBudgets() *rest.Kind {
 		},
 		Strategy: rest.Strategy{
 			ValidateName:    func(string, bool) []string { return nil }, // every path segment is a name
+			LooseFinalizers: true,
 			TrackGeneration: true,
 			PrepareCreate: onCreate(func(b *policyv1.PodDisruptionBudget) {
 				b.Status = policyv1.PodDisruptionBudgetStatus{}

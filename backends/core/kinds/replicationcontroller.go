@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,10 +31,17 @@ func replicationControllers() *rest.Kind {
 		validateStatus: func(rc, _ *corev1.ReplicationController) field.ErrorList {
 			return validateReplicaStatus(replicaStatus(rc))
 		},
-		named: true,
+		named:      true,
+		warnsOfOld: true, // as kube-apiserver
 	}
 	strategy := w.strategy()
 	strategy.DefaultPropagation = metav1.DeletePropagationOrphan
+	strategy.ValidateName = func(name string, prefix bool) []string {
+		if prefix {
+			return nil // what is generated is checked
+		}
+		return content.IsDNS1123Subdomain(name)
+	}
 	return &rest.Kind{
 		Info:     info,
 		Strategy: strategy,

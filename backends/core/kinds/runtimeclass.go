@@ -24,6 +24,7 @@ func runtimeClasses() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{Group: nodev1.GroupName, Versions: []string{"v1"}, Resource: "runtimeclasses", Kind: "RuntimeClass"},
 		Strategy: rest.Strategy{
+			LooseFinalizers: true,
 			Validate: check(func(c *nodev1.RuntimeClass) field.ErrorList {
 				return validateRuntimeClass(c, content.IsDNS1123Label)
 			}),

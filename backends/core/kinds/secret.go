@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -24,6 +25,7 @@ func secrets() *rest.Kind {
 			Default:        onDefault(defaultSecret),
 			Validate:       check(validateSecret),
 			ValidateUpdate: checkUpdate(validateSecretUpdate),
+			Warnings:       warn(secretWarnings),
 		},
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn(), column("Type", "string", "The purpose of the data, which determines the required keys."),
@@ -52,6 +54,17 @@ func defaultSecret(s *corev1.Secret) {
 		s.Data[key] = []byte(value)
 	}
 	s.StringData = nil
+}
+
+// secretWarnings warns of a key of TLS that does not belong to its certificate.
+func secretWarnings(s *corev1.Secret) []string {
+	if s.Type != corev1.SecretTypeTLS {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
 }
 
 func validateSecret(s *corev1.Secret) field.ErrorList {

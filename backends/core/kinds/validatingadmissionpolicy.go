@@ -23,6 +23,7 @@ func validatingAdmissionPolicies(cfg Config) *rest.Kind {
 	return &rest.Kind{
 		Info: admissionInfo("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
 		Strategy: rest.Strategy{
+			LooseFinalizers: true,
 			Default: onDefault(func(p *policy) {
 				rules.Default(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 				defaultMatchResources(p.Spec.MatchConstraints)
@@ -68,6 +69,7 @@ func validatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 	return &rest.Kind{
 		Info: admissionInfo("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
 		Strategy: rest.Strategy{
+			LooseFinalizers: true,
 			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
 			TrackGeneration: true,
 			Validate:        checkThen(validateValidatingBinding, permitted),
@@ -76,7 +78,7 @@ func validatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 		},
 		Columns: bindingColumns(),
 		Cells: cells(func(b *binding) []any {
-			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef, metav1.FormatLabelSelector), age(b.CreationTimestamp)}
+			return []any{b.Name, b.Spec.PolicyName, paramRefCell(b.Spec.ParamRef), age(b.CreationTimestamp)}
 		}),
 	}
 }
@@ -133,7 +135,7 @@ func validateValidation(v *admissionregistrationv1.Validation, cel *celRules, pa
 	}
 	if v.Reason != nil {
 		errs = append(errs, rules.Supported(*v.Reason, path.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
-			metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized)...)
+			metav1.StatusReasonRequestEntityTooLarge)...)
 	}
 	return errs
 }
@@ -168,7 +170,7 @@ func validateValidatingBinding(b *admissionregistrationv1.ValidatingAdmissionPol
 
 func validateActions(actions []admissionregistrationv1.ValidationAction, path *field.Path) field.ErrorList {
 	if len(actions) == 0 {
-		return field.ErrorList{field.Required(path, "at least one validation action is required")}
+		return field.ErrorList{field.Required(path, "")}
 	}
 	var errs field.ErrorList
 	for i, a := range actions {

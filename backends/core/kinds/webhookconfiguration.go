@@ -32,6 +32,7 @@ func webhookConfigurations[T rest.Object](plural, kind string) *rest.Kind {
 	return &rest.Kind{
 		Info: admissionInfo(plural, kind),
 		Strategy: rest.Strategy{
+			LooseFinalizers: true,
 			Default: onDefault(func(c T) {
 				for _, h := range hooksOf(c) {
 					defaultWebhook(h)

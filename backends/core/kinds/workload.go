@@ -39,6 +39,8 @@ type workload[T rest.Object, S, U any] struct {
 	warnings func(obj T) []string
 	// named is set if a new object should have a name that is a part of a host name.
 	named bool
+	// warnsOfOld is set if the warnings about an update are those about the stored template.
+	warnsOfOld bool
 }
 
 func (w *workload[T, S, U]) strategy() rest.Strategy {
@@ -79,7 +81,11 @@ func (w *workload[T, S, U]) strategy() rest.Strategy {
 			if w.named && old == nil {
 				all = podNameWarning(obj.GetName())
 			}
-			if t := w.template(obj.(T)); t != nil && (old == nil || obj.GetGeneration() != old.GetGeneration()) {
+			warned := obj
+			if old != nil && w.warnsOfOld {
+				warned = old
+			}
+			if t := w.template(warned.(T)); t != nil && (old == nil || obj.GetGeneration() != old.GetGeneration()) {
 				all = append(all, podspec.TemplateWarnings(t, field.NewPath("spec", "template"))...)
 			}
 			if w.warnings != nil {

@@ -238,7 +238,7 @@ func validateTrustBundle(b *corev1.ClusterTrustBundleProjection, path *field.Pat
 			errs = append(errs, field.Required(path.Child("name"), "must be a valid object name"))
 		}
 		i := strings.LastIndex(name, ":") // after the signer
-		for _, m := range rules.TrustBundleName(name, strings.ReplaceAll(name[:max(i, 0)], ":", "/")) {
+		for _, m := range rules.TrustBundleName(name, strings.ReplaceAll(name[:max(i, 0)], ":", "/"), false) {
 			errs = append(errs, field.Invalid(path.Child("name"), name, "not a valid clustertrustbundlename: "+m))
 		}
 		if b.LabelSelector != nil {

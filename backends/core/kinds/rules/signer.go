@@ -60,19 +60,19 @@ func KubernetesSigner(name string) bool {
 
 // TrustBundleName returns the errors of the name of a ClusterTrustBundle of a signer, "" for a
 // bundle without one.
-func TrustBundleName(name, signer string) []string {
+func TrustBundleName(name, signer string, prefix bool) []string {
 	if signer == "" {
 		if strings.Contains(name, ":") {
 			return []string{`ClusterTrustBundle without signer name must not have ":" in its name`}
 		}
-		return validation.IsDNS1123Subdomain(name)
+		return apivalidation.NameIsDNSSubdomain(name, prefix)
 	}
-	prefix := strings.ReplaceAll(signer, "/", ":") + ":"
-	rest, ok := strings.CutPrefix(name, prefix)
+	required := strings.ReplaceAll(signer, "/", ":") + ":"
+	rest, ok := strings.CutPrefix(name, required)
 	if !ok {
-		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix)}
+		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, required)}
 	}
-	return validation.IsDNS1123Subdomain(rest)
+	return apivalidation.NameIsDNSSubdomain(rest, prefix)
 }
 
 // UserAnnotations returns the errors of the annotations of a request for a certificate.
