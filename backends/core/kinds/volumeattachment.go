@@ -2,8 +2,10 @@ package kinds
 
 import (
 	"math"
+	"unicode/utf8"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -19,6 +21,8 @@ const (
 	// of an attachment, in bytes.
 	maxAttachmentMetadata = 256 << 10
 	maxVolumeError        = 1024
+	// maxAttacher bounds the name of the driver, in characters.
+	maxAttacher = 63
 )
 
 // volumeAttachments is the row of storage.k8s.io/v1 VolumeAttachment.
@@ -34,7 +38,7 @@ func volumeAttachments() *rest.Kind {
 			}),
 			PrepareCreate:  onCreate(func(a *attachment) { a.Status = storagev1.VolumeAttachmentStatus{} }),
 			PrepareUpdate:  onUpdate(func(a, old *attachment) { old.Status.DeepCopyInto(&a.Status) }),
-			Validate:       check(validateAttachment),
+			Validate:       check(validateNewAttachment),
 			ValidateUpdate: checkUpdate(validateAttachmentUpdate),
 		},
 		Subresources: []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
@@ -60,10 +64,26 @@ func volumeAttachments() *rest.Kind {
 	}
 }
 
+// validateNewAttachment has other messages about the driver than updates.
+func validateNewAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
+	name, path := a.Spec.Attacher, field.NewPath("spec", "attacher")
+	var errs field.ErrorList
+	if name == "" {
+		errs = append(errs, field.Required(path, ""))
+	} else {
+		if utf8.RuneCountInString(name) > maxAttacher {
+			errs = append(errs, field.TooLongCharacters(path, "", maxAttacher))
+		}
+		//lint:ignore SA1019 the rule of kube-apiserver
+		errs = append(errs, rules.Invalid(path, name, content.IsDNS1123SubdomainCaseless(name))...)
+	}
+	return append(errs, validateAttachment(a)...)
+}
+
+// validateAttachment validates everything but the driver.
 func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	spec, path := &a.Spec, field.NewPath("spec")
-	errs := podspec.ValidateDriverName(spec.Attacher, path.Child("attacher"))
-	errs = append(errs, validateAttachmentSource(&spec.Source, path.Child("source"))...)
+	errs := validateAttachmentSource(&spec.Source, path.Child("source"))
 	errs = append(errs, rules.Subdomain(spec.NodeName, path.Child("nodeName"))...)
 	status := field.NewPath("status")
 	if mapBytes(a.Status.AttachmentMetadata) > maxAttachmentMetadata {
@@ -105,5 +125,6 @@ func validateVolumeError(e *storagev1.VolumeError, path *field.Path) field.Error
 }
 
 func validateAttachmentUpdate(a, old *storagev1.VolumeAttachment) field.ErrorList {
-	return append(validateAttachment(a), rules.Immutable(a.Spec, old.Spec, field.NewPath("spec"))...)
+	errs := append(podspec.ValidateDriverName(a.Spec.Attacher, field.NewPath("spec", "attacher")), validateAttachment(a)...)
+	return append(errs, rules.Immutable(a.Spec, old.Spec, field.NewPath("spec"))...)
 }
