@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/capabilities"
 
@@ -23,6 +26,7 @@ import (
 func init() {
 	// As with --allow-privileged, which clusters set.
 	capabilities.Setup(true, 0)
+	klog.SetLogger(logr.Discard()) // The rules of kube-apiserver log what they do not expect.
 }
 
 // theirs are the rules of kube-apiserver.
@@ -32,6 +36,8 @@ type theirs struct {
 	subresource string
 	main        rest.RESTCreateStrategy
 	strategy    rest.RESTUpdateStrategy
+	// metadata is set to have the causes of metadata.
+	metadata bool
 }
 
 // warnings are those of one write.
@@ -78,6 +84,9 @@ func (t theirs) Create(body []byte) kindtest.Outcome {
 	}
 	rest.FillObjectMetaSystemFields(m)
 	m.SetUID(kindtest.UID)
+	if base := m.GetGenerateName(); base != "" && m.GetName() == "" {
+		m.SetName(kindtest.Generated(base))
+	}
 	var w warnings
 	err = rest.BeforeCreate(t.main, t.context(&w), obj)
 	return t.outcome(obj, err, w)
@@ -95,6 +104,9 @@ func (t theirs) Update(body, old []byte) kindtest.Outcome {
 	}
 	for _, o := range []runtime.Object{before, obj} {
 		kindtest.Identify(o)
+		if m, err := meta.Accessor(o); err == nil && t.main.NamespaceScoped() {
+			m.SetNamespace(metav1.NamespaceDefault)
+		}
 	}
 	var w warnings
 	err = rest.BeforeUpdate(t.strategy, t.context(&w), obj, before)
@@ -103,13 +115,13 @@ func (t theirs) Update(body, old []byte) kindtest.Outcome {
 
 func (t theirs) outcome(obj runtime.Object, err error, w warnings) kindtest.Outcome {
 	if err != nil {
-		return refused(err)
+		return t.refused(err)
 	}
 	return kindtest.Outcome{Object: t.encode(obj), Warnings: slices.Sorted(slices.Values(w))}
 }
 
 // refused reads the causes of an error of kube-apiserver.
-func refused(err error) kindtest.Outcome {
+func (t theirs) refused(err error) kindtest.Outcome {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		panic(fmt.Sprintf("no Status: %v", err))
@@ -117,6 +129,9 @@ func refused(err error) kindtest.Outcome {
 	var causes []kindtest.Cause
 	for _, c := range status.Status().Details.Causes {
 		causes = append(causes, kindtest.Cause{Field: c.Field, Reason: string(c.Type), Message: c.Message})
+	}
+	if !t.metadata {
+		causes = kindtest.WithoutMetadata(causes)
 	}
 	return kindtest.Outcome{Causes: kindtest.Sorted(causes), Refused: true}
 }

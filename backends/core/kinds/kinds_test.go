@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico/internal/testing/kindtest"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -38,7 +39,7 @@ func connections(of string) []rest.Subresource {
 
 func allKinds() []*rest.Kind {
 	return All(Config{
-		CreateToken: echo, BindPod: echo, EvictPod: echo, Connections: connections,
+		CreateToken: echo, BindPod: echo, EvictPod: echo, Connections: connections, Warn: kindtest.Warn,
 		Permissions: Permissions{Authorize: func(context.Context, *resource.Action) error { return nil }},
 	})
 }

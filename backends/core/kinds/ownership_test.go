@@ -85,10 +85,10 @@ func TestOwnersOfCertificateSigningRequests(t *testing.T) {
 	request := all[slices.IndexFunc(all, func(o map[string]any) bool { return kindtest.Dig(o, "status", "certificate") != nil })]
 	kindtest.Put(request, []any{"status", "conditions"}, []any{map[string]any{"type": "Approved", "status": "True", "reason": "r"}})
 	kindtest.Put(request, []any{"metadata", "labels"}, map[string]any{"l": "v"})
-	s := serve(k, "v1")
+	s := kindtest.Serve(k, "v1")
 	name, sub := "", ""
 	for _, next := range []string{"approval", "status", ""} {
-		w := s.send(name, sub, kindtest.Encoded(request))
+		w := s.Send(name, sub, kindtest.Encoded(request))
 		var meta metav1.PartialObjectMetadata
 		if err := json.Unmarshal(w.Body.Bytes(), &meta); err != nil || w.Code >= 300 {
 			t.Fatalf("%s: %d: %s", sub, w.Code, w.Body)
@@ -107,7 +107,7 @@ func TestOwnersOfCertificateSigningRequests(t *testing.T) {
 
 // A LimitRange without a name gets one.
 func TestNamesLimitRanges(t *testing.T) {
-	w := serve(kind(t, "limitranges"), "v1").send("", "", []byte(`{"spec":{"limits":[]}}`))
+	w := kindtest.Serve(kind(t, "limitranges"), "v1").Send("", "", []byte(`{"spec":{"limits":[]}}`))
 	var meta metav1.PartialObjectMetadata
 	if err := json.Unmarshal(w.Body.Bytes(), &meta); err != nil || uuid.Validate(meta.Name) != nil {
 		t.Errorf("%d: %s", w.Code, w.Body)

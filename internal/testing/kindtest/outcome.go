@@ -36,7 +36,7 @@ type Outcome struct {
 	// Undecodable is set if the body is refused before validation, and Refused if
 	// validation found errors, be they of metadata alone.
 	Undecodable, Refused bool
-	// Causes are the errors of validation, sorted, those of metadata left out.
+	// Causes are the errors of validation, sorted.
 	Causes []Cause
 	// Object is the object to be stored, if there are no errors, without the parts of
 	// metadata that differ from write to write.
@@ -45,7 +45,8 @@ type Outcome struct {
 	Warnings []string
 }
 
-// Rules are the rules of one resource or subresource in one version.
+// Rules are the rules of one resource or subresource in one version. Their causes are without
+// those of metadata.
 type Rules interface {
 	// Create returns the outcome of a creation with that body.
 	Create(body []byte) Outcome
@@ -137,9 +138,19 @@ func NameOf(o map[string]any) string {
 	return name
 }
 
-// writer returns the context of a write by the user admin.
-func writer() context.Context {
-	return resource.WithAction(context.Background(), &resource.Action{User: &resource.User{Name: "admin"}})
+// writer returns the context of a write by the user admin, in which Warn appends to warnings.
+func writer(warnings *[]string) context.Context {
+	ctx := context.WithValue(context.Background(), warningsKey{}, warnings)
+	return resource.WithAction(ctx, &resource.Action{User: &resource.User{Name: "admin"}})
+}
+
+type warningsKey struct{}
+
+// Warn adds a warning to the outcome of the write whose context it is.
+func Warn(ctx context.Context, text string) {
+	if warnings, ok := ctx.Value(warningsKey{}).(*[]string); ok {
+		*warnings = append(*warnings, text)
+	}
 }
 
 // kindRules are the rules of a rest.Kind.
@@ -176,7 +187,11 @@ func (o kindRules) Create(body []byte) Outcome {
 		return Outcome{Undecodable: true}
 	}
 	obj.SetUID(UID)
-	s, ctx := o.kind.Strategy, writer()
+	if base := obj.GetGenerateName(); base != "" && obj.GetName() == "" {
+		obj.SetName(Generated(base))
+	}
+	var warnings []string
+	s, ctx := o.kind.Strategy, writer(&warnings)
 	if s.PrepareCreate != nil {
 		s.PrepareCreate(ctx, obj)
 	}
@@ -187,7 +202,7 @@ func (o kindRules) Create(body []byte) Outcome {
 	if s.Validate != nil {
 		errs = s.Validate(ctx, obj)
 	}
-	return o.result(ctx, s, obj, nil, errs)
+	return o.result(ctx, s, obj, nil, errs, warnings)
 }
 
 // Update implements Rules.
@@ -202,7 +217,8 @@ func (o kindRules) Update(body, old []byte) Outcome {
 	}
 	Identify(before)
 	Identify(obj)
-	s, ctx := o.strategy, writer()
+	var warnings []string
+	s, ctx := o.strategy, writer(&warnings)
 	if s.PrepareUpdate != nil {
 		s.PrepareUpdate(ctx, obj, before)
 	}
@@ -213,31 +229,35 @@ func (o kindRules) Update(body, old []byte) Outcome {
 	if s.ChangesGeneration(obj, before) {
 		obj.SetGeneration(before.GetGeneration() + 1)
 	}
-	return o.result(ctx, s, obj, before, errs)
+	return o.result(ctx, s, obj, before, errs, warnings)
 }
 
-// result returns the outcome of a write with these errors. old is nil on create.
-func (o kindRules) result(ctx context.Context, s rest.Strategy, obj, old rest.Object, errs field.ErrorList) Outcome {
+// result returns the outcome of a write with these errors and warnings. old is nil on create.
+func (o kindRules) result(ctx context.Context, s rest.Strategy, obj, old rest.Object, errs field.ErrorList, warnings []string) Outcome {
 	var causes []Cause
 	for _, e := range errs {
 		causes = append(causes, Cause{Field: e.Field, Reason: string(e.Type), Message: e.ErrorBody()})
 	}
 	if len(errs) > 0 {
-		return Outcome{Refused: true, Causes: Sorted(causes)}
+		return Outcome{Refused: true, Causes: Sorted(WithoutMetadata(causes))}
 	}
 	out := Outcome{Object: o.encode(obj)}
 	if s.Warnings != nil {
-		out.Warnings = slices.Sorted(slices.Values(s.Warnings(ctx, obj, old)))
+		warnings = append(warnings, s.Warnings(ctx, obj, old)...)
 	}
+	out.Warnings = slices.Sorted(slices.Values(warnings))
 	return out
 }
 
-// Sorted sorts causes and leaves out those of metadata, which both servers check alike for
-// all kinds.
-func Sorted(causes []Cause) []Cause {
-	causes = slices.DeleteFunc(causes, func(c Cause) bool {
+// WithoutMetadata removes the causes of metadata, which package handlers checks for all kinds.
+func WithoutMetadata(causes []Cause) []Cause {
+	return slices.DeleteFunc(causes, func(c Cause) bool {
 		return c.Field == "metadata" || strings.HasPrefix(c.Field, "metadata.") || strings.HasPrefix(c.Field, "metadata[")
 	})
+}
+
+// Sorted sorts causes and removes repeated ones.
+func Sorted(causes []Cause) []Cause {
 	slices.SortFunc(causes, func(a, b Cause) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
@@ -252,7 +272,7 @@ func Document(data []byte) map[string]any {
 		panic(err)
 	}
 	m, _ := doc["metadata"].(map[string]any)
-	for _, name := range []string{"uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"} {
+	for _, name := range []string{"name", "uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"} {
 		delete(m, name)
 	}
 	return timeless(doc).(map[string]any)
