@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -107,68 +106,59 @@ func add(to map[string]metav1.APIResource, gv schema.GroupVersion, resources []m
 }
 
 // TestTablesAreThoseOfKubeAPIServer compares the columns and cells of all objects of testdata
-// and of the filled objects of module k8s.io/api.
+// and of the filled objects of module k8s.io/api. It records those of testdata.
 func TestTablesAreThoseOfKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	generator := printers.NewTableGenerator().With(printersinternal.AddHandlers)
+	var recorded strings.Builder
 	for _, k := range kinds.All(kinds.Config{}) {
 		for _, version := range k.Versions {
 			gvr := k.GVR(version)
-			t.Run(gvr.Group+"/"+version+"/"+gvr.Resource, func(t *testing.T) {
-				c := &comparison{t: t, gvr: gvr, gvk: k.GVK(version)}
+			t.Run(kindtest.FileName(gvr), func(t *testing.T) {
 				var bodies [][]byte
 				for _, o := range kindtest.Objects(t, filepath.Join(testdata, "objects"), gvr) {
-					bodies = append(bodies, kindtest.Encoded(o))
+					bodies = append(bodies, kindtest.Aged(o))
 				}
+				recorded.WriteString(kindtest.FileName(gvr) + "\n" + compareTables(t, generator, k, version, bodies))
+				c := &comparison{t: t, gvr: gvr, gvk: k.GVK(version)}
 				if filled := c.filled(); filled != nil {
-					bodies = append(bodies, filled)
-				}
-				for _, body := range bodies {
-					compareTables(t, generator, k, version, body)
+					compareTables(t, generator, k, version, [][]byte{filled})
 				}
 			})
 		}
 	}
+	if *record {
+		if err := os.WriteFile(filepath.Join(testdata, "tables.txt"), []byte(recorded.String()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
-func compareTables(t *testing.T, generator *printers.HumanReadableGenerator, k *porticorest.Kind, version string, body []byte) {
+// compareTables compares the tables of objects and returns that of kube-apiserver, "" if it has
+// the default columns.
+func compareTables(t *testing.T, generator *printers.HumanReadableGenerator, k *porticorest.Kind, version string, bodies [][]byte) string {
 	t.Helper()
-	gvk := k.GVK(version)
-	obj, _, err := legacyscheme.Codecs.UniversalDecoder().Decode(body, &gvk, nil)
-	if err != nil {
-		t.Fatal(err)
+	var columns []metav1.TableColumnDefinition
+	var theirs, ours [][]any
+	for _, body := range bodies {
+		gvk := k.GVK(version)
+		obj, _, err := legacyscheme.Codecs.UniversalDecoder().Decode(body, &gvk, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := generator.GenerateTable(obj, printers.GenerateOptions{Wide: true})
+		if (err != nil) != (k.Columns == nil) {
+			t.Fatalf("%d columns, but kube-apiserver's: %v", len(k.Columns), err)
+		}
+		if err != nil {
+			return "" // the default columns
+		}
+		columns, theirs = table.ColumnDefinitions, append(theirs, table.Rows[0].Cells)
+		ours = append(ours, kindtest.Cells(t, k, version, body))
 	}
-	want, err := generator.GenerateTable(obj, printers.GenerateOptions{Wide: true})
-	if (err != nil) != (k.Columns == nil) {
-		t.Fatalf("%d columns, but kube-apiserver's: %v", len(k.Columns), err)
+	want := kindtest.Table(columns, theirs)
+	if got := kindtest.Table(k.Columns, ours); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if err != nil {
-		return // the default columns
-	}
-	ours, _, err := k.Codec.Decode(body, runtime.ContentTypeJSON, gvk, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if k.Strategy.Default != nil {
-		k.Strategy.Default(ours.(porticorest.Object))
-	}
-	cells, err := k.Cells(ours)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w, g := head(want.ColumnDefinitions), head(k.Columns); !reflect.DeepEqual(g, w) {
-		t.Errorf("columns:\n\tgot  %v\n\twant %v", g, w)
-	}
-	if w, g := kindtest.Encoded(want.Rows[0].Cells), kindtest.Encoded(cells); !bytes.Equal(w, g) {
-		t.Errorf("cells:\n\tgot  %s\n\twant %s", g, w)
-	}
-}
-
-// head returns columns without their descriptions.
-func head(columns []metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
-	out := slices.Clone(columns)
-	for i := range out {
-		out[i].Description = ""
-	}
-	return out
+	return want
 }
