@@ -188,6 +188,7 @@ var scenario = []func(ctx context.Context, c *kubernetes.Clientset) error{
 		return nil
 	},
 	func(ctx context.Context, c *kubernetes.Clientset) error {
+		//lint:ignore SA1019 a controller mirrors the deprecated kind
 		e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "manual", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}}, Subsets: []corev1.EndpointSubset{
 			{Addresses: []corev1.EndpointAddress{{IP: "192.0.2.1"}, {IP: "2001:db8::1"}}, Ports: []corev1.EndpointPort{{Name: "b", Port: 2}, {Name: "a", Port: 1}}},
 			{NotReadyAddresses: []corev1.EndpointAddress{{IP: "192.0.2.2", Hostname: "h"}}, Ports: []corev1.EndpointPort{{Port: 3}}},

@@ -1,3 +1,6 @@
+// Package upstream has the rules of kube-apiserver, with which its tests compare those of Portico.
+//
+// Runs in: tests.
 package upstream
 
 import (
@@ -88,12 +91,6 @@ import (
 
 	"portico/resource"
 )
-
-// strategy is what create and update of a kind need of kube-apiserver.
-type strategy interface {
-	rest.RESTCreateStrategy
-	rest.RESTUpdateStrategy
-}
 
 // strategies are those of the resources that kube-apiserver serves by default, by
 // group, version and resource; those of subresources are named resource/subresource and
