@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -105,7 +106,16 @@ func collectDependents(t *testing.T, client kubernetes.Interface, policy metav1.
 		}
 		return nil
 	})
-	return time.Since(began)
+	took := time.Since(began)
+	left, err := maps.List(t.Context(), metav1.ListOptions{LabelSelector: "is=dependent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	orphans := slices.DeleteFunc(left.Items, func(o corev1.ConfigMap) bool { return len(o.OwnerReferences) > 0 })
+	if policy == metav1.DeletePropagationOrphan && len(orphans) != 10000 {
+		t.Errorf("%d orphans, want 10,000", len(orphans))
+	}
+	return took
 }
 
 // drainNamespace deletes a namespace that has 100 objects of each of ten kinds, and returns
