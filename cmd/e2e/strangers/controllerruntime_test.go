@@ -16,10 +16,11 @@ import (
 const controllerRuntime = "sigs.k8s.io/controller-runtime"
 
 // envtestFlags are for what the tests take from the control plane that they start otherwise,
-// kube-apiserver without controllers: namespaces are empty, and pods need no service account.
+// kube-apiserver without controllers: namespaces are empty and are finalized by the tests
+// themselves, and pods need no service account.
 var envtestFlags = []string{
 	"--disable-admission-plugins=ServiceAccount",
-	"--controllers=*,-root-ca-certificate-publisher-controller,-serviceaccount-controller",
+	"--controllers=*,-namespace-controller,-root-ca-certificate-publisher-controller,-serviceaccount-controller",
 }
 
 // expectedFailures are the tests of controller-runtime that fail, with the reason. A test is
