@@ -77,14 +77,14 @@ func configMaps(namespace string) *subject {
 	}
 }
 
-// pods are Pods of two containers, bound to a node that does not exist. The sequence
-// number is an annotation, as hardly any other field of a pod can be updated.
+// pods are Pods of two containers that wait for a node. The sequence number is an annotation,
+// because hardly any other field of a pod can be updated.
 func pods(namespace string) *subject {
 	const probe = `{"httpGet":{"path":"/healthz","port":8080},"initialDelaySeconds":5,"periodSeconds":10}`
 	const mounts = `"volumeMounts":[{"name":"config","mountPath":"/etc/service","readOnly":true},{"name":"cache","mountPath":"/var/cache"}]`
 	return &subject{
 		name: "pods", server: "core", resource: "pods", apiVersion: "v1", kind: "Pod", namespace: namespace,
-		annotations: `,"sequence":"%d"`, head: `"spec":{"nodeName":"node-1","automountServiceAccountToken":false`, protobuf: true,
+		annotations: `,"sequence":"%d"`, head: `"spec":{"automountServiceAccountToken":false`, protobuf: true,
 		tail: func(filling int) string {
 			var env strings.Builder
 			for i, n := range portions(filling) {
