@@ -106,7 +106,9 @@ func runOurs(t *testing.T, cfg *clientrest.Config) {
 		t.Fatal(err)
 	}
 	inBackground(t, func(ctx context.Context) {
-		_ = controllers.Run(ctx, controllers.Config{Gateway: cfg, Selection: selected, Log: slog.New(slog.DiscardHandler)})
+		_ = controllers.Run(ctx, controllers.Config{
+			Gateway: cfg, Selection: selected, Log: slog.New(slog.DiscardHandler), Serves: func(schema.GroupVersionResource) bool { return true },
+		})
 	})
 }
 
