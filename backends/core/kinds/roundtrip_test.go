@@ -81,6 +81,8 @@ func TestObjectsWithAllFieldsPassWithoutLoss(t *testing.T) {
 	}
 }
 
+// passesWithoutLoss stores the object of a file as each form has it, and compares all forms in which it
+// is sent.
 func passesWithoutLoss(t *testing.T, file string, k *rest.Kind, version string) {
 	want := expected(t, file)
 	for ending, media := range map[string]string{
