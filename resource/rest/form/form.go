@@ -5,6 +5,7 @@
 package form
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 	"weak"
@@ -141,6 +142,9 @@ func (s *Shared[K]) Get(key K, encode func() ([]byte, error)) ([]byte, error) {
 	e.once.Do(func() {
 		defer s.account(key, e) // also when encode panics
 		e.data, e.err = encode()
+		if cap(e.data) > len(e.data)+len(e.data)/8 { // entries are counted by their length
+			e.data = bytes.Clone(e.data)
+		}
 	})
 	return e.data, e.err
 }
