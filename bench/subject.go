@@ -77,14 +77,13 @@ func configMaps(namespace string) *subject {
 	}
 }
 
-// pods are Pods of two containers that wait for a node. The sequence number is an annotation,
-// because hardly any other field of a pod can be updated.
+// pods are Pods that wait for a node. The sequence number is an annotation, because hardly
+// any other field of a pod can be updated.
 func pods(namespace string) *subject {
 	const probe = `{"httpGet":{"path":"/healthz","port":8080},"initialDelaySeconds":5,"periodSeconds":10}`
-	const mounts = `"volumeMounts":[{"name":"config","mountPath":"/etc/service","readOnly":true},{"name":"cache","mountPath":"/var/cache"}]`
 	return &subject{
 		name: "pods", server: "core", resource: "pods", apiVersion: "v1", kind: "Pod", namespace: namespace,
-		annotations: `,"sequence":"%d"`, head: `"spec":{"automountServiceAccountToken":false`, protobuf: true,
+		annotations: `,"sequence":"%d"`, head: `"spec":{"serviceAccountName":"default","automountServiceAccountToken":false`, protobuf: true,
 		tail: func(filling int) string {
 			var env strings.Builder
 			for i, n := range portions(filling) {
@@ -93,13 +92,10 @@ func pods(namespace string) *subject {
 				}
 				fmt.Fprintf(&env, `{"name":"SETTING_%02d","value":"%s"}`, i, strings.Repeat("v", n))
 			}
-			container := func(name, more string) string {
-				return `{"name":"` + name + `","image":"registry.example.com/team/` + name + `:v1.2.3","ports":[{"name":"` + name + `","containerPort":8080}],` +
-					`"resources":{"requests":{"cpu":"500m","memory":"128Mi"},"limits":{"memory":"256Mi"}},` +
-					`"livenessProbe":` + probe + `,"readinessProbe":` + probe + `,` + mounts + more + `}`
-			}
-			return `,"volumes":[{"name":"config","configMap":{"name":"service"}},{"name":"cache","emptyDir":{}}],` +
-				`"containers":[` + container("service", `,"env":[`+env.String()+`]`) + `,` + container("proxy", "") + `]}`
+			return `,"volumes":[{"name":"config","configMap":{"name":"service"}}],` +
+				`"containers":[{"name":"service","image":"registry.example.com/team/service:v1.2.3","ports":[{"name":"http","containerPort":8080}],` +
+				`"resources":{"requests":{"cpu":"500m","memory":"128Mi"},"limits":{"memory":"256Mi"}},"livenessProbe":` + probe +
+				`,"volumeMounts":[{"name":"config","mountPath":"/etc/service","readOnly":true}],"env":[` + env.String() + `]}]}`
 		},
 	}
 }
