@@ -47,17 +47,10 @@ func customResources(group, namespace string) *subject {
 		name: "custom resources", server: "crd", resource: "workloads", apiVersion: group + "/v1", kind: "Workload", namespace: namespace,
 		head: `"spec":{"sequence":%d`,
 		tail: func(filling int) string {
-			var env strings.Builder
-			for i, n := range portions(filling) {
-				if i > 0 {
-					env.WriteByte(',')
-				}
-				fmt.Fprintf(&env, `{"name":"SETTING_%02d","value":"%s"}`, i, strings.Repeat("v", n))
-			}
 			return `,"replicas":3,"paused":false,"image":"registry.example.com/team/service:v1.2.3",` +
 				`"schedule":"*/5 * * * *","selector":{"app":"service","tier":"backend"},"limits":{"cpu":"500m","memory":"128Mi"},` +
 				`"ports":[{"name":"http","port":8080,"protocol":"TCP"},{"name":"metrics","port":9090,"protocol":"TCP"}],` +
-				`"env":[` + env.String() + `]}`
+				`"env":[` + environment(filling) + `]}`
 		},
 	}
 }
@@ -85,19 +78,24 @@ func pods(namespace string) *subject {
 		name: "pods", server: "core", resource: "pods", apiVersion: "v1", kind: "Pod", namespace: namespace,
 		annotations: `,"sequence":"%d"`, head: `"spec":{"serviceAccountName":"default","automountServiceAccountToken":false`, protobuf: true,
 		tail: func(filling int) string {
-			var env strings.Builder
-			for i, n := range portions(filling) {
-				if i > 0 {
-					env.WriteByte(',')
-				}
-				fmt.Fprintf(&env, `{"name":"SETTING_%02d","value":"%s"}`, i, strings.Repeat("v", n))
-			}
 			return `,"volumes":[{"name":"config","configMap":{"name":"service"}}],` +
 				`"containers":[{"name":"service","image":"registry.example.com/team/service:v1.2.3","ports":[{"name":"http","containerPort":8080}],` +
 				`"resources":{"requests":{"cpu":"500m","memory":"128Mi"},"limits":{"memory":"256Mi"}},"livenessProbe":` + probe +
-				`,"volumeMounts":[{"name":"config","mountPath":"/etc/service","readOnly":true}],"env":[` + env.String() + `]}]}`
+				`,"volumeMounts":[{"name":"config","mountPath":"/etc/service","readOnly":true}],"env":[` + environment(filling) + `]}]}`
 		},
 	}
+}
+
+// environment returns n bytes of text as variables of a container, in JSON.
+func environment(n int) string {
+	var env strings.Builder
+	for i, n := range portions(n) {
+		if i > 0 {
+			env.WriteByte(',')
+		}
+		fmt.Fprintf(&env, `{"name":"SETTING_%02d","value":"%s"}`, i, strings.Repeat("v", n))
+	}
+	return env.String()
 }
 
 // portions divides n bytes among the fields.
