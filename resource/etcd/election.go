@@ -37,6 +37,7 @@ const electionRoot = "portico/elections"
 // lease: a process that is stopped for longer than the lease lasts may run lead beside its
 // successor for a moment. Its writes with lead's context then fail with 503.
 func (c *Client) Campaign(ctx context.Context, name, id string, lead func(ctx context.Context)) error {
+	c.metrics.leading.WithLabelValues(name).Set(0)
 	for {
 		err := c.term(ctx, name, id, lead)
 		if ctx.Err() != nil {
@@ -84,6 +85,8 @@ func (c *Client) term(ctx context.Context, name, id string, lead func(ctx contex
 		return fmt.Errorf("campaign: %w", err)
 	}
 	c.log.Info("elected leader", "election", name, "id", id)
+	c.metrics.leading.WithLabelValues(name).Set(1)
+	defer c.metrics.leading.WithLabelValues(name).Set(0)
 	lead(context.WithValue(term, fenceKey{}, &fence{key: []byte(election.Key()), rev: election.Rev()}))
 	c.log.Info("leadership ended", "election", name, "id", id)
 	return nil

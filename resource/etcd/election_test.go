@@ -125,15 +125,19 @@ func TestElection(t *testing.T) {
 	}
 }
 
-// A leader without its lease stops leading and campaigns again.
+// A leader without its lease stops leading and campaigns again. The metric says that it leads.
 func TestLeadershipIsLost(t *testing.T) {
 	t.Parallel()
 	c := newServer(t).client(t)
 	terms := make(chan context.Context)
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
+	leading := func() float64 { return shown(t, c)["leader_election_master_status,test"] }
 	go func() {
 		stopped <- c.Campaign(ctx, "test", "me", func(term context.Context) {
+			if v := leading(); v != 1 {
+				t.Errorf("leader_election_master_status of the leader is %v", v)
+			}
 			terms <- term
 			<-term.Done()
 		})
@@ -151,6 +155,9 @@ func TestLeadershipIsLost(t *testing.T) {
 	cancel()
 	if err := <-stopped; !errors.Is(err, context.Canceled) {
 		t.Errorf("Campaign ended with %v", err)
+	}
+	if v := leading(); v != 0 {
+		t.Errorf("leader_election_master_status after the end is %v", v)
 	}
 }
 

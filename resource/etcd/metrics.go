@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // operation is the kind of a request, under kube-apiserver's name for it.
@@ -28,10 +29,10 @@ func (o operation) String() string {
 }
 
 const (
-	// sizeEvery is how long the size of the database is reported before it is read again.
-	sizeEvery = 30 * time.Second
-	// sizeTimeout bounds that read: a scrape must not wait for an etcd that hangs.
-	sizeTimeout = time.Second
+	// statusEvery is how long the size of the database is reported before it is read again.
+	statusEvery = 30 * time.Second
+	// statusTimeout bounds that read, of all members together: a scrape must not wait for an etcd that hangs.
+	statusTimeout = time.Second
 )
 
 // metrics count the requests of a client. Safe for concurrent use.
@@ -43,6 +44,7 @@ type metrics struct {
 	progress  prometheus.Counter
 	rejected  prometheus.Counter
 	leases    prometheus.Histogram
+	leading   *prometheus.GaugeVec
 }
 
 func newMetrics(trace func(ctx context.Context, operation, group, resource string, start time.Time, err error)) *metrics {
@@ -71,6 +73,9 @@ func newMetrics(trace func(ctx context.Context, operation, group, resource strin
 			Name: "etcd_lease_object_counts", Help: "Objects attached to one lease.",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2500, 5000},
 		}),
+		leading: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "leader_election_master_status", Help: "1 while this process is the leader of an election, 0 while another one may be.",
+		}, []string{"name"}),
 	}
 }
 
@@ -105,6 +110,8 @@ func (c *Client) Metrics() prometheus.Collector {
 		client: c,
 		sizes: prometheus.NewDesc("apiserver_storage_size_bytes",
 			"Size of the database file of etcd, in bytes.", []string{"storage_cluster_id"}, nil),
+		quota: prometheus.NewDesc("portico_etcd_quota_bytes",
+			"Size of the database file at which etcd refuses writes, in bytes; etcd before 3.6 does not report it.", nil, nil),
 		silent: prometheus.NewDesc("portico_etcd_silent",
 			"1 while etcd does not answer and requests that need it are rejected, else 0.", nil, nil),
 	}
@@ -114,21 +121,23 @@ func (c *Client) Metrics() prometheus.Collector {
 type collector struct {
 	client *Client
 	sizes  *prometheus.Desc
+	quota  *prometheus.Desc
 	silent *prometheus.Desc
 
-	mu   sync.Mutex
-	size int64 // 0 if unknown
-	read time.Time
+	mu     sync.Mutex
+	status *clientv3.StatusResponse // nil if unknown
+	read   time.Time
 }
 
 func (m *collector) parts() []prometheus.Collector {
 	all := m.client.metrics
-	return []prometheus.Collector{all.durations, all.requests, all.failures, all.progress, all.rejected, all.leases}
+	return []prometheus.Collector{all.durations, all.requests, all.failures, all.progress, all.rejected, all.leases, all.leading}
 }
 
 // Describe implements prometheus.Collector.
 func (m *collector) Describe(to chan<- *prometheus.Desc) {
 	to <- m.sizes
+	to <- m.quota
 	to <- m.silent
 	for _, part := range m.parts() {
 		part.Describe(to)
@@ -145,26 +154,34 @@ func (m *collector) Collect(to chan<- prometheus.Metric) {
 		silent = 1
 	}
 	to <- prometheus.MustNewConstMetric(m.silent, prometheus.GaugeValue, silent)
-	if size := m.databaseSize(); size > 0 {
-		to <- prometheus.MustNewConstMetric(m.sizes, prometheus.GaugeValue, float64(size), "etcd-0")
+	status := m.storageStatus()
+	if status == nil {
+		return
+	}
+	to <- prometheus.MustNewConstMetric(m.sizes, prometheus.GaugeValue, float64(status.DbSize), "etcd-0")
+	if status.DbSizeQuota > 0 {
+		to <- prometheus.MustNewConstMetric(m.quota, prometheus.GaugeValue, float64(status.DbSizeQuota))
 	}
 }
 
-// databaseSize returns the size that the first endpoint reports; 0 if it does not answer.
-func (m *collector) databaseSize() int64 {
+// storageStatus returns the status of the first member of etcd that answers; nil if none does in time.
+func (m *collector) storageStatus() *clientv3.StatusResponse {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.read.IsZero() && time.Since(m.read) < sizeEvery {
-		return m.size
+	if !m.read.IsZero() && time.Since(m.read) < statusEvery {
+		return m.status
 	}
-	ctx, cancel := context.WithTimeout(m.client.etcd.Ctx(), sizeTimeout)
-	defer cancel()
-	m.read, m.size = time.Now(), 0
-	status, err := m.client.etcd.Status(ctx, m.client.etcd.Endpoints()[0])
-	if err != nil {
-		m.client.log.Debug("cannot read the size of etcd", "error", err)
-		return 0
+	m.read, m.status = time.Now(), nil
+	endpoints := m.client.etcd.Endpoints()
+	for _, endpoint := range endpoints {
+		ctx, cancel := context.WithTimeout(m.client.etcd.Ctx(), statusTimeout/time.Duration(len(endpoints)))
+		status, err := m.client.etcd.Status(ctx, endpoint)
+		cancel()
+		if err == nil {
+			m.status = status
+			break
+		}
+		m.client.log.Debug("cannot read the status of etcd", "endpoint", endpoint, "error", err)
 	}
-	m.size = status.DbSize
-	return m.size
+	return m.status
 }

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -77,10 +78,12 @@ func TestMetrics(t *testing.T) {
 	want["etcd_requests_total,,getCurrentResourceVersion,"] = 1
 	want["etcd_request_duration_seconds,,getCurrentResourceVersion,"] = 1
 	got := shown(t, c)
-	if size := got["apiserver_storage_size_bytes,etcd-0"]; size < 1<<12 {
-		t.Errorf("the database has %v bytes", size)
+	for _, name := range []string{"apiserver_storage_size_bytes,etcd-0", "portico_etcd_quota_bytes"} {
+		if got[name] < 1<<12 {
+			t.Errorf("%s is %v", name, got[name])
+		}
+		delete(got, name)
 	}
-	delete(got, "apiserver_storage_size_bytes,etcd-0")
 	for name, n := range want {
 		if g, ok := got[name]; !ok || g != n {
 			t.Errorf("%s is %v, want %v", name, g, n)
@@ -100,4 +103,16 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("after a failure: %v", got)
 	}
 	s.Resume()
+}
+
+// The size of the database is known while a member of etcd does not answer.
+func TestSizeWithoutFirstMember(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	c := s.client(t, func(c *Config) {
+		c.Endpoints = append([]string{"unix://" + filepath.Join(t.TempDir(), "away")}, c.Endpoints...)
+	})
+	if got := shown(t, c); got["apiserver_storage_size_bytes,etcd-0"] < 1<<12 {
+		t.Errorf("the metrics are %v", got)
+	}
 }
