@@ -129,7 +129,7 @@ func startBehind(t *testing.T, c *changing) *behind {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configured, err := routing.NewStaticBackend(routing.Backend{Name: "crd", URL: "unix://" + c.socket}, upstream.Trust{})
+	configured, err := routing.NewStaticBackend(routing.Backend{Name: "crd", URLs: []string{"unix://" + c.socket}}, upstream.Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}

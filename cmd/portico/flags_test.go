@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -23,12 +24,12 @@ func TestBackendFlags(t *testing.T) {
 	}{
 		{name: "none"},
 		{
-			name: "one authority for all, one of its own", backends: []string{"core=unix:///run/core.sock", "crd=https://crd:7443", "x=https://x:1"},
+			name: "one authority for all, one of its own", backends: []string{"core=unix:///run/core.sock", "crd=https://crd-0:7444,https://crd-1:7444", "x=https://x:1"},
 			cas: []string{"all.crt", "crd=crd.crt"},
 			want: []gateway.Backend{
-				{Name: "core", URL: "unix:///run/core.sock", CAFile: "all.crt"},
-				{Name: "crd", URL: "https://crd:7443", CAFile: "crd.crt"},
-				{Name: "x", URL: "https://x:1", CAFile: "all.crt"},
+				{Name: "core", URLs: []string{"unix:///run/core.sock"}, CAFile: "all.crt"},
+				{Name: "crd", URLs: []string{"https://crd-0:7444", "https://crd-1:7444"}, CAFile: "crd.crt"},
+				{Name: "x", URLs: []string{"https://x:1"}, CAFile: "all.crt"},
 			},
 		},
 		{name: "no name", backends: []string{"unix:///x"}, err: "must have the form name=value"},
@@ -46,7 +47,7 @@ func TestBackendFlags(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !slices.Equal(f.cfg.Backends, tc.want) {
+			if err != nil || !reflect.DeepEqual(f.cfg.Backends, tc.want) {
 				t.Errorf("got %v %v, want %v", f.cfg.Backends, err, tc.want)
 			}
 		})

@@ -20,14 +20,15 @@ const gatewayExample = `  # in front of a core server on a unix socket
     --etcd-servers=https://etcd-0:2379,https://etcd-1:2379 --etcd-cafile=etcd-ca.crt \
     --backend=core=unix:///run/portico/core.sock
 
-  # in front of a core and a CRD server on other machines, with the files of "portico certs issue"; --state-dir keeps what
+  # in front of two core and two CRD servers on other machines, with the files of "portico certs issue"; --state-dir keeps what
   # the gateway knows for a start while etcd is away
   portico gateway --listen=0.0.0.0:6443 --tls-cert-file=gateway.crt --tls-private-key-file=gateway.key \
     --client-ca-file=client-ca.crt --requestheader-client-ca-file=front-proxy-ca.crt \
     --proxy-client-cert-file=front-proxy-client.crt --proxy-client-key-file=front-proxy-client.key \
     --service-account-issuer=https://portico.example.com --service-account-key-file=service-account.pub \
     --etcd-servers=https://etcd-0:2379,https://etcd-1:2379 --etcd-cafile=etcd-ca.crt --state-dir=/var/lib/portico/gateway \
-    --backend=core=https://core.example.com:7443 --backend=crd=https://crd.example.com:7443 --backend-ca-file=serving-ca.crt`
+    --backend=core=https://core-0.example.com:7443,https://core-1.example.com:7443 \
+    --backend=crd=https://crd-0.example.com:7444,https://crd-1.example.com:7444 --backend-ca-file=serving-ca.crt`
 
 // gatewayFlags are the flags of `portico gateway`.
 type gatewayFlags struct {
@@ -75,7 +76,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`address:port` at which clients reach the gateway, an endpoint of Service default/kubernetes while it runs (default: none)")
 	f.etcd.add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.addPrefix(fs)
-	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway as `name=URL` (unix:///path or https://host:port); its groups are registered by discovery. May be repeated")
+	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway as `name=URL` (unix:///path or https://host:port), with commas between several URLs; its groups are registered by discovery. May be repeated")
 	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "PEM file of CAs for the certificate of a backend, as `name=file`; a file without a name is for all (default: the system's)")
 	fs.StringVar(&f.cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of CAs; their client certificates name users (CN) and groups (O) (default: none)")
 	f.proxy.add(fs)
@@ -125,15 +126,15 @@ func (f *gatewayFlags) complete() error {
 		caFiles[name] = file
 	}
 	for _, s := range f.backends {
-		name, url, err := parsePair("backend", s)
+		name, urls, err := parsePair("backend", s)
 		if err != nil {
 			return err
 		}
 		if seen[name] {
-			return fmt.Errorf("--backend %q: the name is used twice", s)
+			return fmt.Errorf("--backend %q: the name is used twice; give all URLs of one name together, with commas between them", s)
 		}
 		seen[name] = true
-		f.cfg.Backends = append(f.cfg.Backends, gateway.Backend{Name: name, URL: url, CAFile: cmp.Or(caFiles[name], caFiles[""])})
+		f.cfg.Backends = append(f.cfg.Backends, gateway.Backend{Name: name, URLs: strings.Split(urls, ","), CAFile: cmp.Or(caFiles[name], caFiles[""])})
 	}
 	for name := range caFiles {
 		if name != "" && !seen[name] {

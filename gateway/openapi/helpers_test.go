@@ -16,7 +16,7 @@ import (
 // onSocket is a Backend that a gateway starts with.
 func onSocket(t testing.TB, name, path string) *routing.StaticBackend {
 	t.Helper()
-	c, err := routing.NewStaticBackend(routing.Backend{Name: name, URL: "unix://" + path}, upstream.Trust{})
+	c, err := routing.NewStaticBackend(routing.Backend{Name: name, URLs: []string{"unix://" + path}}, upstream.Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}

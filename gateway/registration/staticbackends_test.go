@@ -114,7 +114,7 @@ func TestCAFileIsFollowed(t *testing.T) {
 			}
 		}
 		write(first)
-		c, err := routing.NewStaticBackend(routing.Backend{Name: "core", URL: "https://core.internal:7443", CAFile: file}, upstream.Trust{})
+		c, err := routing.NewStaticBackend(routing.Backend{Name: "core", URLs: []string{"https://core.internal:7443"}, CAFile: file}, upstream.Trust{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,9 +30,9 @@ import (
 type Backend struct {
 	// Name is the name of the object, and the annotation of its automanaged APIServices.
 	Name string
-	// URL is unix:///path or https://host:port.
-	URL string
-	// CAFile has the CAs of an https server; "": those of the host.
+	// URLs are its endpoints, which answer alike: each is https://host:port, or each unix:///path.
+	URLs []string
+	// CAFile has the CAs of https endpoints; "": those of the host.
 	CAFile string
 }
 
@@ -63,22 +63,19 @@ func NewStaticBackend(b Backend, proxyTrust upstream.Trust) (*StaticBackend, err
 	if b.Name == backend.Reserved {
 		return nil, fmt.Errorf("backend %q: the name is reserved for the gateway", b.Name)
 	}
-	address, err := backend.ParseURL(b.URL)
-	if err == nil && address.Scheme == backend.HTTP {
-		err = errors.New("must be https or a unix socket: users' identities are not sent in plain text")
-	}
+	endpoints, scheme, err := staticEndpoints(b.URLs)
 	if err != nil {
-		return nil, fmt.Errorf("backend %s: URL %q %w", b.Name, b.URL, err)
+		return nil, fmt.Errorf("backend %s: %w", b.Name, err)
 	}
 	c := &StaticBackend{Name: b.Name, trust: proxyTrust, spec: backend.Spec{
-		Endpoints: []backend.Endpoint{{URL: b.URL}},
+		Endpoints: endpoints,
 		// The priorities of custom resources in kube-apiserver; groups of Kubernetes have
 		// their own.
 		AutoRegister: &backend.AutoRegister{
 			Groups: []string{backend.AllGroups}, GroupPriorityMinimum: new(int32(discovery.DefaultGroupPriority)), VersionPriority: new(int32(discovery.CustomVersionPriority)),
 		},
 	}}
-	if address.Scheme == backend.Unix {
+	if scheme == backend.Unix {
 		c.trust = upstream.Trust{Plain: true, PriorKnowledge: true}
 		return c, nil
 	}
@@ -91,6 +88,31 @@ func NewStaticBackend(b Backend, proxyTrust upstream.Trust) (*StaticBackend, err
 	}
 	c.ca, c.trust.Roots = ca, ca.Pool
 	return c, nil
+}
+
+// staticEndpoints returns the endpoints of a Backend and their scheme, which is that of all.
+func staticEndpoints(urls []string) (endpoints []backend.Endpoint, scheme string, err error) {
+	for i, u := range urls {
+		address, err := backend.ParseURL(u)
+		switch {
+		case err != nil:
+		case address.Scheme == backend.HTTP:
+			err = errors.New("must be https or a unix socket: users' identities are not sent in plain text")
+		case i > 0 && address.Scheme != scheme:
+			err = fmt.Errorf("must be %s like the one before: one Backend has either sockets or https endpoints", scheme)
+		case slices.ContainsFunc(urls[:i], func(other string) bool { return backend.SameAddress(other, u) }):
+			err = errors.New("is there twice")
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("URL %q %w", u, err)
+		}
+		scheme = address.Scheme
+		endpoints = append(endpoints, backend.Endpoint{URL: u})
+	}
+	if len(endpoints) == 0 {
+		return nil, "", errors.New("it has no URL")
+	}
+	return endpoints, scheme, nil
 }
 
 // EffectiveBackend is a Backend as this gateway uses it, from its flags and the stored object.

@@ -20,6 +20,7 @@ import (
 	"portico/discovery"
 	"portico/discovery/sources"
 	"portico/gateway/lastgood"
+	"portico/gateway/upstream"
 	"portico/internal/testing/await"
 	"portico/resource/loop"
 )
@@ -73,6 +74,41 @@ func TestRESTBackendOfTheSameService(t *testing.T) {
 	s = onService(t, a, plain, servedBy("d"), servedBy("c"))
 	if st := s.BackendStates().ByName["c"]; s.routeOf(widgetsGroup).Upstream != st.Server.Up {
 		t.Error("it does not go to the server of the other Backend")
+	}
+}
+
+// A Backend of the gateway's flags has an endpoint for each URL; what its URLs must be is said
+// about the one that is not.
+func TestURLsOfStaticBackends(t *testing.T) {
+	t.Parallel()
+	for urls, want := range map[string]string{
+		"https://core-0:7443,https://core-1:7443":  "",
+		"unix:///run/core-0.sock,unix:///run/1":    "",
+		"https://core-0:7443,":                     `URL "" must be https://host:port`,
+		"https://core-0:7443,http://core-1:7443":   `URL "http://core-1:7443" must be https or a unix socket`,
+		"https://core-0:7443,unix:///run/core":     `URL "unix:///run/core" must be https like the one before`,
+		"https://core-0:443,https://core-0":        `URL "https://core-0" is there twice`,
+		"https://core-0:7443,https://core-1 :7443": `URL "https://core-1 :7443" must be a URL`,
+	} {
+		list := strings.Split(urls, ",")
+		c, err := NewStaticBackend(Backend{Name: "core", URLs: list}, upstream.Trust{})
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), "backend core: "+want) {
+				t.Errorf("%s: %v, want %q", urls, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", urls, err)
+			continue
+		}
+		var got []string
+		for _, e := range c.Spec().Endpoints {
+			got = append(got, e.URL)
+		}
+		if !slices.Equal(got, list) {
+			t.Errorf("%s: endpoints %v", urls, got)
+		}
 	}
 }
 

@@ -108,7 +108,7 @@ func servedBy(name string, change ...func(*backend.Spec)) *backend.Backend {
 // fakeBackend adds a static Backend for a server with the source and no connections.
 func fakeBackend(t testing.TB, s *Controller, name string, source Source) {
 	t.Helper()
-	c, err := NewStaticBackend(Backend{Name: name, URL: "unix:///absent/" + name}, upstream.Trust{})
+	c, err := NewStaticBackend(Backend{Name: name, URLs: []string{"unix:///absent/" + name}}, upstream.Trust{})
 	if err != nil {
 		t.Fatal(err)
 	}

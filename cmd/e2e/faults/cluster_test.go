@@ -1,10 +1,12 @@
 package faults
 
 import (
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -97,13 +99,23 @@ func (n *node) args() []string {
 		return append(args, "--gateway="+c.up.Endpoint, "--gateway-ca-file="+c.files.ServingCAFile,
 			"--gateway-cert-file="+own.CertFile, "--gateway-key-file="+own.KeyFile)
 	}
-	for _, name := range []string{"core", "crd"} {
-		if server := c.nodes[name]; server != nil {
-			args = append(args, "--backend="+name+"="+server.url())
+	for _, command := range []string{"core", "crd"} {
+		if c.nodes[command] != nil { // without it a test registers them
+			args = append(args, "--backend="+command+"="+strings.Join(c.urls(command), ","))
 		}
 	}
 	return append(args, "--backend-ca-file="+c.files.ServingCAFile, "--client-ca-file="+c.files.ClientCAFile,
 		"--proxy-client-cert-file="+c.files.FrontProxy.CertFile, "--proxy-client-key-file="+c.files.FrontProxy.KeyFile)
+}
+
+// urls returns the URLs of the processes that run a subcommand.
+func (a *cluster) urls(command string) (urls []string) {
+	for _, name := range slices.Sorted(maps.Keys(a.nodes)) {
+		if n := a.nodes[name]; n.command == command {
+			urls = append(urls, n.url())
+		}
+	}
+	return urls
 }
 
 // start starts the process.

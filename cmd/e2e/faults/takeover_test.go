@@ -55,10 +55,6 @@ func startCores(t *testing.T) *cluster {
 	a.reached(t, "/api/v1/namespaces/default")
 	a.nodes["core"].leads(t, e2e.Patience)
 	a.start(t, "core-2")
-	f := &fleet{cluster: a}
-	a.up.MustKubectl(t, "label", "backend", "core", "kube-aggregator.kubernetes.io/automanaged-")
-	t.Logf("%s", f.portico(t, "register", "core", "--all-groups", "--ca-file="+a.files.ServingCAFile, "--wait=60s",
-		"--health-path=/readyz?exclude=etcd&exclude=etcd-readiness", "--url="+a.nodes["core"].url(), "--url="+a.nodes["core-2"].url()))
 	a.healthyCores(t, 2)
 	return a
 }
