@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"portico/cmd/e2e"
+	"portico/cmd/portico/server"
 )
 
 // runElsewhere are commands of documents that no script runs, and what does.
@@ -133,7 +134,7 @@ func TestDocumentedFlags(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			known[f.Name] = true
-			if !strings.HasPrefix(f.Name, auditPrefix) && !slices.Contains(documented, f.Name) {
+			if !strings.HasPrefix(f.Name, server.AuditPrefix) && !slices.Contains(documented, f.Name) {
 				t.Errorf("docs/operations.md does not name --%s of %s", f.Name, cmd.CommandPath())
 			}
 		})

@@ -86,27 +86,3 @@ func TestDamagedEtcdData(t *testing.T) {
 		}
 	}
 }
-
-// Of the lines of a log, errors and panics are shown, as sentences and once.
-func TestErrorLines(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	lines := &errorLines{to: &out, prefix: "portico: etcd: "}
-	log := newLogger(lines, levelOf(0))
-	log.Info("serving")
-	log.Warn("slow")
-	for range 3 {
-		log.Error(`the disk of "x" is nearly full`, "freeBytes", 7)
-	}
-	log.Error("other")
-	log.Error(`the disk of "x" is nearly full`, "freeBytes", 7)
-	log.Error("writeAt failed", "by", "etcd")
-	fmt.Fprintln(lines, "portico: etcd: failed to commit tx: no space left on device")
-	fmt.Fprintln(lines, "panic: invalid page")
-	fmt.Fprintln(lines, "goroutine 1 [running]:")
-	want := "portico: etcd: the disk of \"x\" is nearly full freeBytes=7\nportico: etcd: other\n" +
-		"portico: etcd: failed to commit tx: no space left on device\nportico: etcd: panic: invalid page\n"
-	if out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
-	}
-}

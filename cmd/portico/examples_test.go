@@ -52,7 +52,7 @@ func TestCertsExamples(t *testing.T) {
 	}
 	run("portico certs init --data-dir=" + filepath.Join(os.Getenv("XDG_DATA_HOME"), "portico"))
 	file := regexp.MustCompile(`-file=(for-\S+)`)
-	for line := range strings.SplitSeq(strings.ReplaceAll(certsIssueExample+"\n"+certsKubeconfigExample, "\\\n", " "), "\n") {
+	for line := range strings.SplitSeq(strings.ReplaceAll(exampleOf(t, "certs", "issue", "server")+"\n"+exampleOf(t, "certs", "kubeconfig"), "\\\n", " "), "\n") {
 		switch fields := strings.Fields(line); {
 		case len(fields) == 3 && fields[0] == "cp":
 			data, err := os.ReadFile(fields[1])
@@ -107,4 +107,14 @@ func takes(line string) error {
 		return err
 	}
 	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
+// exampleOf returns the examples of a command.
+func exampleOf(t *testing.T, path ...string) string {
+	t.Helper()
+	cmd, _, err := newRoot().Find(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Example
 }

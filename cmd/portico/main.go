@@ -2,26 +2,26 @@
 // API servers. `portico up` runs a whole installation; each of its processes
 // also runs alone.
 //
-// The command parses flags into the Config of packages; packages do not read flags.
+// Its commands are in the folders below. They parse flags into the Config of packages.
 // A failure is one line on standard error with its remedy, and exit code 1.
 //
-// Runs in: gateway, core, crd, portico up.
+// Runs in: all processes.
 package main
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
-	"portico/cmd/internal/pace"
-	"portico/cmd/internal/supervise"
+	"portico/cmd/portico/certs"
+	"portico/cmd/portico/cli"
+	"portico/cmd/portico/registration"
+	"portico/cmd/portico/server"
+	"portico/cmd/portico/up"
 )
 
 func main() {
@@ -47,31 +47,14 @@ func newRoot() *cobra.Command {
 		Short:         "A Kubernetes-style endpoint in front of many API servers",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          knownCommand,
-		RunE:          showHelp,
+		Args:          cli.KnownCommand,
+		RunE:          cli.ShowHelp,
 
 		SuggestionsMinimumDistance: 2,
 	}
-	root.SetFlagErrorFunc(wrongFlag)
+	root.SetFlagErrorFunc(cli.WrongFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newUp(), newGateway(), newCore(), newCRD(), newEtcd(),
-		newRegister(), newUnregister(), newBackends(), newRoutes(), newExplainRoute(), newCerts(), newVersion())
+	root.AddCommand(up.New(), server.NewGateway(), server.NewCore(), server.NewCRD(), server.NewEtcd(),
+		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), newVersion())
 	return root
-}
-
-// serverProcess prepares a process that serves until ctx ends: its log, the pace
-// of its garbage collector (see [pace.Keep]), and its end when the supervisor that
-// may have started it is gone.
-func serverProcess(ctx context.Context, verbosity int, work pace.Work) (*slog.Logger, error) {
-	logLevel.Set(levelOf(verbosity))
-	log := newLogger(os.Stderr, &logLevel)
-	slog.SetDefault(log)
-	// Upstream's engines log through klog. Their information is shown with -v only.
-	klog.SetLogger(logr.FromSlogHandler(log.Handler()).V(1))
-	go pace.Keep(ctx, work)
-	// At once: the other processes of the supervisor end as well.
-	return log, supervise.WatchLifeline(func() {
-		log.Error("the supervisor is gone")
-		os.Exit(1)
-	})
 }

@@ -53,7 +53,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ENDPOINT", up.Endpoint)
 			env.Setenv("NS", "script-"+name)
 			env.Setenv("REPO", e2e.Repository())
-			env.Setenv("PKI", filepath.Join(up.Dir, pkiFolder))
+			env.Setenv("PKI", filepath.Join(up.Dir, "pki"))
 			return os.WriteFile(config, data, 0o600)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portico/cmd/portico/cli"
 	"portico/resource/serve/version"
 )
 
@@ -16,7 +17,7 @@ func newVersion() *cobra.Command {
 and the platform of the binary, and the commit that it was built from with its date. The Go toolchain records the commit in
 binaries built with "go build" in a clone; "go run" leaves it out.`,
 		Example: "  portico version",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := version.Info()
 			commit := "unknown"

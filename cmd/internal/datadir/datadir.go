@@ -33,6 +33,9 @@ type Dir struct {
 	lock *os.File
 }
 
+// PKIFolder is the folder of certificates and keys in a data folder.
+const PKIFolder = "pki"
+
 // Default returns portico/ in $XDG_DATA_HOME, or in ~/.local/share without it.
 func Default() (string, error) {
 	// The XDG specification ignores a relative XDG_DATA_HOME.

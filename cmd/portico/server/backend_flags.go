@@ -1,0 +1,59 @@
+package server
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"portico/backends/process"
+	"portico/cmd/internal/pace"
+)
+
+// serverFlags are the flags that all servers share.
+type serverFlags struct {
+	verbosity int
+	listen    listenFlags
+	etcd      EtcdFlags
+	proxy     frontProxyFlags
+	limits    Limits
+}
+
+// backendFlags are the flags that `portico core` and `portico crd` share.
+type backendFlags struct{ serverFlags }
+
+// begin adds the flags that --help shows before the process's own. gateway completes
+// the help of --gateway: what the process uses the gateway for.
+func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, gateway string) {
+	f.listen.add(fs, address, "`address` to serve on: host:port, or unix:///path for a gateway of the same user on this machine")
+	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
+	f.etcd.addPrefix(fs)
+	f.proxy.add(fs)
+	fs.StringVar(&cfg.Gateway.URL, "gateway", "", "`URL` of the gateway, https://host:port, "+gateway)
+	fs.StringVar(&cfg.Gateway.CAFile, "gateway-ca-file", "", "PEM `file` of CAs for the gateway's certificate (default: the system's)")
+	fs.StringVar(&cfg.Gateway.CertFile, "gateway-cert-file", "", "PEM `file` of the client certificate for the gateway")
+	fs.StringVar(&cfg.Gateway.KeyFile, "gateway-key-file", "", "PEM `file` of the key of --gateway-cert-file")
+}
+
+// end adds the flags that --help shows after the process's own.
+func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
+	AddFeatureGates(fs, &cfg.CBOR)
+	f.limits.AddInFlight(fs)
+	AddAudit(fs, &cfg.Audit)
+	HideDetails(fs)
+	AddTracing(fs, &cfg.TracingConfigFile)
+	fs.DurationVar(&cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails; longer than the interval of health checks")
+	fs.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof/")
+	AddVerbosity(fs, &f.verbosity)
+}
+
+// complete prepares the process, and its configuration by the flags.
+func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err error) {
+	if cfg.Logger, err = serverProcess(ctx, f.verbosity, pace.ForObjects); err != nil {
+		return err
+	}
+	cfg.Listen = f.listen.config()
+	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.inFlight()
+	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+	cfg.Etcd, err = f.etcd.required(cfg.Logger)
+	return err
+}

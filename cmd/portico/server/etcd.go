@@ -1,0 +1,62 @@
+package server
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"portico/cmd/internal/embedetcd"
+	"portico/cmd/internal/pace"
+	"portico/cmd/portico/cli"
+)
+
+// NewEtcd returns the command of the embedded etcd, a child of `portico up`. It is a
+// process of its own because etcd exits when its disk fails: the gateway serves from
+// memory until up has started etcd again.
+func NewEtcd() *cobra.Command {
+	var dir, sockets string
+	var verbosity int
+	cmd := &cobra.Command{
+		Use:     "etcd",
+		Short:   "Run the embedded etcd of portico up",
+		Long:    "Run the embedded etcd of portico up, which starts this command by itself.",
+		Example: "  portico etcd --data-dir=./data/etcd --socket-dir=/run/portico",
+		Args:    cli.NoArguments,
+		Hidden:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := serverProcess(cmd.Context(), verbosity, pace.ForStorage)
+			if err != nil {
+				return err
+			}
+			member, err := embedetcd.Start(cmd.Context(), embedetcd.Config{
+				Dir: dir, SocketDir: sockets, Logger: log,
+				OnFatal: func(err error) {
+					fmt.Fprintln(os.Stderr, "portico: etcd: "+err.Error())
+					os.Exit(1)
+				},
+			})
+			if err != nil {
+				return cli.QuietIfStopped(cmd.Context(), err)
+			}
+			defer member.Close()
+			select {
+			case <-cmd.Context().Done():
+				return nil
+			case err := <-member.Failed():
+				return fmt.Errorf("run etcd: %w", err)
+			}
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&dir, "data-dir", "", "data `folder`; made if needed")
+	fs.StringVar(&sockets, "socket-dir", "", "`folder` of the socket etcd.sock")
+	AddVerbosity(fs, &verbosity)
+	for _, name := range []string{"data-dir", "socket-dir"} {
+		if err := cmd.MarkFlagRequired(name); err != nil {
+			panic(err) // no such flag
+		}
+	}
+	return cmd
+}

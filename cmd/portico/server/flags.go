@@ -1,0 +1,141 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"portico/backends/core/plugins"
+	"portico/resource/etcd"
+	"portico/resource/serve"
+)
+
+// AddVerbosity adds --v.
+func AddVerbosity(fs *pflag.FlagSet, to *int) {
+	fs.IntVarP(to, "v", "v", 0, "log `level`: 0 for information, 1 and above for debugging, -1 for warnings and errors only")
+}
+
+// logLevel is the log level of the process. It may change while the process runs
+// (setVerbosity).
+var logLevel slog.LevelVar
+
+// LevelOf returns the log level of a value of -v.
+func LevelOf(verbosity int) slog.Level {
+	switch {
+	case verbosity > 0:
+		return slog.LevelDebug
+	case verbosity < 0:
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// setVerbosity sets logLevel by a value of -v.
+func setVerbosity(text string) error {
+	v, err := strconv.Atoi(text)
+	if err != nil {
+		return fmt.Errorf("log level %q: it must be a number", text)
+	}
+	logLevel.Set(LevelOf(v))
+	return nil
+}
+
+// flagValues returns the values of all flags by name, for /flagz. None is a secret:
+// keys and tokens are in files, and URLs lose their passwords.
+func flagValues(fs *pflag.FlagSet) map[string]string {
+	out := map[string]string{}
+	fs.VisitAll(func(f *pflag.Flag) { out[f.Name] = passwords.ReplaceAllString(f.Value.String(), "://$1:xxxxx@") })
+	return out
+}
+
+// passwords matches the user information of a URL.
+var passwords = regexp.MustCompile(`://([^/@:\s]*):[^/@\s]*@`)
+
+// NewLogger returns the log of a process.
+func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// AddDiscoveryGrace adds --discovery-grace.
+func AddDiscoveryGrace(fs *pflag.FlagSet, to *time.Duration) {
+	fs.DurationVar(to, "discovery-grace", 0, "`time` after which the groups of a server that is away are marked Stale in discovery, so that kubectl leaves them out (default: never)")
+}
+
+// AddTracing adds --tracing-config-file.
+func AddTracing(fs *pflag.FlagSet, to *string) {
+	fs.StringVar(to, "tracing-config-file", "", "`file` with a TracingConfiguration, as for kube-apiserver: the OTLP collector and the sampling rate (default: no tracing)")
+}
+
+// EtcdFlags are the flags of the connection to etcd.
+type EtcdFlags struct {
+	Servers                   []string
+	prefix                    string
+	caFile, certFile, keyFile string
+}
+
+func (f *EtcdFlags) Add(fs *pflag.FlagSet, servers string) {
+	fs.StringSliceVar(&f.Servers, "etcd-servers", nil, servers)
+	fs.StringVar(&f.caFile, "etcd-cafile", "", "PEM `file` of CAs for etcd's certificate (default: the system's)")
+	fs.StringVar(&f.certFile, "etcd-certfile", "", "PEM `file` of the client certificate for etcd; needs --etcd-keyfile")
+	fs.StringVar(&f.keyFile, "etcd-keyfile", "", "PEM `file` of the key of --etcd-certfile")
+}
+
+func (f *EtcdFlags) addPrefix(fs *pflag.FlagSet) {
+	fs.StringVar(&f.prefix, "etcd-prefix", etcd.DefaultPrefix, "`prefix` of all keys in etcd")
+}
+
+// required returns the configuration of a process that starts no etcd itself.
+func (f *EtcdFlags) required(log *slog.Logger) (etcd.Config, error) {
+	if len(f.Servers) == 0 {
+		return etcd.Config{}, errors.New("--etcd-servers is missing, as in --etcd-servers=https://etcd-0:2379 (portico up starts an etcd of its own)")
+	}
+	return f.config(log), nil
+}
+
+func (f *EtcdFlags) config(log *slog.Logger) etcd.Config {
+	return etcd.Config{
+		Endpoints: f.Servers, CAFile: f.caFile, CertFile: f.certFile, KeyFile: f.keyFile,
+		Prefix: f.prefix, Logger: log,
+	}
+}
+
+// listenFlags are the flags of an address that a process serves on.
+type listenFlags struct{ address, certFile, keyFile string }
+
+func (f *listenFlags) add(fs *pflag.FlagSet, address, usage string) {
+	fs.StringVar(&f.address, "listen", address, usage)
+	fs.StringVar(&f.certFile, "tls-cert-file", "", "PEM `file` of the serving certificate; not for unix sockets. Read again when it changes")
+	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "PEM `file` of the key of --tls-cert-file")
+}
+
+// config returns the address; of a unix socket the peer's uid is checked.
+func (f *listenFlags) config() serve.ListenAddress {
+	return serve.ListenAddress{Address: f.address, CertFile: f.certFile, KeyFile: f.keyFile, PeerUID: strings.HasPrefix(f.address, "unix://")}
+}
+
+// frontProxyFlags name the clients that are trusted to name users.
+type frontProxyFlags struct {
+	caFile string
+	names  []string
+}
+
+func (f *frontProxyFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.caFile, "requestheader-client-ca-file", "", "PEM `file` of CAs; their clients may name the user in X-Remote-* headers (default: none)")
+	fs.StringSliceVar(&f.names, "requestheader-allowed-names", nil, "comma-separated common `names` allowed in certificates of these clients (default: any)")
+}
+
+// AddAdmission adds the flags of admission plugins, which have kube-apiserver's names.
+func AddAdmission(fs *pflag.FlagSet, o *plugins.Options) {
+	fs.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "comma-separated `names` of admission plugins of the core server to use besides those that are on by default")
+	fs.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "comma-separated `names` of admission plugins of the core server not to use, of those that are on by default")
+	fs.StringVar(&o.ConfigFile, "admission-control-config-file", "", "AdmissionConfiguration `file` with the configurations of admission plugins of the core server (default: none)")
+	o.NotReadyTolerationSeconds = fs.Int64("default-not-ready-toleration-seconds", plugins.DefaultTolerationSeconds, "`seconds` that a new pod tolerates its node not to be ready, unless it says otherwise")
+	o.UnreachableTolerationSeconds = fs.Int64("default-unreachable-toleration-seconds", plugins.DefaultTolerationSeconds, "`seconds` that a new pod tolerates its node to be unreachable, unless it says otherwise")
+}

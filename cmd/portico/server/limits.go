@@ -1,0 +1,42 @@
+package server
+
+import (
+	"cmp"
+
+	"github.com/spf13/pflag"
+
+	"portico/cmd/internal/pace"
+	"portico/resource/serve/filter"
+)
+
+const (
+	// longRunningMemory is the memory of a long-running request in bytes, for the
+	// default limit: about twice that of an idle watch.
+	longRunningMemory = 64 << 10
+	// longRunningPerUser is the default limit of one user.
+	longRunningPerUser = 16_000
+	// leastLongRunning is the smallest default limit, also where memory is unknown.
+	leastLongRunning = 4096
+)
+
+// Limits are the values of the flags of limits. 0 means no limit.
+type Limits struct{ reads, writes, long, longPerUser uint }
+
+// AddInFlight adds the limits of requests in flight, which have kube-apiserver's names.
+func (l *Limits) AddInFlight(fs *pflag.FlagSet) {
+	fs.UintVar(&l.reads, "max-requests-inflight", filter.DefaultMaxInFlight, "maximum `number` of reads in flight, without watches and other long-running requests; more are answered 429. One user gets three quarters at most; system:masters is not limited. 0 means no limit")
+	fs.UintVar(&l.writes, "max-mutating-requests-inflight", filter.DefaultMaxMutatingInFlight, "maximum `number` of writes in flight, shared in the same way. 0 means no limit")
+}
+
+// AddLongRunning adds the limits of long-running requests.
+func (l *Limits) AddLongRunning(fs *pflag.FlagSet) {
+	fs.UintVar(&l.long, "max-long-running-requests", uint(max(leastLongRunning, pace.Memory()/2/longRunningMemory)), "maximum `number` of watches and other long-running requests, shared in the same way; the default is half of the memory at 64 KiB each. 0 means no limit")
+	fs.UintVar(&l.longPerUser, "max-long-running-requests-per-user", longRunningPerUser, "maximum `number` of these requests of one user, except system:masters. 0 means the user's share")
+}
+
+// inFlight returns the limits of requests in flight in the form of serve.Config, where
+// 0 is the default and a negative number no limit.
+func (l *Limits) inFlight() (reads, writes int) {
+	orNone := func(limit uint) int { return cmp.Or(int(limit), -1) }
+	return orNone(l.reads), orNone(l.writes)
+}

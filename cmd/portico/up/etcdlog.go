@@ -1,0 +1,58 @@
+package up
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// errorLines filters the log of the etcd process, line by line, for standard error:
+// why the process ended, and errors that are not etcd's own (etcd logs several for one
+// cause). A sentence is repeated after repeatAfter at the earliest.
+type errorLines struct {
+	to     io.Writer
+	prefix string
+	shown  map[string]time.Time
+}
+
+const (
+	repeatAfter = time.Minute
+	maxShown    = 100 // sentences remembered
+)
+
+// Write implements io.Writer and never fails.
+func (e *errorLines) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok && !strings.Contains(record, " by=etcd") {
+		text = unquoteMessage(record)
+	} else if reason, ok := strings.CutPrefix(text, "portico: "); ok {
+		text = strings.TrimPrefix(reason, "etcd: ")
+	} else if !strings.HasPrefix(text, "panic: ") && !strings.HasPrefix(text, "fatal error: ") {
+		return len(line), nil
+	}
+	if when, ok := e.shown[text]; ok && time.Since(when) < repeatAfter {
+		return len(line), nil
+	}
+	if e.shown == nil || len(e.shown) == maxShown {
+		e.shown = map[string]time.Time{}
+	}
+	e.shown[text] = time.Now()
+	fmt.Fprintln(e.to, e.prefix+text)
+	return len(line), nil
+}
+
+// unquoteMessage returns a record of slog's text format that begins with the
+// message, with the message as it was before it was quoted.
+func unquoteMessage(record string) string {
+	quoted, err := strconv.QuotedPrefix(record)
+	if err != nil {
+		return record
+	}
+	message, err := strconv.Unquote(quoted)
+	if err != nil {
+		return record
+	}
+	return message + record[len(quoted):]
+}

@@ -1,0 +1,264 @@
+package up
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"portico/cmd/internal/datadir"
+	"portico/cmd/internal/pace"
+	"portico/cmd/internal/pki"
+	"portico/cmd/internal/supervise"
+	"portico/cmd/portico/cli"
+	"portico/cmd/portico/server"
+	"portico/resource/serve"
+)
+
+const (
+	// tokenIssuer is the issuer of service-account tokens, that of most Kubernetes
+	// installations. It is independent of the address, which may change between starts.
+	tokenIssuer = "https://kubernetes.default.svc.cluster.local"
+	// stillWaiting is the pause between lines that name what is not ready.
+	stillWaiting = 2 * time.Second
+	// patience bounds the start of everything, crdPatience the time until the gateway
+	// then reaches the CRD server: the others serve without it.
+	patience    = 2 * time.Minute
+	crdPatience = 30 * time.Second
+)
+
+// stack is a whole installation on this machine.
+type stack struct {
+	flags      upFlags
+	dir        *datadir.Dir
+	files      *pki.Files
+	host, port string
+	hosts      []string // of the gateway's certificate
+	endpoint   string   // of the gateway, https://host:port
+	kubeconfig string   // that the user is shown
+	etcd       server.EtcdFlags
+	out        io.Writer
+	errOut     io.Writer
+	adminTLS   *tls.Config // the administrator as a client of the gateway
+}
+
+// runStack runs an installation until ctx ends or something fails for good.
+func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
+	dir, err := datadir.Open(f.dataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
+	go pace.Keep(ctx, pace.ForObjects)
+	// A program that starts portico up may pass a lifeline, as up does to its children.
+	if err := supervise.WatchLifeline(func() { os.Exit(1) }); err != nil {
+		return err
+	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// prepare makes the files that the processes need.
+func (s *stack) prepare() (err error) {
+	if s.host, s.port, err = freeAddress(s.flags.listen); err != nil {
+		return err
+	}
+	if s.hosts, err = certificateHosts(s.host, s.flags.cidrs); err != nil {
+		return err
+	}
+	s.endpoint = "https://" + net.JoinHostPort(reachableHost(s.host), s.port)
+	s.kubeconfig = s.dir.File("kubeconfig")
+	if s.flags.kubeconfig != "" {
+		if s.kubeconfig, err = filepath.Abs(s.flags.kubeconfig); err != nil {
+			return fmt.Errorf("find kubeconfig: %w", err)
+		}
+	}
+	if err := s.ensureCredentials(); err != nil {
+		return err
+	}
+	s.adminTLS, err = adminTLS(s.files)
+	return err
+}
+
+// run starts everything, waits, and stops everything in order: the gateway drains
+// while the servers behind it still answer, and etcd stops last.
+func (s *stack) run(ctx context.Context) error {
+	if len(s.etcd.Servers) > 0 {
+		return s.runChildren(ctx)
+	}
+	etcd, err := s.startEtcd(ctx)
+	if err != nil {
+		return cli.QuietIfStopped(ctx, err)
+	}
+	defer etcd.stop()
+	s.etcd.Servers = []string{"unix://" + s.etcdSocket()}
+	return s.runChildren(ctx)
+}
+
+// runChildren runs the other children until ctx ends or one of them fails for good.
+func (s *stack) runChildren(ctx context.Context) error {
+	s.say("starting core server, CRD server and gateway")
+	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket(), "/readyz"), nil)
+	if err != nil {
+		return err
+	}
+	defer core.stop()
+	crd, err := s.startChild("crd", s.crdArgs(), backendReady(s.crdSocket(), "/readyz"), nil)
+	if err != nil {
+		return err
+	}
+	defer crd.stop()
+	gateway, err := s.startChild("gateway", s.gatewayArgs(), s.gatewayReady("/readyz"), nil)
+	if err != nil {
+		return err
+	}
+	defer gateway.stop()
+	if err := s.waitReady(ctx, core, crd, gateway); err != nil {
+		return cli.QuietIfStopped(ctx, err)
+	}
+	greet(s.out, s)
+	go s.keepCredentials(ctx)
+	select {
+	case <-ctx.Done():
+		s.say("stopping; Ctrl-C again stops at once")
+		return nil
+	case err := <-core.done:
+		return fmt.Errorf("run core server: %w", err)
+	case err := <-crd.done:
+		return fmt.Errorf("run CRD server: %w", err)
+	case err := <-gateway.done:
+		return fmt.Errorf("run gateway: %w", err)
+	}
+}
+
+// startEtcd starts the embedded etcd and returns when it serves. Errors of its log go
+// to standard error.
+func (s *stack) startEtcd(ctx context.Context) (*child, error) {
+	s.say("starting etcd")
+	args := []string{"--data-dir=" + s.dir.File("etcd"), "--socket-dir=" + s.dir.Run, "--v=" + strconv.Itoa(s.flags.verbosity-1)}
+	ready := supervise.HTTPReady("http://etcd/readyz", s.etcdSocket(), nil, nil)
+	etcd, err := s.startChild("etcd", args, ready, &errorLines{to: s.errOut, prefix: "portico: etcd: "})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not ready within %v", patience))
+	defer cancel()
+	if err := s.waitChild(ctx, etcd); err != nil {
+		etcd.stop()
+		return nil, s.adviseEtcd(err)
+	}
+	return etcd, nil
+}
+
+// adviseEtcd adds the remedy to the error of an etcd that does not start.
+func (s *stack) adviseEtcd(err error) error {
+	switch folder := s.dir.File("etcd"); {
+	case strings.Contains(err.Error(), syscall.ENOSPC.Error()):
+		return fmt.Errorf("%w; free space on the disk of %s", err, folder)
+	default:
+		return fmt.Errorf("%w; if its data is damaged, restore the folder %s from a backup, or move it away to start empty", err, folder)
+	}
+}
+
+// waitReady waits until all children are ready, the gateway reaches the servers behind
+// it, and all of them take writes, and prints from time to time what is missing. It
+// writes nothing: webhooks would be called.
+func (s *stack) waitReady(ctx context.Context, children ...*child) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not ready within %v", patience))
+	defer cancel()
+	for _, c := range children {
+		if err := s.waitChild(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := s.waitBehind(ctx, "core server", "/api/v1/namespaces/default", s.coreSocket()); err != nil {
+		return err
+	}
+	crdCtx, cancel := context.WithTimeoutCause(ctx, crdPatience, fmt.Errorf("not ready within %v", crdPatience))
+	defer cancel()
+	err := s.waitBehind(crdCtx, "CRD server", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=1", s.crdSocket())
+	if err != nil && ctx.Err() == nil {
+		s.say(fmt.Sprintf("custom resources are not served yet: %v; all else is", err))
+		return nil
+	}
+	return err
+}
+
+// waitBehind waits until the gateway reaches a server behind it, and the server takes
+// writes.
+func (s *stack) waitBehind(ctx context.Context, name, path, socket string) error {
+	for _, wait := range []struct {
+		what    string
+		reached func(context.Context) error
+	}{
+		{"the " + name + " behind the gateway", s.gatewayReady(path)},
+		{"the " + name + " to take writes", backendReady(socket, "/readyz/"+serve.WritesCheck)},
+		{"the gateway to take writes", s.gatewayReady("/readyz/" + serve.WritesCheck)},
+	} {
+		if err := waitReached(ctx, wait.reached); err != nil {
+			return fmt.Errorf("wait for %s: %w (%w)", wait.what, context.Cause(ctx), err)
+		}
+	}
+	return nil
+}
+
+// waitReached calls reached until it succeeds, or returns its last error when ctx
+// ends.
+func waitReached(ctx context.Context, reached func(context.Context) error) error {
+	for {
+		err := reached(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (s *stack) waitChild(ctx context.Context, c *child) error {
+	tick := time.NewTicker(stillWaiting)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.process.Ready():
+			return nil
+		case err := <-c.done:
+			return fmt.Errorf("%w (its log: %s)", err, c.logFile)
+		case <-tick.C:
+			s.say(fmt.Sprintf("waiting for %s: %v", c.name, c.process.Waiting()))
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w (%v; its log: %s)", c.name, context.Cause(ctx), c.process.Waiting(), c.logFile)
+		}
+	}
+}
+
+// gatewayReady returns a check that the gateway answers the administrator's GET of
+// path with 200.
+func (s *stack) gatewayReady(path string) func(context.Context) error {
+	return supervise.HTTPReady(s.endpoint+path, "", s.adminTLS, nil)
+}
+
+// backendReady returns a check that the server on the socket answers a GET of path
+// with 200.
+func backendReady(socket, path string) func(context.Context) error {
+	// A peer of the same uid is trusted to name the user.
+	header := http.Header{"X-Remote-User": {pki.AdminName}, "X-Remote-Group": {"system:masters"}}
+	return supervise.HTTPReady("http://backend"+path, socket, nil, header)
+}
+
+// say prints a line of progress.
+func (s *stack) say(line string) { fmt.Fprintln(s.out, "portico: "+line) }

@@ -1,0 +1,167 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	core "portico/backends/core"
+	"portico/backends/core/controllers"
+	"portico/backends/core/kubelet"
+	"portico/backends/core/plugins"
+	"portico/cmd/internal/datadir"
+	"portico/cmd/internal/pki"
+	"portico/cmd/portico/cli"
+	"portico/cmd/portico/server"
+	"portico/resource/audit"
+)
+
+const upExample = `  # everything on this machine, data in the user's data folder
+  portico up
+
+  # a second installation beside it
+  portico up --listen=127.0.0.1:7443 --data-dir=./data --kubeconfig=./kubeconfig
+
+  # any free port; the kubeconfig knows which
+  portico up --listen=127.0.0.1:0
+
+  # with an audit log; the other flags of audit are those of portico gateway
+  portico up --audit-policy-file=policy.yaml --audit-log-path=./audit.log
+
+  # on an etcd of your own
+  portico up --etcd-servers=https://etcd-0:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key`
+
+// upFlags are the flags of `portico up`.
+type upFlags struct {
+	listen     string
+	dataDir    string
+	kubeconfig string
+	etcd       server.EtcdFlags
+	cidrs      string // of Services
+	verbosity  int
+	signs      bool // by authorities of its own
+	all        *pflag.FlagSet
+}
+
+// childFlags are flags that the children parse. They are checked before the first child starts.
+type childFlags struct {
+	audited   audit.Options
+	admission plugins.Options
+	selected  []string // --controllers
+	switched  []string // --runtime-config
+	signing   controllers.Signing
+	kubelets  kubelet.Config
+}
+
+func (f *childFlags) check() error {
+	if err := errors.Join(f.audited.Check(), f.admission.Check(), f.signing.Check()); err != nil {
+		return err
+	}
+	if _, err := controllers.Select(f.selected); err != nil {
+		return fmt.Errorf("--controllers: %w", err)
+	}
+	if err := core.CheckRuntimeConfig(f.switched); err != nil {
+		return fmt.Errorf("--runtime-config: %w", err)
+	}
+	_, err := kubelet.New(f.kubelets)
+	return err
+}
+
+// New returns the command.
+func New() *cobra.Command {
+	var f upFlags
+	var children childFlags
+	var limits server.Limits
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run a whole installation: etcd, gateway, core and CRD server",
+		Long: "Run a whole installation: an embedded etcd and, as child processes, the gateway, the core server and the CRD server.\n" +
+			"The first start makes certificates, keys and an administrator's kubeconfig; certificates are renewed four months\n" +
+			"before they end, also while it runs, and the kubeconfig with them. A child that dies is started again.\n" +
+			"Ctrl-C or SIGTERM stops everything in order; a second one stops it at once. Logs are in logs/ in the data folder.",
+		Example: upExample,
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := children.check(); err != nil {
+				return err
+			}
+			if f.dataDir == "" {
+				dir, err := datadir.Default()
+				if err != nil {
+					return fmt.Errorf("%w; name one with --data-dir", err)
+				}
+				f.dataDir = dir
+			}
+			f.signs = children.signing.Empty()
+			return advise(runStack(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags, f.all = false, flags
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:6443", "`address` of the gateway: host:port. Port 0 chooses a free one")
+	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "second `file` for the administrator's kubeconfig; a file that portico did not write is not replaced")
+	f.etcd.Add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
+	flags.String("access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
+	limits.AddInFlight(flags)
+	limits.AddLongRunning(flags)
+	server.AddAudit(flags, &children.audited)
+	server.HideDetails(flags)
+	server.AddAdmission(flags, &children.admission)
+	server.AddDiscoveryGrace(flags, new(time.Duration))
+	server.AddTracing(flags, new(string))
+	server.AddKubelet(flags, &children.kubelets)
+	server.AddControllers(flags, &children.selected, new(controllers.Options))
+	server.AddRuntimeConfig(flags, &children.switched)
+	server.AddFeatureGates(flags, new(bool))
+	server.AddSigning(flags, &children.signing)
+	flags.StringVar(&f.cidrs, "service-cluster-ip-range", server.DefaultServiceCIDR, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
+	server.AddNodePorts(flags, new(string))
+	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
+	server.AddVerbosity(flags, &f.verbosity)
+	return cmd
+}
+
+// advise adds the remedy to an error.
+func advise(err error) error {
+	var inUse *datadir.InUseError
+	var file *fs.PathError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &inUse):
+		return fmt.Errorf("%w; stop that process, or choose another --data-dir", err)
+	case errors.Is(err, pki.ErrForeignKubeconfig):
+		return fmt.Errorf("%w and is not replaced; choose another file with --kubeconfig", err)
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w; free space on that disk", err)
+	case errors.As(err, &file):
+		return fmt.Errorf("%w; choose writable folders with --data-dir and --kubeconfig", err)
+	}
+	return err
+}
+
+// greet prints the addresses of the installation and commands to try.
+func greet(w io.Writer, s *stack) {
+	fmt.Fprintf(w, `
+Portico is ready.
+  endpoint    %s
+  kubeconfig  %s
+  etcd        %s
+  logs        %s
+
+Try:
+  export KUBECONFIG=%s
+  kubectl api-resources
+  kubectl create namespace demo
+  kubectl get apiservices
+
+Ctrl-C stops it.
+`, s.endpoint, s.kubeconfig, s.etcd.Servers[0], s.dir.File("logs"), cli.ShellQuote(s.kubeconfig))
+}
