@@ -106,6 +106,8 @@ type leaf struct {
 	// server has the names and addresses of a server certificate; it is empty for a client
 	// certificate.
 	server []string
+	// client is set for a server that is also a client of its like.
+	client bool
 }
 
 // ensureLeaf makes a leaf, unless the files have a valid one. A leaf that cannot be read is
@@ -136,6 +138,9 @@ func (a *authority) issue(want leaf, notBefore, notAfter time.Time) (*pair, erro
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	if len(want.server) > 0 {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		if want.client {
+			template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+		}
 		for _, host := range want.server {
 			if ip := net.ParseIP(host); ip != nil {
 				template.IPAddresses = append(template.IPAddresses, ip)
