@@ -17,12 +17,13 @@ const certsLong = `Make and show certificates, for processes that share no folde
 
 An installation has three authorities: serving-ca signs certificates of servers, client-ca those of users, and
 front-proxy-ca those of gateways, which the servers behind them trust to name users. "portico up" makes its own in pki/ of
-its data folder; "portico certs init" makes them for processes that are started one by one.`
+its data folder; "portico certs init" makes them for processes that are started one by one, and "portico certs installation"
+makes these and all certificates at once.`
 
 // New returns the commands of certificates.
 func New() *cobra.Command {
 	cmd := &cobra.Command{Use: "certs", Short: "Make and show certificates", Long: certsLong, Args: cli.KnownCommand, RunE: cli.ShowHelp}
-	cmd.AddCommand(newCertsInit(), newCertsIssue(), newCertsKubeconfig(), newCertsShow())
+	cmd.AddCommand(newCertsInit(), newCertsIssue(), newInstallation(), newCertsKubeconfig(), newCertsShow())
 	return cmd
 }
 

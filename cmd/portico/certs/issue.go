@@ -83,7 +83,7 @@ func newIssueServer() *cobra.Command {
 			return errors.New("--host is missing: name each host and address of the server, as in --host=127.0.0.2 --host=core.internal")
 		}
 		for _, host := range f.req.Hosts {
-			if err := checkHost(host); err != nil {
+			if err := checkHost("host", host); err != nil {
 				return err
 			}
 		}
@@ -197,17 +197,17 @@ func adviseIssue(err error, flags string) error {
 	return err
 }
 
-// checkHost checks that host is a host name, with or without a wildcard, or an address.
-func checkHost(host string) error {
+// checkHost checks that the value of a flag is a host name, with or without a wildcard, or an address.
+func checkHost(flag, host string) error {
 	if net.ParseIP(host) != nil {
 		return nil
 	}
 	if h, port, err := net.SplitHostPort(host); err == nil && h != "" && !strings.Contains(port, "/") {
-		return fmt.Errorf("--host %q: must not have a port; use %q", host, h)
+		return fmt.Errorf("--%s %q: must not have a port; use %q", flag, host, h)
 	}
 	name := strings.TrimPrefix(host, "*.")
 	if len(validation.IsDNS1123Subdomain(strings.ToLower(name))) > 0 {
-		return fmt.Errorf("--host %q: must be a host name or an address", host)
+		return fmt.Errorf("--%s %q: must be a host name or an address", flag, host)
 	}
 	return nil
 }
