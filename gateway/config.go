@@ -17,6 +17,8 @@ import (
 type Config struct {
 	// Listen is the address for clients. Required.
 	Listen serve.ListenAddress
+	// ProbeListen is the address for probes; see serve.Config.Probe. "": none.
+	ProbeListen string
 	// AdvertiseAddress is the IP address and port at which clients reach the gateway, an
 	// endpoint of Service default/kubernetes while it runs; "" or a host name: none.
 	AdvertiseAddress string

@@ -36,6 +36,8 @@ const maxStreams = 16
 type Config struct {
 	// Listen is where the gateway connects. Required.
 	Listen serve.ListenAddress
+	// ProbeListen is the address for probes; see serve.Config.Probe. "": none.
+	ProbeListen string
 	// Etcd keeps everything. Required.
 	Etcd etcd.Config
 	// RequestHeaderCAFile has the CAs of the front proxy's certificate. Its CN must be
@@ -160,7 +162,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 		return nil, err
 	}
 	return serve.New(serve.Config{
-		Name: p.Name, Listen: []serve.ListenAddress{listen}, Chain: chain, Health: p.Health,
+		Name: p.Name, Listen: []serve.ListenAddress{listen}, Probe: cfg.ProbeListen, Chain: chain, Health: p.Health,
 		Certificates: append(cfg.certificates(), p.Certificates...), ShutdownDelay: cfg.ShutdownDelay, Logger: cfg.Logger,
 	})
 }

@@ -23,6 +23,9 @@ type Config struct {
 	Name string
 	// Listen are the addresses to listen on; at least one.
 	Listen []ListenAddress
+	// Probe is an address, host:port, at which health and metrics are served over plain HTTP
+	// to clients without credentials, from Listen until the end of the shutdown; "": none.
+	Probe string
 	// Chain serves the requests. Required.
 	Chain *filter.Chain
 	// Health reports that the server is shutting down; the Chain's handler serves it.

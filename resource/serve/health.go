@@ -39,6 +39,9 @@ type Health struct {
 // it is ready, and rejects writes.
 const WritesCheck = "writes"
 
+// storageTimeout bounds a health check of the storage.
+const storageTimeout = 2 * time.Second
+
 // startGrace is the time after the start in which a failed check is not logged as a
 // warning.
 const startGrace = 10 * time.Second
@@ -77,6 +80,18 @@ func (h *Health) AddReady(name string, run func(*http.Request) error) {
 // It is for parts without which the server serves everything else. See AddLive.
 func (h *Health) AddAside(name string, run func(*http.Request) error) {
 	h.add(check{name: name, aside: true, run: run})
+}
+
+// AddStorage adds the checks of a server that stores its objects in etcd, under upstream's
+// names. healthy asks etcd for a response.
+func (h *Health) AddStorage(healthy func(ctx context.Context) error) {
+	check := func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), storageTimeout)
+		defer cancel()
+		return healthy(ctx)
+	}
+	h.AddLive("etcd", check)
+	h.AddReady("etcd-readiness", check)
 }
 
 // AddWarnings adds lines to the verbose form of /readyz. They make no check fail. The

@@ -61,6 +61,9 @@ func New(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("make server: listen on %q: %w", address.Address, err)
 		}
 	}
+	if err := validProbe(cfg.Probe); err != nil {
+		return nil, err
+	}
 	cfg.complete()
 	s := &Server{cfg: cfg, log: cfg.Logger}
 	if cfg.Name != "" {
@@ -93,22 +96,39 @@ func (s *Server) Listen() error {
 	if s.listeners != nil {
 		return nil
 	}
-	var listeners []*listener
-	for i := range s.cfg.Listen {
-		l, err := s.bind(&s.cfg.Listen[i])
-		if err != nil {
-			for _, bound := range listeners {
-				_ = bound.Close()
-			}
-			return fmt.Errorf("listen on %s: %w", s.cfg.Listen[i].Address, err)
+	listeners, err := s.bindAll()
+	if err != nil {
+		for _, bound := range listeners {
+			_ = bound.Close()
 		}
-		listeners = append(listeners, l)
+		return err
 	}
 	s.listeners = listeners
 	return s.watchExpiries()
 }
 
-// Addresses returns the bound addresses, in the order of the configuration.
+// bindAll binds the addresses, that for probes last. It returns those that it bound also
+// with an error.
+func (s *Server) bindAll() (listeners []*listener, err error) {
+	for i := range s.cfg.Listen {
+		l, err := s.bind(&s.cfg.Listen[i])
+		if err != nil {
+			return listeners, fmt.Errorf("listen on %s: %w", s.cfg.Listen[i].Address, err)
+		}
+		listeners = append(listeners, l)
+	}
+	if s.cfg.Probe == "" {
+		return listeners, nil
+	}
+	l, err := s.bindProbe()
+	if err != nil {
+		return listeners, err
+	}
+	return append(listeners, l), nil
+}
+
+// Addresses returns the bound addresses, in the order of the configuration, that for probes
+// last.
 func (s *Server) Addresses() []net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,9 +361,6 @@ func (l *serverLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// storageTimeout bounds a health check of the storage.
-const storageTimeout = 2 * time.Second
-
 // RunWith is Run for a server that depends on other parts of the process. The parts end
 // after the server, which needs them for the requests that it drains; if they end first,
 // the server ends too. It returns the server's error, or else theirs; the end of ctx is no
@@ -367,16 +384,4 @@ func (s *Server) RunWith(ctx context.Context, parts func(ctx context.Context) er
 		err = partsErr
 	}
 	return err
-}
-
-// AddStorage adds the checks of a server that stores its objects in etcd, under upstream's
-// names. healthy asks etcd for a response.
-func (h *Health) AddStorage(healthy func(ctx context.Context) error) {
-	check := func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), storageTimeout)
-		defer cancel()
-		return healthy(ctx)
-	}
-	h.AddLive("etcd", check)
-	h.AddReady("etcd-readiness", check)
 }

@@ -51,7 +51,7 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 	if cfg.Logger, err = serverProcess(ctx, f.verbosity, pace.ForObjects); err != nil {
 		return err
 	}
-	cfg.Listen = f.listen.config()
+	cfg.Listen, cfg.ProbeListen = f.listen.config(), f.listen.probe
 	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.inFlight()
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	cfg.Etcd, err = f.etcd.required(cfg.Logger)

@@ -107,12 +107,13 @@ func (f *EtcdFlags) config(log *slog.Logger) etcd.Config {
 }
 
 // listenFlags are the flags of an address that a process serves on.
-type listenFlags struct{ address, certFile, keyFile string }
+type listenFlags struct{ address, certFile, keyFile, probe string }
 
 func (f *listenFlags) add(fs *pflag.FlagSet, address, usage string) {
 	fs.StringVar(&f.address, "listen", address, usage)
 	fs.StringVar(&f.certFile, "tls-cert-file", "", "PEM `file` of the serving certificate; not for unix sockets. Read again when it changes")
 	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "PEM `file` of the key of --tls-cert-file")
+	fs.StringVar(&f.probe, "probe-listen", "", "`address` to serve /healthz, /livez, /readyz and /metrics on over plain HTTP and without authentication: host:port, which only monitoring should reach (default: none)")
 }
 
 // config returns the address; of a unix socket the peer's uid is checked.

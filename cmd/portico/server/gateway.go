@@ -110,7 +110,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 func (f *gatewayFlags) complete() error {
 	f.cfg.MaxInFlight, f.cfg.MaxMutatingInFlight = f.limits.inFlight()
 	f.cfg.MaxLongRunning, f.cfg.MaxLongRunningPerUser = int(f.limits.long), int(f.limits.longPerUser)
-	f.cfg.Listen = f.listen.config()
+	f.cfg.Listen, f.cfg.ProbeListen = f.listen.config(), f.listen.probe
 	f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
 	caFiles, seen := map[string]string{}, map[string]bool{}
