@@ -48,7 +48,7 @@ func documentedPaths(text string, tops []string) []string {
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/samples/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*/*.md", "deploy/*/*/*.md"} {
 		names, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("no documents %s: %v", pattern, err)

@@ -16,10 +16,13 @@ import (
 
 // runElsewhere are commands of documents that no script runs, and what does.
 var runElsewhere = map[string]string{
-	"go run ./cmd/portico up": "every installation of the tests",
-	"go test ./...":           "this run",
-	"go test -short ./...":    "this run, without what needs an installation",
-	"go vet ./...":            ".ci/run",
+	"kubectl -n portico port-forward service/portico 6443:443":          "by hand: it needs nodes",
+	"kubectl --kubeconfig=portico-pki/admin/kubeconfig get apiservices": "TestRun",
+	"kubectl apply -f deploy/kubernetes/servicemonitor.yaml":            "TestHelmChart",
+	"go run ./cmd/portico up":                                           "every installation of the tests",
+	"go test ./...":                                                     "this run",
+	"go test -short ./...":                                              "this run, without what needs an installation",
+	"go vet ./...":                                                      ".ci/run",
 	"go build -C cmd/tools -ldflags \"-X k8s.io/component-base/version.gitVersion=v1.37.2\" -o ../../bin/kubectl ./kubectl": "cmd/internal/testtools",
 	"go build -o bin/portico ./cmd/portico":     "cmd/internal/testtools",
 	"go build -o portico ./cmd/portico":         "cmd/internal/testtools",
@@ -37,7 +40,7 @@ var runElsewhere = map[string]string{
 func documentsOf(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/kubernetes/*.md"} {
 		names, err := filepath.Glob(filepath.Join(e2e.Repository(), pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("no documents %s: %v", pattern, err)
