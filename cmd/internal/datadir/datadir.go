@@ -11,7 +11,7 @@
 //
 // The kernel releases the lock when the process ends.
 //
-// Runs in: portico up.
+// Runs in: portico up; commands that look at its folder.
 package datadir
 
 import (
@@ -33,8 +33,11 @@ type Dir struct {
 	lock *os.File
 }
 
-// PKIFolder is the folder of certificates and keys in a data folder.
-const PKIFolder = "pki"
+// PKIFolder and LogsFolder are the folders of certificates and keys, and of logs, in a data folder.
+const (
+	PKIFolder  = "pki"
+	LogsFolder = "logs"
+)
 
 // Default returns portico/ in $XDG_DATA_HOME, or in ~/.local/share without it.
 func Default() (string, error) {
@@ -113,6 +116,25 @@ func (d *Dir) acquire() error {
 	return nil
 }
 
+// Holder returns the process that has locked the folder; 0 if none has.
+func Holder(path string) int {
+	f, err := os.Open(filepath.Join(path, "lock"))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	pid := readPID(f)
+	// The lock is tried only if a process has the id, which may be another one by now: a process that
+	// starts finds it free.
+	if pid == 0 || syscall.Kill(pid, 0) == syscall.ESRCH {
+		return 0
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err == nil {
+		return 0
+	}
+	return pid
+}
+
 func readPID(f *os.File) int {
 	buf := make([]byte, 32)
 	n, _ := f.ReadAt(buf, 0)
@@ -121,7 +143,7 @@ func readPID(f *os.File) int {
 }
 
 func (d *Dir) prepare() error {
-	if err := os.MkdirAll(d.File("logs"), 0o700); err != nil {
+	if err := os.MkdirAll(d.File(LogsFolder), 0o700); err != nil {
 		return fmt.Errorf("create log folder: %w", err)
 	}
 	run, err := runFolder(d.File("run"))

@@ -20,7 +20,13 @@ func TestOneAtATime(t *testing.T) {
 	if !errors.As(err, &inUse) || inUse.PID != os.Getpid() || inUse.Path != path {
 		t.Fatalf("got %v, want InUseError naming this process", err)
 	}
+	if pid := Holder(path); pid != os.Getpid() {
+		t.Errorf("the folder is held by %d", pid)
+	}
 	first.Close()
+	if pid := Holder(path); pid != 0 {
+		t.Errorf("after the first was closed, the folder is held by %d", pid)
+	}
 	second, err := Open(path)
 	if err != nil {
 		t.Fatal("after the first was closed:", err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -25,6 +26,9 @@ const (
 	// probeInterval is the pause between two readiness checks.
 	probeInterval = 10 * time.Millisecond
 )
+
+// RestartsEnv is the environment variable of a child that says how many times it was started again.
+const RestartsEnv = "PORTICO_RESTARTS"
 
 // Config describes a child.
 type Config struct {
@@ -83,7 +87,7 @@ func (p *Process) Run(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	pause, deaths := backoffMin, 0
 	for ctx.Err() == nil {
-		healthy, err := p.once(ctx)
+		healthy, err := p.once(ctx, deaths)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -122,7 +126,7 @@ func (p *Process) startError(err error) error {
 
 // once runs the child until it ends or ctx ends. It returns how long the child was ready, and
 // why it has ended.
-func (p *Process) once(ctx context.Context) (healthy time.Duration, err error) {
+func (p *Process) once(ctx context.Context, restarts int) (healthy time.Duration, err error) {
 	line, err := newLifeline()
 	if err != nil {
 		return 0, err
@@ -133,7 +137,7 @@ func (p *Process) once(ctx context.Context) (healthy time.Duration, err error) {
 	// At the end of ctx: SIGTERM, and SIGKILL after WaitDelay.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = p.cfg.StopTimeout
-	cmd.Env = append(append(os.Environ(), p.cfg.Env...), line.env())
+	cmd.Env = append(append(os.Environ(), p.cfg.Env...), line.env(), RestartsEnv+"="+strconv.Itoa(restarts))
 	cmd.ExtraFiles = line.files()
 	cmd.Stdout, cmd.Stderr = p.cfg.Log, p.cfg.Log
 	cmd.SysProcAttr = childAttributes()
