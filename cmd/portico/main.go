@@ -19,6 +19,7 @@ import (
 
 	"portico/cmd/portico/certs"
 	"portico/cmd/portico/cli"
+	"portico/cmd/portico/logs"
 	"portico/cmd/portico/probe"
 	"portico/cmd/portico/registration"
 	"portico/cmd/portico/server"
@@ -56,6 +57,6 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(cli.WrongFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(up.New(), server.NewGateway(), server.NewCore(), server.NewCRD(), server.NewEtcd(),
-		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), probe.New(), newVersion())
+		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), probe.New(), logs.New(), newVersion())
 	return root
 }

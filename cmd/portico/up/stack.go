@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -45,6 +46,7 @@ type stack struct {
 	endpoint   string   // of the gateway, https://host:port
 	kubeconfig string   // that the user is shown
 	etcd       server.EtcdFlags
+	log        *slog.Logger
 	out        io.Writer
 	errOut     io.Writer
 	adminTLS   *tls.Config // the administrator as a client of the gateway
@@ -58,6 +60,22 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	}
 	defer dir.Close()
 	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
+	file, err := supervise.OpenLog(supervise.LogConfig{File: s.logFile("up")})
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	s.log = slog.New(slog.NewTextHandler(file, nil))
+	if err := s.start(ctx); err != nil {
+		s.log.Error("cannot go on", "err", err)
+		return err
+	}
+	s.log.Info("stopped")
+	return nil
+}
+
+// start prepares everything, and runs it until ctx ends or something fails for good.
+func (s *stack) start(ctx context.Context) error {
 	go pace.Keep(ctx, pace.ForObjects)
 	// A program that starts portico up may pass a lifeline, as up does to its children.
 	if err := supervise.WatchLifeline(func() { os.Exit(1) }); err != nil {
@@ -260,5 +278,8 @@ func backendReady(socket, path string) func(context.Context) error {
 	return supervise.HTTPReady("http://backend"+path, socket, nil, header)
 }
 
-// say prints a line of progress.
-func (s *stack) say(line string) { fmt.Fprintln(s.out, "portico: "+line) }
+// say prints and logs a line of progress.
+func (s *stack) say(line string) {
+	fmt.Fprintln(s.out, "portico: "+line)
+	s.log.Info(line)
+}
