@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"portico/resource/serve/metrics"
 )
 
 // Bounds of the listener for probes, which knows no user: whatever reaches it can take so
@@ -51,12 +53,13 @@ func (s *Server) bindProbe() (*listener, error) {
 }
 
 // probeHandler serves health and metrics to GET and HEAD, and nothing else.
-func probeHandler(health, metrics http.Handler) http.Handler {
+func probeHandler(health *Health, series http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	for _, endpoint := range endpoints {
 		mux.Handle("GET /"+endpoint, health)
 		mux.Handle("GET /"+endpoint+"/", health)
 	}
-	mux.Handle("GET /metrics", metrics)
+	mux.Handle("GET /metrics", series)
+	mux.Handle("GET "+metrics.PathSLIs, health.results.Handler())
 	return mux
 }

@@ -42,7 +42,6 @@ func TestProbeListener(t *testing.T) {
 		"/healthz/none":  {404, "404 page not found\n"},
 		"/healthz":       {500, "[+]ping ok\n[-]broken failed: reason withheld\nhealthz check failed\n"},
 		"/":              {404, "404 page not found\n"},
-		"/metrics/slis":  {404, "404 page not found\n"},
 		"/version":       {404, "404 page not found\n"},
 		"/debug/pprof/":  {404, "404 page not found\n"},
 		pathPods:         {404, "404 page not found\n"},
@@ -53,6 +52,9 @@ func TestProbeListener(t *testing.T) {
 	}
 	if response, body := get(t, http.DefaultClient, url+"/metrics"); response.StatusCode != 200 || !strings.Contains(body, "apiserver_current_inflight_requests") {
 		t.Errorf("/metrics: got %d %.200q", response.StatusCode, body)
+	}
+	if response, body := get(t, http.DefaultClient, url+"/metrics/slis"); response.StatusCode != 200 || !strings.Contains(body, `kubernetes_healthcheck{name="broken",type="readyz"} 0`) {
+		t.Errorf("/metrics/slis: got %d %.200q", response.StatusCode, body)
 	}
 	response, err := http.Post(url+"/readyz", "text/plain", strings.NewReader("x"))
 	if err != nil {
