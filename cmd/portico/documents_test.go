@@ -34,13 +34,20 @@ var runElsewhere = map[string]string{
 	"kubectl apply -f deploy/samples/sample-apiserver/objects":                                      "TestSampleAPIServer",
 	"kubectl get flunders -A":                                                                       "TestSampleAPIServer",
 	"CGO_ENABLED=0 go build -trimpath -tags nomsgpack,grpcnotrace -ldflags=\"-s -w\" ./cmd/portico": "by hand: other build tags build everything anew",
+
+	// deploy/monitoring/README.md
+	"kubectl create namespace monitoring":                    "TestScrapeByToken",
+	"kubectl -n monitoring create serviceaccount prometheus": "TestScrapeByToken",
+	"kubectl create clusterrolebinding prometheus --clusterrole=system:monitoring --serviceaccount=monitoring:prometheus": "TestScrapeByToken",
+	"kubectl -n monitoring create token prometheus --duration=8760h > prometheus.token":                                   "TestScrapeByToken",
+	"go test ./cmd -run TestDashboards -update":                                                                           "TestDashboards",
 }
 
 // documentsOf returns the documents of the repository by their paths.
 func documentsOf(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/kubernetes/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/kubernetes/*.md", "deploy/monitoring/*.md"} {
 		names, err := filepath.Glob(filepath.Join(e2e.Repository(), pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("no documents %s: %v", pattern, err)
