@@ -16,6 +16,7 @@ import (
 
 // runElsewhere are commands of documents that no script runs, and what does.
 var runElsewhere = map[string]string{
+	"portico status": "TestStatus",
 	"kubectl -n portico port-forward service/portico 6443:443":          "by hand: it needs nodes",
 	"kubectl --kubeconfig=portico-pki/admin/kubeconfig get apiservices": "TestRun",
 	"kubectl apply -f deploy/kubernetes/servicemonitor.yaml":            "TestHelmChart",

@@ -23,6 +23,7 @@ import (
 	"portico/cmd/portico/probe"
 	"portico/cmd/portico/registration"
 	"portico/cmd/portico/server"
+	"portico/cmd/portico/status"
 	"portico/cmd/portico/up"
 )
 
@@ -57,6 +58,6 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(cli.WrongFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(up.New(), server.NewGateway(), server.NewCore(), server.NewCRD(), server.NewEtcd(),
-		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), probe.New(), logs.New(), newVersion())
+		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), probe.New(), status.New(), logs.New(), newVersion())
 	return root
 }

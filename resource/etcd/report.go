@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -95,5 +96,6 @@ func (c *Client) elections(ctx context.Context) (all []Election, err error) {
 		at[name] = len(all)
 		all = append(all, Election{Name: name, Leader: string(kv.Value)})
 	}
+	slices.SortFunc(all, func(a, b Election) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }

@@ -37,11 +37,19 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	fs.DurationVar(&f.timeout, "request-timeout", 30*time.Second, "maximum `time` of one request; 0 means no limit")
 }
 
+// Use names the kubeconfig if --kubeconfig does not.
+func (f *Flags) Use(kubeconfig string) {
+	if f.kubeconfig == "" {
+		f.kubeconfig = kubeconfig
+	}
+}
+
 // Client sends a command's requests.
 type Client struct {
 	host    string
 	timeout time.Duration // of one request; 0 means no limit
 	rest    rest.Interface
+	config  *rest.Config
 	user    credentials // for messages
 }
 
@@ -58,11 +66,11 @@ func New(cfg *rest.Config, timeout time.Duration, warnings io.Writer) (*Client, 
 	if err != nil {
 		return nil, err
 	}
-	return &Client{host: strings.TrimSuffix(host.String(), "/"), timeout: timeout, rest: client}, nil
+	return &Client{host: strings.TrimSuffix(host.String(), "/"), timeout: timeout, rest: client, config: cfg}, nil
 }
 
-// do sends one request, without retries, and returns the body of the response. The body of
-// a PATCH is a server-side apply. An error is one line: the gateway's message, or the cause
+// do sends one request, without retries, and returns the body of the response, also with an
+// error. The body of a PATCH is a server-side apply. An error is one line: the gateway's message, or the cause
 // and a remedy.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body any, accept string) ([]byte, error) {
 	if c.timeout > 0 {
@@ -90,11 +98,21 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		request.Body(data)
 	}
 	result := request.Do(ctx)
+	answer, _ := result.Raw()
 	if err := result.Error(); err != nil {
-		return nil, c.explain(method, path, err)
+		return answer, c.explain(method, path, err)
 	}
-	return result.Raw()
+	return answer, nil
 }
+
+// Get sends a GET and returns the body of the response, also with an error.
+func (c *Client) Get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	return c.do(ctx, http.MethodGet, path, query, nil, "")
+}
+
+// Host returns the URL of the gateway, and Config the configuration for other clients of it.
+func (c *Client) Host() string         { return c.host }
+func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Send sends an object, or nil, and decodes the response unless into is nil.
 func (c *Client) Send(ctx context.Context, method, path string, query url.Values, body, into any) error {

@@ -54,6 +54,9 @@ func neededRight(method, path string) string {
 		return "registering servers needs the rights of cluster-admin"
 	}
 	asked, what := "the command asks the gateway for "+path+"; ", "--verb=get --non-resource-url="+path
+	if at, core := strings.CutPrefix(path, "/api/"); core {
+		path = "/apis//" + at
+	}
 	if at, named := strings.CutPrefix(path, "/apis/"); named {
 		// GROUP/VERSION/RESOURCE, and the name of one.
 		parts := strings.Split(at, "/")
@@ -61,7 +64,7 @@ func neededRight(method, path string) string {
 		if len(parts) > 3 {
 			verb = "get"
 		}
-		asked, what = "", fmt.Sprintf("--verb=%s --resource=%s.%s", verb, parts[2], parts[0])
+		asked, what = "", fmt.Sprintf("--verb=%s --resource=%s", verb, strings.TrimSuffix(parts[2]+"."+parts[0], "."))
 	}
 	return asked + "an administrator can allow it: kubectl create clusterrole NAME " + what + ", then kubectl create clusterrolebinding NAME --clusterrole=NAME --user=USER"
 }

@@ -48,6 +48,14 @@ func (f *Flags) Open(warnings io.Writer) (*Client, error) {
 	return client, nil
 }
 
+// Found reports whether there is a kubeconfig.
+func (f *Flags) Found() bool {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	raw, err := rules.Load()
+	return err != nil || len(raw.Contexts) > 0
+}
+
 // otherContexts lists the contexts if name is none of them.
 func otherContexts(raw *api.Config, name string) string {
 	if _, there := raw.Contexts[name]; name == "" || there {

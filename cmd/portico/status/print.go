@@ -1,0 +1,228 @@
+package status
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"portico/cmd/portico/cli"
+	"portico/cmd/portico/inspect"
+	"portico/gateway"
+)
+
+// maxDown is how many APIs and endpoints that are down are shown without -o wide.
+const maxDown = 5
+
+// printer prints a Status on one screen.
+type printer struct {
+	w           io.Writer
+	color, wide bool
+	now         time.Time
+}
+
+const (
+	red   = "\x1b[31m"
+	green = "\x1b[32m"
+	bold  = "\x1b[1m"
+	plain = "\x1b[0m"
+)
+
+func (p *printer) paint(color, text string) string {
+	if !p.color {
+		return text
+	}
+	return color + text + plain
+}
+
+// line prints a line behind its name; the first of several with it.
+func (p *printer) line(name string, lines ...string) {
+	for _, l := range lines {
+		fmt.Fprintf(p.w, "%s %s\n", p.paint(bold, fmt.Sprintf("%-12s", name)), l)
+		name = ""
+	}
+}
+
+// table prints rows behind a name.
+func (p *printer) table(name string, rows [][]string) {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	table.Flush()
+	for l := range strings.Lines(text.String()) {
+		p.line(name, strings.TrimRight(l, " \n"))
+		name = ""
+	}
+}
+
+func (p *printer) status(s *Status) error {
+	p.line("Endpoint", s.Endpoint)
+	if i := s.Installation; i != nil {
+		p.installation(i)
+	}
+	if g := s.Gateway; g != nil {
+		ready := p.paint(green, "yes")
+		if !g.Ready {
+			ready = p.paint(red, "no: "+strings.Join(g.Failed, ", ")+" failed")
+		}
+		p.line("Ready", append([]string{ready}, g.Warnings...)...)
+	}
+	p.folder(s.Folder)
+	if s.Gateway != nil {
+		p.rest(s)
+	}
+	for i, u := range s.Unread {
+		p.line([]string{"Not read", ""}[min(i, 1)], u.What+": "+u.Why)
+	}
+	if s.Healthy {
+		p.line("Healthy", p.paint(green, "yes"))
+		return nil
+	}
+	for i, problem := range s.Problems {
+		p.line([]string{"Problems", ""}[min(i, 1)], p.paint(red, problem))
+	}
+	return nil
+}
+
+func (p *printer) installation(i *gateway.Installation) {
+	p.line("Gateway", fmt.Sprintf("%s, %s, up %s", i.Instance, i.Version, p.ago(i.Started)))
+	if len(i.Gateways) > 1 || p.wide {
+		p.line("Gateways", cli.OrNone(i.Gateways...))
+	}
+	var servers [][]string
+	for _, s := range i.Servers {
+		what := s.Version
+		if s.Error != "" {
+			what = p.paint(red, cli.OneLine(s.Error))
+		}
+		servers = append(servers, []string{s.Name, what})
+	}
+	p.table("Servers", servers)
+	var leaders [][]string
+	for _, e := range i.Etcd.Elections {
+		row := []string{e.Name, e.Leader}
+		if e.Waiting > 0 {
+			row = append(row, fmt.Sprintf("%d waiting", e.Waiting))
+		}
+		leaders = append(leaders, row)
+	}
+	p.table("Leaders", leaders)
+	var members [][]string
+	for _, m := range i.Etcd.Members {
+		if m.Error != "" {
+			members = append(members, []string{m.Endpoint, p.paint(red, m.Error)})
+			continue
+		}
+		role := "follows"
+		if m.Leader {
+			role = "leads"
+		}
+		size := fmt.Sprintf("%s, %s in use", bytesOf(m.Size), bytesOf(m.InUse))
+		if m.Quota > 0 {
+			size += fmt.Sprintf(" of %s", bytesOf(m.Quota))
+		}
+		members = append(members, []string{m.Endpoint, m.Version, role, size, fmt.Sprintf("answers in %.1f ms", m.Milliseconds), p.paint(red, strings.Join(m.Alarms, "; "))})
+	}
+	p.table("etcd", members)
+}
+
+func (p *printer) folder(f *Folder) {
+	if f == nil {
+		return
+	}
+	p.line("Data folder", f.Path)
+	var rows [][]string
+	for _, process := range f.Processes {
+		rows = append(rows, []string{process.Name, fmt.Sprint(process.PID), bytesOf(int64(process.Memory)), "up " + p.ago(process.Started), plural(process.Restarts, "restart")})
+	}
+	p.table("Processes", rows)
+	if len(f.LastLines) > 0 {
+		p.line("Last lines", f.LastLines...)
+	}
+}
+
+func (p *printer) rest(s *Status) {
+	if len(s.Certificates) > 0 {
+		shown := s.Certificates[:1]
+		if p.wide {
+			shown = s.Certificates
+		}
+		var lines []string
+		for _, c := range shown {
+			lines = append(lines, fmt.Sprintf("%s %s (%s)", c.Usage, goodFor(c.Ends.Sub(p.now)), c.File))
+		}
+		if !p.wide {
+			lines[0] = fmt.Sprintf("%d; the first one that ends: %s", len(s.Certificates), lines[0])
+		}
+		p.line("Certificates", lines...)
+	}
+	p.counts("APIs", s.APIs)
+	p.counts("Backends", s.Backends)
+	p.table("Slowest", loads(s.Slowest))
+	p.table("Busiest", loads(s.Busiest))
+	p.line("Refused", p.sums(s.Refused))
+	p.line("Failed hooks", p.sums(s.Webhooks))
+}
+
+func (p *printer) counts(name string, c Counts) {
+	if len(c.Down) == 0 {
+		p.line(name, fmt.Sprintf("%d, none down", c.Total))
+		return
+	}
+	p.line(name, p.paint(red, fmt.Sprintf("%d, %d down", c.Total, len(c.Down))))
+	shown := c.Down
+	if !p.wide {
+		shown = shown[:min(maxDown, len(shown))]
+	}
+	for _, d := range shown {
+		p.line("", fmt.Sprintf("%s: %s: %s", d.Name, d.Reason, d.Why))
+	}
+	if n := len(c.Down) - len(shown); n > 0 {
+		p.line("", fmt.Sprintf("and %d more, which -o wide shows", n))
+	}
+}
+
+func loads(all []inspect.Load) (rows [][]string) {
+	for _, l := range all {
+		rows = append(rows, []string{l.Name, plural(int(l.Requests), "request"), fmt.Sprintf("99%% within %.0f ms", l.P99*1000)})
+	}
+	return rows
+}
+
+// sums are counts by name since the gateway started.
+func (p *printer) sums(of map[string]int64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, fmt.Sprintf("%s: %d", name, of[name]))
+	}
+	if len(parts) == 0 {
+		return "none since the gateway started"
+	}
+	return p.paint(red, strings.Join(parts, ", "))
+}
+
+func (p *printer) ago(t time.Time) string { return duration.HumanDuration(p.now.Sub(t)) }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func bytesOf(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.0f KiB", float64(n)/(1<<10))
+}

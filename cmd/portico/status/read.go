@@ -1,0 +1,262 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"portico/apiservice"
+	"portico/apiservice/backend"
+	"portico/cmd/internal/datadir"
+	"portico/cmd/portico/cli"
+	"portico/cmd/portico/client"
+	"portico/cmd/portico/inspect"
+	"portico/cmd/portico/logs"
+	"portico/gateway"
+)
+
+// Status is an installation at a glance.
+type Status struct {
+	Healthy bool `json:"healthy"`
+	// Problems is why it is not healthy.
+	Problems []string `json:"problems,omitempty"`
+	Endpoint string   `json:"endpoint"`
+	Gateway  *Gateway `json:"gateway,omitempty"`
+	// Installation is what the gateway sees: versions, leaders, etcd.
+	Installation *gateway.Installation `json:"installation,omitempty"`
+	// Folder is set if the installation runs on this machine.
+	Folder       *Folder          `json:"folder,omitempty"`
+	Certificates []Certificate    `json:"certificates,omitempty"`
+	APIs         Counts           `json:"apis"`
+	Backends     Counts           `json:"backends"`
+	Slowest      []inspect.Load   `json:"slowest,omitempty"`
+	Busiest      []inspect.Load   `json:"busiest,omitempty"`
+	Refused      map[string]int64 `json:"refused,omitempty"`
+	Webhooks     map[string]int64 `json:"failedWebhooks,omitempty"`
+	// Unread is what the user could not read, and why.
+	Unread []inspect.Unread `json:"unread,omitempty"`
+}
+
+// Gateway is the readiness of the gateway that answers.
+type Gateway struct {
+	Ready    bool     `json:"ready"`
+	Failed   []string `json:"failed,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Folder is the data folder of portico up.
+type Folder struct {
+	Path string `json:"path"`
+	// Holder is the process id of the portico up that uses it; 0 if none does.
+	Holder    int               `json:"holder"`
+	Processes []inspect.Process `json:"processes,omitempty"`
+	// LastLines are those of the logs, if the gateway does not answer.
+	LastLines []string `json:"lastLines,omitempty"`
+}
+
+// Certificate is a certificate of a process.
+type Certificate struct {
+	Usage string    `json:"usage"`
+	File  string    `json:"file"`
+	Ends  time.Time `json:"ends"`
+}
+
+// Counts are how many there are, and those that do not work.
+type Counts struct {
+	Total int    `json:"total"`
+	Down  []Down `json:"down,omitempty"`
+}
+
+// Down is an API or an endpoint that does not work.
+type Down struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+	Why    string `json:"why,omitempty"`
+}
+
+const (
+	// shownLoads is how many of the slowest and of the busiest APIs are shown, lastLines how many
+	// lines of logs.
+	shownLoads, lastLines = 3, 5
+	// soon is how long before its end a certificate is a problem. `portico up` renews four months
+	// before.
+	soon = 30 * 24 * time.Hour
+)
+
+// read reads everything. local is nil if the installation is not on this machine.
+func read(ctx context.Context, from *client.Client, local *inspect.Folder) *Status {
+	s := &Status{Endpoint: from.Host()}
+	sockets := local
+	if local != nil {
+		s.readFolder(local)
+		if s.Folder.Holder == 0 {
+			sockets = nil
+		}
+	}
+	v := inspect.Read(ctx, from, sockets)
+	s.Unread = v.Unread
+	if !v.Answered() {
+		s.unreachable(v, local)
+		return s
+	}
+	s.Gateway = &Gateway{Ready: len(v.Failed) == 0, Failed: v.Failed, Warnings: v.Warnings}
+	for _, name := range v.Failed {
+		s.problem("readyz: %s fails", name)
+	}
+	s.Installation = v.Installation
+	if v.Installation != nil {
+		s.judgeInstallation(v.Installation)
+	}
+	s.readAPIs(v)
+	s.readBackends(v)
+	s.readCertificates(v.Metrics, time.Now())
+	s.readLoads(v.Metrics)
+	if len(s.Unread) > 0 {
+		s.problem("not everything could be read")
+	}
+	s.Healthy = len(s.Problems) == 0
+	return s
+}
+
+func (s *Status) problem(format string, args ...any) {
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
+}
+
+// readFolder reads what the data folder and its processes say.
+func (s *Status) readFolder(local *inspect.Folder) {
+	s.Folder = &Folder{Path: local.Path, Holder: local.Holder()}
+	if s.Folder.Holder == 0 {
+		return
+	}
+	var err error
+	if s.Folder.Processes, err = inspect.Processes(s.Folder.Holder); err != nil {
+		s.Unread = append(s.Unread, inspect.Unread{What: "processes", Why: err.Error()})
+	}
+}
+
+// unreachable says why nothing answers, in one line, and what the folder tells.
+func (s *Status) unreachable(v *inspect.View, local *inspect.Folder) {
+	why := s.Endpoint + " does not answer"
+	if len(v.Unread) > 0 {
+		why = v.Unread[0].Why
+	}
+	s.problem("%s", why)
+	s.Unread = nil // all for one reason
+	if local == nil {
+		return
+	}
+	if s.Folder.Holder == 0 {
+		s.problem("no portico up uses %s", local.Path)
+	}
+	lines, err := logs.Last(local.File(datadir.LogsFolder), lastLines)
+	if err != nil {
+		lines = []string{err.Error()}
+	}
+	s.Folder.LastLines = lines
+}
+
+func (s *Status) judgeInstallation(i *gateway.Installation) {
+	for _, server := range i.Servers {
+		if server.Error != "" {
+			s.problem("%s server: %s", server.Name, cli.OneLine(server.Error))
+		}
+	}
+	for _, m := range i.Etcd.Members {
+		if m.Error != "" {
+			s.problem("etcd %s: %s", m.Endpoint, m.Error)
+		}
+		for _, alarm := range m.Alarms {
+			s.problem("etcd %s: %s", m.Endpoint, alarm)
+		}
+	}
+	if i.Etcd.Error != "" {
+		s.problem("etcd: %s", i.Etcd.Error)
+	}
+}
+
+func (s *Status) readAPIs(v *inspect.View) {
+	s.APIs.Total = len(v.APIs)
+	for i := range v.APIs {
+		a := &v.APIs[i]
+		if c, ok := apiservice.Current(a); ok && !c.Available() {
+			s.APIs.Down = append(s.APIs.Down, Down{a.Name, c.Reason, cli.OneLine(c.Message)})
+		}
+	}
+	if n := len(s.APIs.Down); n > 0 {
+		s.problem("%d of %d APIs are not available", n, s.APIs.Total)
+	}
+}
+
+func (s *Status) readBackends(v *inspect.View) {
+	s.Backends.Total = len(v.Backends)
+	for i := range v.Backends {
+		b := &v.Backends[i]
+		for _, e := range b.Status.Endpoints {
+			if e.State == backend.EndpointUnhealthy || e.State == backend.EndpointEjected {
+				s.Backends.Down = append(s.Backends.Down, Down{b.Name + " " + e.URL, string(e.State), cli.OneLine(e.LastError)})
+			}
+		}
+	}
+	if n := len(s.Backends.Down); n > 0 {
+		s.problem("endpoints of Backends are down: %d", n)
+	}
+}
+
+// readCertificates reads when certificates end, the first one first.
+func (s *Status) readCertificates(m inspect.Metrics, now time.Time) {
+	seen := map[Certificate]bool{}
+	for _, series := range m["portico_certificate_expiration_timestamp_seconds"] {
+		c := Certificate{inspect.Label(series, "usage"), inspect.Label(series, "file"), time.Unix(int64(inspect.Value(series)), 0).UTC()}
+		if !seen[c] {
+			seen[c] = true
+			s.Certificates = append(s.Certificates, c)
+		}
+	}
+	slices.SortFunc(s.Certificates, func(a, b Certificate) int {
+		return cmp.Or(a.Ends.Compare(b.Ends), strings.Compare(a.File, b.File))
+	})
+	for _, c := range s.Certificates {
+		if left := c.Ends.Sub(now); left < soon {
+			s.problem("certificate %s: %s", c.File, goodFor(left))
+		}
+	}
+}
+
+// goodFor says how long a certificate is valid.
+func goodFor(left time.Duration) string {
+	if left < 0 {
+		return "ended " + duration.HumanDuration(-left) + " ago"
+	}
+	return "ends in " + duration.HumanDuration(left)
+}
+
+// readLoads reads requests since the gateway started.
+func (s *Status) readLoads(m inspect.Metrics) {
+	loads := m.Loads()
+	first := func(order func(a, b inspect.Load) int) []inspect.Load {
+		slices.SortFunc(loads, func(a, b inspect.Load) int { return cmp.Or(order(a, b), strings.Compare(a.Name, b.Name)) })
+		return slices.Clone(loads[:min(shownLoads, len(loads))])
+	}
+	s.Slowest = first(func(a, b inspect.Load) int { return cmp.Compare(b.P99, a.P99) })
+	s.Busiest = first(func(a, b inspect.Load) int { return cmp.Compare(b.Requests, a.Requests) })
+	s.Refused = whole(m.Sum("apiserver_request_terminations_total", "code"))
+	s.Webhooks = whole(m.Sum("apiserver_admission_webhook_fail_open_count", "name"))
+	for _, series := range m["apiserver_admission_webhook_rejection_count"] {
+		if n := int64(inspect.Value(series)); n > 0 && inspect.Label(series, "error_type") == "calling_webhook_error" {
+			s.Webhooks[inspect.Label(series, "name")] += n
+		}
+	}
+}
+
+func whole(sums map[string]float64) map[string]int64 {
+	out := map[string]int64{}
+	for name, v := range sums {
+		out[name] = int64(v)
+	}
+	return out
+}
