@@ -145,7 +145,7 @@ func (g *Gateway) assembleOwn() error {
 func (g *Gateway) assembleSync() error {
 	wakeAll := func() { g.registration.Wake() }
 	g.sync = routing.New(routing.Config{
-		Own: g.own, StaticBackends: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections.Users, Address: g.cfg.Listen.Address, Grace: g.cfg.Grace,
+		Own: g.own, StaticBackends: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections.Users, Grace: g.cfg.Grace,
 		Changed: wakeAll, EndpointChanged: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
 	g.documents = gatewayopenapi.New(gatewayopenapi.Config{
@@ -223,7 +223,7 @@ func (g *Gateway) assembleServer() (err error) {
 		return err
 	}
 	g.server, err = serve.New(serve.Config{
-		Name: "gateway", Listen: []serve.ListenAddress{g.cfg.Listen}, Probe: g.cfg.ProbeListen, Chain: chain, Health: g.health,
+		Name: "gateway", Listen: g.cfg.Listen, Probe: g.cfg.ProbeListen, Chain: chain, Health: g.health,
 		Certificates: g.cfg.certificates(), ShutdownDelay: g.cfg.ShutdownDelay, Logger: g.log,
 	})
 	return err

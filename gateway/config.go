@@ -15,8 +15,8 @@ import (
 
 // Config of a Gateway. Files are read again when they change.
 type Config struct {
-	// Listen is the address for clients. Required.
-	Listen serve.ListenAddress
+	// Listen are the addresses for clients. Required.
+	Listen []serve.ListenAddress
 	// ProbeListen is the address for probes; see serve.Config.Probe. "": none.
 	ProbeListen string
 	// AdvertiseAddress is the IP address and port at which clients reach the gateway, an

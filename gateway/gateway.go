@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -110,8 +111,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	if err := g.server.Listen(); err != nil {
 		return err
 	}
-	if addresses := g.server.Addresses(); len(addresses) > 0 {
-		g.sync.SetAddress(addresses[0].String())
+	for _, address := range slices.Backward(g.server.Addresses()) {
+		if address.Network() == "tcp" {
+			g.sync.SetAddress(address.String())
+		}
 	}
 	return g.server.RunWith(ctx, func(ctx context.Context) error {
 		return loop.Together(ctx,

@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"portico/resource"
@@ -34,8 +35,8 @@ const maxStreams = 16
 // Config of a server behind a gateway. Files are reloaded when they change, unless stated
 // otherwise.
 type Config struct {
-	// Listen is where the gateway connects. Required.
-	Listen serve.ListenAddress
+	// Listen are the addresses to which gateways connect. Required.
+	Listen []serve.ListenAddress
 	// ProbeListen is the address for probes; see serve.Config.Probe. "": none.
 	ProbeListen string
 	// Etcd keeps everything. Required.
@@ -141,7 +142,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 		return nil, err
 	}
 	tracer, err := tracing.Open(cfg.TracingConfigFile, tracing.Options{
-		Service: UserAgent(p.Name), Instance: cfg.Listen.Address, Registry: p.Metrics.Registry(), Logger: cfg.Logger,
+		Service: UserAgent(p.Name), Instance: cfg.Listen[0].Address, Registry: p.Metrics.Registry(), Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -150,8 +151,10 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	listen, routes := cfg.Listen, p.Routes
-	listen.MaxConcurrentStreams = maxStreams
+	listen, routes := slices.Clone(cfg.Listen), p.Routes
+	for i := range listen {
+		listen[i].MaxConcurrentStreams = maxStreams
+	}
 	routes.Health, routes.Metrics, routes.Version, routes.Profiling = p.Health, p.Metrics.Handler(), version.Handler(), cfg.Profiling
 	chain, err := filter.New(filter.Config{
 		Handler: serve.NewRouter(routes), Authenticator: authenticator, Complete: p.Complete,
@@ -162,7 +165,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 		return nil, err
 	}
 	return serve.New(serve.Config{
-		Name: p.Name, Listen: []serve.ListenAddress{listen}, Probe: cfg.ProbeListen, Chain: chain, Health: p.Health,
+		Name: p.Name, Listen: listen, Probe: cfg.ProbeListen, Chain: chain, Health: p.Health,
 		Certificates: append(cfg.certificates(), p.Certificates...), ShutdownDelay: cfg.ShutdownDelay, Logger: cfg.Logger,
 	})
 }

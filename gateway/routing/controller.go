@@ -59,8 +59,6 @@ type Config struct {
 	// Lasting bounds the connections to servers that carry one long-running request each.
 	// nil: no bound.
 	Lasting *fairshare.Limit
-	// Address is the host:port in /api, until SetAddress sets another.
-	Address string
 	// Grace is how long the discovery of a server that is down remains Current; then it is
 	// Stale. Default 0: until the server is unregistered.
 	Grace time.Duration
@@ -125,7 +123,7 @@ func New(cfg Config) *Controller {
 		cfg.EndpointChanged = func() {}
 	}
 	s := &Controller{
-		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, address: cfg.Address, grace: cfg.Grace,
+		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, grace: cfg.Grace,
 		static: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, onEndpoint: cfg.EndpointChanged,
 	}
 	s.checker = availability.New(availability.Config{

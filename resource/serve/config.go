@@ -47,11 +47,12 @@ type Config struct {
 
 // ListenAddress is an address to listen on.
 type ListenAddress struct {
-	// Address is host:port, or unix:// and the path of a socket. A socket that is not in
-	// use is replaced; its mode is 0600.
+	// Address is host:port, unix:// and the path of a socket, or systemd: and the name of
+	// sockets of either kind that systemd passes. A unix socket that is not in use is
+	// replaced; its mode is 0600.
 	Address string
 	// CertFile and KeyFile are the server's certificate, read again when they change.
-	// Required for host:port; a unix socket without them has no TLS.
+	// Required for TCP. Unix sockets have no TLS.
 	CertFile, KeyFile string
 	// ClientCAs are the authorities that the server names to clients for their
 	// certificates; nil: none. Every client is asked for a certificate and none is
@@ -61,29 +62,42 @@ type ListenAddress struct {
 	// Default DefaultMaxConcurrentStreams. A server behind the gateway needs more: each of
 	// its connections carries the watches of many clients.
 	MaxConcurrentStreams uint32
-	// PeerUID, for a unix socket, closes connections of processes that do not run under
+	// PeerUID closes connections of unix sockets from processes that do not run under
 	// this process's effective uid.
 	PeerUID bool
 }
 
-const unixPrefix = "unix://"
+const (
+	unixPrefix    = "unix://"
+	systemdPrefix = "systemd:"
+)
+
+var errNoCertificate = errors.New("a network address needs a certificate")
 
 // socketPath returns the path of a unix socket; false for another address.
 func (a *ListenAddress) socketPath() (path string, ok bool) {
 	return strings.CutPrefix(a.Address, unixPrefix)
 }
 
+// inherited returns the name of sockets that systemd passes; false for another address.
+func (a *ListenAddress) inherited() (name string, ok bool) {
+	return strings.CutPrefix(a.Address, systemdPrefix)
+}
+
 func (a *ListenAddress) validate() error {
 	_, isSocket := a.socketPath()
+	name, isInherited := a.inherited()
 	switch {
+	case isInherited && name == "":
+		return errors.New("the name of the socket is missing, as in systemd:portico.socket")
+	case isInherited && (a.CertFile == "") == (a.KeyFile == ""):
+		return nil // its kind is not known yet
 	case a.Address == "":
 		return errors.New("the address is empty")
 	case (a.CertFile == "") != (a.KeyFile == ""):
 		return errors.New("certificate and key must be given together")
 	case !isSocket && a.CertFile == "":
-		return errors.New("a network address needs a certificate")
-	case !isSocket && a.PeerUID:
-		return errors.New("the uid of a peer is known on unix sockets only")
+		return errNoCertificate
 	}
 	return nil
 }

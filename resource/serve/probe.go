@@ -45,7 +45,7 @@ func (s *Server) bindProbe() (*listener, error) {
 		}
 		return nil, fmt.Errorf("--probe-listen=%s: %w; choose another address", s.cfg.Probe, err)
 	}
-	return &listener{netutil.LimitListener(bound, probeConnections), &http.Server{
+	return &listener{probe: true, Listener: netutil.LimitListener(bound, probeConnections), server: &http.Server{
 		Handler:     probeHandler(s.cfg.Health, s.cfg.Chain.Metrics().Handler()),
 		ReadTimeout: probeReadTimeout, WriteTimeout: probeWriteTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: probeHeader, ErrorLog: log.New(io.Discard, "", 0),

@@ -21,7 +21,7 @@ func probed(t *testing.T) (health *Health, url string) {
 		c.Authenticator = authn.Union()
 	})
 	s.start(t)
-	return health, "http://" + s.Addresses()[1].String()
+	return health, "http://" + s.listeners[1].Addr().String()
 }
 
 // The address for probes serves health and metrics to clients without credentials, and

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -141,7 +142,7 @@ func (a *authority) issue(want leaf, notBefore, notAfter time.Time) (*pair, erro
 		if want.client {
 			template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 		}
-		for _, host := range want.server {
+		for _, host := range distinct(want.server) {
 			if ip := net.ParseIP(host); ip != nil {
 				template.IPAddresses = append(template.IPAddresses, ip)
 			} else {
@@ -168,12 +169,29 @@ func (a *authority) keeps(cert *x509.Certificate, want leaf, now time.Time) bool
 	if cert.Subject.String() != want.subject.String() {
 		return false
 	}
-	for _, host := range want.server {
-		if cert.VerifyHostname(host) != nil {
-			return false
-		}
+	return slices.Equal(hostsOf(cert), distinct(want.server))
+}
+
+// hostsOf returns the hosts of a certificate in the form of distinct.
+func hostsOf(cert *x509.Certificate) []string {
+	hosts := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		hosts = append(hosts, ip.String())
 	}
-	return true
+	return distinct(hosts)
+}
+
+// distinct returns the hosts in order, each once.
+func distinct(hosts []string) []string {
+	out := make([]string, len(hosts))
+	for i, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			host = ip.String()
+		}
+		out[i] = host
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func sign(template, parent *x509.Certificate, key, signer crypto.Signer) (*pair, error) {

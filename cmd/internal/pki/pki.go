@@ -13,7 +13,7 @@
 //   - All keys are ECDSA P-256: a whole set takes a few milliseconds, and every client of the
 //     last ten years supports it.
 //   - [Ensure] is idempotent. Valid files are kept. A certificate is replaced when it is about
-//     to expire, when its CA changed, or when it lacks a name. A root CA is never replaced: if it
+//     to expire, when its CA changed, or when its names are others. A root CA is never replaced: if it
 //     cannot be read, Ensure returns an error that names the file.
 //   - [Issue] writes everything that a process on another machine needs, and never the key of
 //     a CA. It replaces files only with Request.Replace, because they may be in use.

@@ -95,6 +95,7 @@ func TestLeafIsReplaced(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		later time.Duration
+		first []string // hosts at first
 		hosts []string
 		spoil func(t *testing.T, f *Files)
 		again bool
@@ -103,12 +104,14 @@ func TestLeafIsReplaced(t *testing.T) {
 		{name: "near its end", later: leafLife - renewBefore + time.Hour, again: true},
 		{name: "past its end", later: leafLife + time.Hour, again: true},
 		{name: "new host", hosts: []string{"new.example.com"}, again: true},
+		{name: "host taken away", first: []string{"old.example.com"}, again: true},
+		{name: "hosts in another order", first: []string{"a.example.com", "2001:db8::1", "::1"}, hosts: []string{"2001:DB8:0::1", "a.example.com"}},
 		{name: "unreadable", spoil: func(t *testing.T, f *Files) { write(t, f.Serving.CertFile, "rubbish") }, again: true},
 		{name: "key of another", spoil: func(t *testing.T, f *Files) { write(t, f.Serving.KeyFile, read(t, f.Admin.KeyFile)) }, again: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			f := ensure(t, Config{Dir: dir, Now: start})
+			f := ensure(t, Config{Dir: dir, Hosts: tc.first, Now: start})
 			old := certificate(t, f.Serving.CertFile)
 			ca, signing := read(t, f.ServingCAFile), read(t, f.ServiceAccountKeyFile)
 			if tc.spoil != nil {

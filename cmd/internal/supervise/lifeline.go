@@ -25,8 +25,10 @@ func newLifeline() (*lifeline, error) {
 	return &lifeline{read: r, write: w}, nil
 }
 
-func (l *lifeline) env() string       { return lifelineEnv + "=" + strconv.Itoa(lifelineFD) }
-func (l *lifeline) files() []*os.File { return []*os.File{l.read} }
+// env names the descriptor of the child's end, after other files.
+func (l *lifeline) env(after int) string {
+	return lifelineEnv + "=" + strconv.Itoa(lifelineFD+after)
+}
 
 // started closes the supervisor's copy of the child's end.
 func (l *lifeline) started() { l.read.Close() }

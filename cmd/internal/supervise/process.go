@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -39,6 +40,8 @@ type Config struct {
 	Args []string
 	// Env is added to the supervisor's own environment.
 	Env []string
+	// Files are the child's descriptors from 3 on.
+	Files []*os.File
 	// Log receives the output of the child. Required.
 	Log *Log
 	// Ready returns nil if the child is ready. Required.
@@ -137,8 +140,8 @@ func (p *Process) once(ctx context.Context, restarts int) (healthy time.Duration
 	// At the end of ctx: SIGTERM, and SIGKILL after WaitDelay.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = p.cfg.StopTimeout
-	cmd.Env = append(append(os.Environ(), p.cfg.Env...), line.env(), RestartsEnv+"="+strconv.Itoa(restarts))
-	cmd.ExtraFiles = line.files()
+	cmd.Env = append(append(os.Environ(), p.cfg.Env...), line.env(len(p.cfg.Files)), RestartsEnv+"="+strconv.Itoa(restarts))
+	cmd.ExtraFiles = append(slices.Clone(p.cfg.Files), line.read)
 	cmd.Stdout, cmd.Stderr = p.cfg.Log, p.cfg.Log
 	cmd.SysProcAttr = childAttributes()
 	if err := cmd.Start(); err != nil {

@@ -76,8 +76,8 @@ func superviseSelf(lifelineOnly bool) {
 			panic(err)
 		}
 		cmd := exec.Command(os.Args[0], filepath.Join(dir, "s"))
-		cmd.Env = append(os.Environ(), roleEnv+"=serve", line.env())
-		cmd.ExtraFiles = line.files()
+		cmd.Env = append(os.Environ(), roleEnv+"=serve", line.env(0))
+		cmd.ExtraFiles = []*os.File{line.read}
 		if err := cmd.Start(); err != nil {
 			panic(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,7 +47,7 @@ func Launch(dir string, args ...string) (*Installation, error) {
 }
 
 // Start builds portico if needed, starts `portico up` on a free port of 127.0.0.1 with its
-// data in dir, and does not wait. Endpoint, Kubeconfig and Etcd are "".
+// data in dir, and does not wait. args may have another --listen. Endpoint, Kubeconfig and Etcd are "".
 func Start(dir string, args ...string) (*Installation, error) {
 	program, err := Build(Portico)
 	if err != nil {
@@ -54,7 +55,10 @@ func Start(dir string, args ...string) (*Installation, error) {
 	}
 	exited := make(chan error, 1)
 	i := &Installation{Dir: dir, Exited: exited, Output: NewOutput()}
-	i.Cmd = exec.Command(program, append([]string{"up", "--listen=127.0.0.1:0", "--data-dir=" + dir}, args...)...)
+	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--listen=") }) {
+		args = append([]string{"--listen=127.0.0.1:0"}, args...)
+	}
+	i.Cmd = exec.Command(program, append([]string{"up", "--data-dir=" + dir}, args...)...)
 	i.Cmd.Stdout, i.Cmd.Stderr = i.Output, i.Output
 	alive, err := lifeline()
 	if err != nil {

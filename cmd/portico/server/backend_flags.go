@@ -24,7 +24,7 @@ type backendFlags struct{ serverFlags }
 // begin adds the flags that --help shows before the process's own. gateway completes
 // the help of --gateway: what the process uses the gateway for.
 func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, gateway string) {
-	f.listen.add(fs, address, "`address` to serve on: host:port, or unix:///path for a gateway of the same user on this machine")
+	f.listen.add(fs, address, "for a gateway of the same user on this machine")
 	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.addPrefix(fs)
 	f.proxy.add(fs)
@@ -51,7 +51,10 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 	if cfg.Logger, err = serverProcess(ctx, f.verbosity, pace.ForObjects); err != nil {
 		return err
 	}
-	cfg.Listen, cfg.ProbeListen = f.listen.config(), f.listen.probe
+	if cfg.Listen, err = f.listen.config(); err != nil {
+		return err
+	}
+	cfg.ProbeListen = f.listen.probe
 	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.inFlight()
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	cfg.Etcd, err = f.etcd.required(cfg.Logger)

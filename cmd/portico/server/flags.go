@@ -106,19 +106,32 @@ func (f *EtcdFlags) config(log *slog.Logger) etcd.Config {
 	}
 }
 
-// listenFlags are the flags of an address that a process serves on.
-type listenFlags struct{ address, certFile, keyFile, probe string }
+// listenFlags are the flags of the addresses that a process serves on.
+type listenFlags struct {
+	addresses                []string
+	certFile, keyFile, probe string
+}
 
-func (f *listenFlags) add(fs *pflag.FlagSet, address, usage string) {
-	fs.StringVar(&f.address, "listen", address, usage)
-	fs.StringVar(&f.certFile, "tls-cert-file", "", "PEM `file` of the serving certificate; not for unix sockets. Read again when it changes")
+func (f *listenFlags) add(fs *pflag.FlagSet, address, unix string) {
+	fs.StringSliceVar(&f.addresses, "listen", []string{address}, "`addresses` to serve on, separated by commas: host:port, "+
+		"unix:///path ("+unix+"), or systemd:NAME for sockets that systemd passes under that name. May be repeated")
+	fs.StringVar(&f.certFile, "tls-cert-file", "", "PEM `file` of the serving certificate, for all addresses but unix sockets. Read again when it changes")
 	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "PEM `file` of the key of --tls-cert-file")
 	fs.StringVar(&f.probe, "probe-listen", "", "`address` to serve /healthz, /livez, /readyz and /metrics on over plain HTTP and without authentication: host:port, which only monitoring should reach (default: none)")
 }
 
-// config returns the address; of a unix socket the peer's uid is checked.
-func (f *listenFlags) config() serve.ListenAddress {
-	return serve.ListenAddress{Address: f.address, CertFile: f.certFile, KeyFile: f.keyFile, PeerUID: strings.HasPrefix(f.address, "unix://")}
+// config returns the addresses; of unix sockets the peer's uid is checked.
+func (f *listenFlags) config() ([]serve.ListenAddress, error) {
+	var out []serve.ListenAddress
+	network := false
+	for _, address := range f.addresses {
+		network = network || !strings.HasPrefix(address, "unix://")
+		out = append(out, serve.ListenAddress{Address: address, PeerUID: true, CertFile: f.certFile, KeyFile: f.keyFile})
+	}
+	if !network && f.certFile+f.keyFile != "" {
+		return nil, errors.New("--tls-cert-file and --tls-private-key-file have no effect: --listen names unix sockets only, which have no TLS; leave them out")
+	}
+	return out, nil
 }
 
 // frontProxyFlags name the clients that are trusted to name users.

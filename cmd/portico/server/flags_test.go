@@ -82,7 +82,7 @@ func TestFlagValues(t *testing.T) {
 	if err := cmd.ParseFlags([]string{"--etcd-servers=https://user:pass@etcd-0:2379,https://etcd-1:2379", "--listen=0.0.0.0:6443"}); err != nil {
 		t.Fatal(err)
 	}
-	if v := flagValues(cmd.Flags()); v["listen"] != "0.0.0.0:6443" || v["etcd-servers"] != "[https://user:xxxxx@etcd-0:2379,https://etcd-1:2379]" {
+	if v := flagValues(cmd.Flags()); v["listen"] != "[0.0.0.0:6443]" || v["etcd-servers"] != "[https://user:xxxxx@etcd-0:2379,https://etcd-1:2379]" {
 		t.Errorf("got %q", v)
 	}
 	before := logLevel.Level()

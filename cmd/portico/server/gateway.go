@@ -74,7 +74,7 @@ func NewGateway() *cobra.Command {
 func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	f.listen.add(fs, "127.0.0.1:6443", "`address` to serve on: host:port")
+	f.listen.add(fs, "127.0.0.1:6443", "for clients of the same user on this machine, by tokens only")
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`address:port` at which clients reach the gateway, an endpoint of Service default/kubernetes while it runs (default: none)")
 	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.addPrefix(fs)
@@ -107,10 +107,13 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 }
 
 // complete turns flags into configuration.
-func (f *gatewayFlags) complete() error {
+func (f *gatewayFlags) complete() (err error) {
 	f.cfg.MaxInFlight, f.cfg.MaxMutatingInFlight = f.limits.inFlight()
 	f.cfg.MaxLongRunning, f.cfg.MaxLongRunningPerUser = int(f.limits.long), int(f.limits.longPerUser)
-	f.cfg.Listen, f.cfg.ProbeListen = f.listen.config(), f.listen.probe
+	if f.cfg.Listen, err = f.listen.config(); err != nil {
+		return err
+	}
+	f.cfg.ProbeListen = f.listen.probe
 	f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
 	caFiles, seen := map[string]string{}, map[string]bool{}

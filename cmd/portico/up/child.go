@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,10 +44,14 @@ func (s *stack) startChild(name string, args []string, ready func(context.Contex
 	if err != nil {
 		return nil, err
 	}
-	c := &child{name: name, logFile: s.logFile(name), done: make(chan error, 1), process: supervise.New(supervise.Config{
+	cfg := supervise.Config{
 		Name: name, Path: self, Args: append([]string{name}, args...), Log: log,
 		Ready: ready, StopTimeout: stopTimeout, Report: s.say,
-	})}
+	}
+	if name == "gateway" {
+		cfg.Files, cfg.Env = s.addresses.files, s.addresses.env()
+	}
+	c := &child{name: name, logFile: s.logFile(name), done: make(chan error, 1), process: supervise.New(cfg)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -132,8 +135,8 @@ func (s *stack) coreArgs() []string {
 
 func (s *stack) gatewayArgs() []string {
 	return append(s.passedOn(server.NewGateway()),
-		"--listen="+net.JoinHostPort(s.host, s.port),
-		"--advertise-address="+net.JoinHostPort(reachableHost(s.host), s.port),
+		"--listen="+strings.Join(s.addresses.listen, ","),
+		"--advertise-address="+s.addresses.reachable(),
 		"--tls-cert-file="+s.files.Serving.CertFile,
 		"--tls-private-key-file="+s.files.Serving.KeyFile,
 		"--client-ca-file="+s.files.ClientCAFile,

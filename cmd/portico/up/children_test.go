@@ -21,7 +21,7 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 		"--audit-log-path=/x", "--access-log=-", "--profiling", "--discovery-grace=1m", "--tracing-config-file=t", "--v=2", "--feature-gates=CBORServingAndStorage=true"}); err != nil {
 		t.Fatal(err)
 	}
-	s := &stack{flags: upFlags{all: cmd.Flags()}, host: "127.0.0.1", port: "6443", etcd: server.EtcdFlags{Servers: []string{"https://a:2379", "https://b:2379"}}}
+	s := &stack{flags: upFlags{all: cmd.Flags()}, addresses: gatewayAddresses{listen: []string{"127.0.0.1:6443", "[::1]:6443"}, hosts: []string{"127.0.0.1", "::1"}, port: "6443"}, etcd: server.EtcdFlags{Servers: []string{"https://a:2379", "https://b:2379"}}}
 	var err error
 	if s.dir, err = datadir.Open(t.TempDir()); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -41,7 +40,7 @@ type stack struct {
 	flags      upFlags
 	dir        *datadir.Dir
 	files      *pki.Files
-	host, port string
+	addresses  gatewayAddresses
 	hosts      []string // of the gateway's certificate
 	endpoint   string   // of the gateway, https://host:port
 	kubeconfig string   // that the user is shown
@@ -89,13 +88,13 @@ func (s *stack) start(ctx context.Context) error {
 
 // prepare makes the files that the processes need.
 func (s *stack) prepare() (err error) {
-	if s.host, s.port, err = freeAddress(s.flags.listen); err != nil {
+	if err := s.addresses.resolve(s.flags.listen); err != nil {
 		return err
 	}
-	if s.hosts, err = certificateHosts(s.host, s.flags.cidrs); err != nil {
+	if s.hosts, err = certificateHosts(s.addresses.hosts, s.flags.cidrs, s.flags.sans); err != nil {
 		return err
 	}
-	s.endpoint = "https://" + net.JoinHostPort(reachableHost(s.host), s.port)
+	s.endpoint = "https://" + s.addresses.reachable()
 	s.kubeconfig = s.dir.File("kubeconfig")
 	if s.flags.kubeconfig != "" {
 		if s.kubeconfig, err = filepath.Abs(s.flags.kubeconfig); err != nil {

@@ -39,7 +39,8 @@ const upExample = `  # everything on this machine, data in the user's data folde
 
 // upFlags are the flags of `portico up`.
 type upFlags struct {
-	listen     string
+	listen     []string
+	sans       []string // further hosts of the gateway's certificate
 	dataDir    string
 	kubeconfig string
 	etcd       server.EtcdFlags
@@ -88,7 +89,7 @@ func New() *cobra.Command {
 		Example: upExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := children.check(); err != nil {
+			if err := errors.Join(children.check(), checkSANs(f.sans)); err != nil {
 				return err
 			}
 			if f.dataDir == "" {
@@ -104,7 +105,9 @@ func New() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags, f.all = false, flags
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:6443", "`address` of the gateway: host:port. Port 0 chooses a free one")
+	flags.StringSliceVar(&f.listen, "listen", []string{"127.0.0.1:6443"}, "`addresses` of the gateway, separated by commas: host:port (port 0 chooses a free one), unix:///path, "+
+		"or systemd:NAME for sockets that systemd passes under that name. The kubeconfig has the first host:port. May be repeated")
+	flags.StringSliceVar(&f.sans, "tls-san", nil, "comma-separated `hosts`, names or addresses by which clients reach the gateway, for its certificate besides those of --listen. May be repeated")
 	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "second `file` for the administrator's kubeconfig; a file that portico did not write is not replaced")
 	f.etcd.Add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")

@@ -1,6 +1,7 @@
-// Package socket listens on unix sockets and takes the uid of each client from the kernel.
+// Package socket listens on unix sockets, takes the uid of each client from the kernel, and
+// takes the sockets that systemd passes to a process.
 //
-// Runs in: gateway, core, crd.
+// Runs in: gateway, core, crd, portico up.
 package socket
 
 import (
@@ -31,12 +32,17 @@ func Listen(path string, ownUID bool, log *slog.Logger) (net.Listener, error) {
 		_ = unix.Close()
 		return nil, err
 	}
+	return withPeers(unix, ownUID, log), nil
+}
+
+// withPeers asks for the uid of each client of a socket.
+func withPeers(unix *net.UnixListener, ownUID bool, log *slog.Logger) *listener {
 	l := &listener{UnixListener: unix, log: log}
 	if ownUID {
 		uid := os.Geteuid()
 		l.only = &uid
 	}
-	return l, nil
+	return l
 }
 
 func removeStale(path string) error {
