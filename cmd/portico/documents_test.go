@@ -42,15 +42,13 @@ var runElsewhere = map[string]string{
 	"kubectl create clusterrolebinding prometheus --clusterrole=system:monitoring --serviceaccount=monitoring:prometheus": "TestScrapeByToken",
 	"kubectl -n monitoring create token prometheus --duration=8760h > prometheus.token":                                   "TestScrapeByToken",
 	"go test ./cmd -run TestDashboards -update":                                                                           "TestDashboards",
-
-	"portico up --listen=127.0.0.1:0 --listen=[::1]:0 --tls-san=portico.example.com": "TestSeveralAddresses",
 }
 
 // documentsOf returns the documents of the repository by their paths.
 func documentsOf(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/kubernetes/*.md", "deploy/monitoring/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/kubernetes/*.md", "deploy/helm/*/*.md", "deploy/monitoring/*.md"} {
 		names, err := filepath.Glob(filepath.Join(e2e.Repository(), pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("no documents %s: %v", pattern, err)

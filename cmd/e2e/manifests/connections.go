@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"crypto/x509"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,8 +21,8 @@ type connection struct {
 // address matches the addresses that a process connects to, and those that it tells others.
 var address = regexp.MustCompile(`https://([a-z0-9.-]*[a-z][a-z0-9.-]*):(\d+)`)
 
-// checkConnections checks that each address in the settings leads to a port whose certificate has that name, and that
-// network policies admit these connections, clients of the gateway and Prometheus, and nothing else.
+// checkConnections checks that each address in the settings leads to a port, that both ends accept the certificate of the
+// other, and that network policies admit these connections, clients of the gateway and Prometheus, and nothing else.
 func (s *Set) checkConnections(report func(string, ...any)) {
 	var needed []connection
 	for _, from := range s.Workloads {
@@ -39,7 +40,7 @@ func (s *Set) checkConnections(report func(string, ...any)) {
 				if flag != "advertise-client-urls" { // which others connect to
 					needed = append(needed, connection{from, to, target})
 				}
-				s.checkName(to, m[1], report)
+				s.checkHandshake(from, to, m[1], report)
 			}
 		}
 	}
@@ -88,18 +89,42 @@ func (w *Workload) hasPod(pod, service string) bool {
 	return w.Service == service && err == nil && n >= 0 && n < w.Replicas
 }
 
-// checkName checks that the server certificate of a process has a name.
-func (s *Set) checkName(w *Workload, host string, report func(string, ...any)) {
-	flag := "tls-cert-file"
-	if w.Component == "etcd" {
-		flag = "cert-file"
+// handshake names the flags by which two processes show each other certificates.
+type handshake struct{ server, serverCA, client, clientCA string }
+
+func handshakeOf(from, to *Workload) handshake {
+	switch {
+	case from.Component == "etcd":
+		return handshake{"peer-cert-file", "peer-trusted-ca-file", "peer-cert-file", "peer-trusted-ca-file"}
+	case to.Component == "etcd":
+		return handshake{"cert-file", "etcd-cafile", "etcd-certfile", "trusted-ca-file"}
+	case to.Component == "gateway":
+		return handshake{"tls-cert-file", "gateway-ca-file", "gateway-cert-file", "client-ca-file"}
 	}
-	c, err := s.certificate(w, flag)
-	if err == nil {
-		err = c.VerifyHostname(host)
-	}
-	if err != nil {
-		report("%s as %s: %v", w.Name, host, err)
+	return handshake{"tls-cert-file", "backend-ca-file", "proxy-client-cert-file", "requestheader-client-ca-file"}
+}
+
+// checkHandshake checks that both ends of a connection accept the certificate of the other.
+func (s *Set) checkHandshake(from, to *Workload, host string, report func(string, ...any)) {
+	h := handshakeOf(from, to)
+	for _, shown := range []struct {
+		by, verifier *Workload
+		cert, ca     string
+		name         string
+		usage        x509.ExtKeyUsage
+	}{
+		{to, from, h.server, h.serverCA, host, x509.ExtKeyUsageServerAuth}, {from, to, h.client, h.clientCA, "", x509.ExtKeyUsageClientAuth},
+	} {
+		roots := x509.NewCertPool()
+		data, _ := s.file(shown.verifier, shown.verifier.setting(shown.ca))
+		roots.AppendCertsFromPEM(data)
+		c, err := s.certificate(shown.by, shown.cert)
+		if err == nil {
+			_, err = c.Verify(x509.VerifyOptions{Roots: roots, DNSName: shown.name, KeyUsages: []x509.ExtKeyUsage{shown.usage}})
+		}
+		if err != nil {
+			report("%s connects to %s: --%s of %s: %v", from.Name, host, shown.cert, shown.by.Name, err)
+		}
 	}
 }
 
