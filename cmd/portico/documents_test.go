@@ -24,21 +24,23 @@ var runElsewhere = map[string]string{
 	"go test ./...":                                                     "this run",
 	"go test -short ./...":                                              "this run, without what needs an installation",
 	"go vet ./...":                                                      ".ci/run",
-	"go -C cmd/tools run ./release --out=../../dist":                    "TestRelease",
-	"go -C cmd/tools run ./release --out=../../dist --platforms=linux/amd64 --samples":                                                   "TestRelease",
-	"kubectl --kubeconfig=portico.kubeconfig get apiservices":                                                                            "TestComposeRuns",
-	"kubectl --kubeconfig=portico.kubeconfig get --raw /apis/pets.example.com/v1/pets":                                                   "TestComposeRuns",
-	"go build -C cmd/tools -ldflags \"-X k8s.io/component-base/version.gitVersion=v1.37.2\" -o ../../bin/kubectl ./kubectl":              "cmd/internal/testtools",
-	"go build -o bin/portico ./cmd/portico":                                                                                              "cmd/internal/testtools",
-	"go build -o portico ./cmd/portico":                                                                                                  "cmd/internal/testtools",
-	"go test ./gateway/proxy/ -run TestTraffic":                                                                                          "the tests of gateway/proxy",
+	"go build -C cmd/tools -ldflags \"-X k8s.io/component-base/version.gitVersion=v1.37.2\" -o ../../bin/kubectl ./kubectl": "cmd/internal/testtools",
+	"go build -o bin/portico ./cmd/portico":     "cmd/internal/testtools",
+	"go build -o portico ./cmd/portico":         "cmd/internal/testtools",
+	"go test ./gateway/proxy/ -run TestTraffic": "the tests of gateway/proxy",
 	"portico certs kubeconfig --server=https://127.0.0.1:6443 --user=system:kube-controller-manager --out=controller-manager.kubeconfig": "TestControllerManager",
-	"kubectl apply -f deploy/samples/sample-apiserver/":                                                                                  "TestSampleAPIServer",
-	"kubectl get apiservices v1alpha1.wardle.example.com":                                                                                "TestSampleAPIServer",
-	"kubectl api-resources --api-group wardle.example.com":                                                                               "TestSampleAPIServer",
-	"kubectl apply -f deploy/samples/sample-apiserver/objects":                                                                           "TestSampleAPIServer",
-	"kubectl get flunders -A":                                                                                                            "TestSampleAPIServer",
-	"CGO_ENABLED=0 go build -trimpath -tags nomsgpack,grpcnotrace -ldflags=\"-s -w\" ./cmd/portico":                                      "by hand: other build tags build everything anew",
+	"kubectl apply -f deploy/samples/sample-apiserver/":                                             "TestSampleAPIServer",
+	"kubectl get apiservices v1alpha1.wardle.example.com":                                           "TestSampleAPIServer",
+	"kubectl api-resources --api-group wardle.example.com":                                          "TestSampleAPIServer",
+	"kubectl apply -f deploy/samples/sample-apiserver/objects":                                      "TestSampleAPIServer",
+	"kubectl get flunders -A":                                                                       "TestSampleAPIServer",
+	"CGO_ENABLED=0 go build -trimpath -tags nomsgpack,grpcnotrace -ldflags=\"-s -w\" ./cmd/portico": "by hand: other build tags build everything anew",
+
+	// docs/releasing.md and deploy/container/README.md
+	"go -C cmd/tools run ./release --out=../../dist":                                   "TestRelease",
+	"go -C cmd/tools run ./release --out=../../dist --platforms=linux/amd64 --samples": "TestRelease",
+	"kubectl --kubeconfig=portico.kubeconfig get apiservices":                          "TestComposeRuns",
+	"kubectl --kubeconfig=portico.kubeconfig get --raw /apis/pets.example.com/v1/pets": "TestComposeRuns",
 
 	// deploy/monitoring/README.md
 	"kubectl create namespace monitoring":                    "TestScrapeByToken",
@@ -52,7 +54,7 @@ var runElsewhere = map[string]string{
 func documentsOf(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*/*.md", "deploy/helm/*/*.md"} {
 		names, err := filepath.Glob(filepath.Join(e2e.Repository(), pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("no documents %s: %v", pattern, err)
