@@ -13,7 +13,7 @@ import (
 )
 
 // withoutExample are the commands that need no example in their usage.
-var withoutExample = []string{"portico", "portico certs", "portico version", "portico help"}
+var withoutExample = []string{"portico", "portico certs", "portico config", "portico version", "portico help"}
 
 // Every command has examples, which parse as commands with their flags and arguments.
 func TestExamples(t *testing.T) {

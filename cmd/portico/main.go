@@ -19,6 +19,7 @@ import (
 
 	"portico/cmd/portico/certs"
 	"portico/cmd/portico/cli"
+	"portico/cmd/portico/config"
 	"portico/cmd/portico/logs"
 	"portico/cmd/portico/probe"
 	"portico/cmd/portico/registration"
@@ -41,7 +42,13 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	root := newRoot()
 	root.SetArgs(args)
-	return root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
+	return config.Explain(cmd, err)
+}
+
+// processes makes the commands that serve, which configuration files are for.
+func processes() []*cobra.Command {
+	return []*cobra.Command{up.New(), server.NewGateway(), server.NewCore(), server.NewCRD(), server.NewEtcd()}
 }
 
 func newRoot() *cobra.Command {
@@ -53,11 +60,13 @@ func newRoot() *cobra.Command {
 		Args:          cli.KnownCommand,
 		RunE:          cli.ShowHelp,
 
+		PersistentPreRunE:          config.Apply(processes),
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(cli.WrongFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(up.New(), server.NewGateway(), server.NewCore(), server.NewCRD(), server.NewEtcd(),
+	root.AddCommand(processes()...)
+	root.AddCommand(config.New(processes),
 		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), probe.New(), status.New(), logs.New(), newVersion())
 	return root
 }

@@ -10,19 +10,15 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-const (
-	// maxLogMegabytes is the size at which the file of a log is rotated. One old file is
-	// kept, so that at most twice as much is stored.
-	maxLogMegabytes = 16
-	// maxLogLine is the maximum length of a line for Also and Last.
-	maxLogLine = 64 << 10
-)
+// maxLogLine is the maximum length of a line for Also and Last.
+const maxLogLine = 64 << 10
 
 // LogConfig says where a child's output goes.
 type LogConfig struct {
-	// File is appended to. At 16 MB it is renamed to a name with the time, NAME-TIME.log, which
-	// replaces the one before.
-	File string
+	// File is appended to. At MaxMegabytes it is renamed to a name with the time, NAME-TIME.log;
+	// the last MaxBackups of these are kept, all if it is 0.
+	File                     string
+	MaxMegabytes, MaxBackups int
 	// Also, if not nil, receives each line too, after Prefix.
 	Also   io.Writer
 	Prefix string
@@ -42,7 +38,7 @@ type Log struct {
 
 // OpenLog opens or creates the log's file, with mode 0600.
 func OpenLog(cfg LogConfig) (*Log, error) {
-	l := &Log{cfg: cfg, file: &lumberjack.Logger{Filename: cfg.File, MaxSize: maxLogMegabytes, MaxBackups: 1}}
+	l := &Log{cfg: cfg, file: &lumberjack.Logger{Filename: cfg.File, MaxSize: cfg.MaxMegabytes, MaxBackups: cfg.MaxBackups}}
 	if _, err := l.file.Write(nil); err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}

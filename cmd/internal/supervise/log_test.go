@@ -39,25 +39,26 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// The log and one old file are kept.
+// The log and as many old files as are asked for are kept, each of the size that is asked for.
 func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	log, err := OpenLog(LogConfig{File: filepath.Join(dir, "core.log")})
+	log, err := OpenLog(LogConfig{File: filepath.Join(dir, "core.log"), MaxMegabytes: 2, MaxBackups: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	line := strings.Repeat("x", 1<<20)
-	for range 3 * maxLogMegabytes {
-		io.WriteString(log, line)
+	half := strings.Repeat("x", 1<<19)
+	for range 40 {
+		io.WriteString(log, half)
 	}
-	eventually(t, "there are two files of at most 16 MB", func() bool {
+	eventually(t, "there are four files of at most 2 MB", func() bool {
 		files, err := filepath.Glob(filepath.Join(dir, "core*.log"))
-		if err != nil || len(files) != 2 {
+		if err != nil || len(files) != 4 {
 			return false
 		}
 		for _, name := range files {
-			if info, err := os.Stat(name); err != nil || info.Size() > maxLogMegabytes<<20 {
+			if info, err := os.Stat(name); err != nil || info.Size() > 2<<20 {
 				return false
 			}
 		}

@@ -7,15 +7,16 @@ import (
 
 	"portico/backends/process"
 	"portico/cmd/internal/pace"
+	"portico/cmd/portico/config"
 )
 
 // serverFlags are the flags that all servers share.
 type serverFlags struct {
-	verbosity int
-	listen    listenFlags
-	etcd      EtcdFlags
-	proxy     frontProxyFlags
-	limits    Limits
+	log    LogFlags
+	listen listenFlags
+	etcd   EtcdFlags
+	proxy  frontProxyFlags
+	limits Limits
 }
 
 // backendFlags are the flags that `portico core` and `portico crd` share.
@@ -43,12 +44,13 @@ func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	AddTracing(fs, &cfg.TracingConfigFile)
 	fs.DurationVar(&cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails; longer than the interval of health checks")
 	fs.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof/")
-	AddVerbosity(fs, &f.verbosity)
+	f.log.Add(fs)
+	config.AddFlag(fs)
 }
 
 // complete prepares the process, and its configuration by the flags.
 func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err error) {
-	if cfg.Logger, err = serverProcess(ctx, f.verbosity, pace.ForObjects); err != nil {
+	if cfg.Logger, err = serverProcess(ctx, f.log, pace.ForObjects); err != nil {
 		return err
 	}
 	if cfg.Listen, err = f.listen.config(); err != nil {

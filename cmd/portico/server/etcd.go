@@ -9,6 +9,7 @@ import (
 	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/pace"
 	"portico/cmd/portico/cli"
+	"portico/cmd/portico/config"
 )
 
 // NewEtcd returns the command of the embedded etcd, a child of `portico up`. It is a
@@ -16,7 +17,7 @@ import (
 // memory until up has started etcd again.
 func NewEtcd() *cobra.Command {
 	var dir, sockets string
-	var verbosity int
+	var logs LogFlags
 	cmd := &cobra.Command{
 		Use:     "etcd",
 		Short:   "Run the embedded etcd of portico up",
@@ -25,7 +26,7 @@ func NewEtcd() *cobra.Command {
 		Args:    cli.NoArguments,
 		Hidden:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), verbosity, pace.ForStorage)
+			log, err := serverProcess(cmd.Context(), logs, pace.ForStorage)
 			if err != nil {
 				return err
 			}
@@ -52,7 +53,8 @@ func NewEtcd() *cobra.Command {
 	fs.SortFlags = false
 	fs.StringVar(&dir, "data-dir", "", "data `folder`; made if needed")
 	fs.StringVar(&sockets, "socket-dir", "", "`folder` of the socket etcd.sock")
-	AddVerbosity(fs, &verbosity)
+	logs.Add(fs)
+	config.AddFlag(fs)
 	for _, name := range []string{"data-dir", "socket-dir"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic(err) // no such flag

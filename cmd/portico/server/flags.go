@@ -2,65 +2,24 @@ package server
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"portico/backends/core/plugins"
+	"portico/cmd/portico/config"
 	"portico/resource/etcd"
 	"portico/resource/serve"
 )
-
-// AddVerbosity adds --v.
-func AddVerbosity(fs *pflag.FlagSet, to *int) {
-	fs.IntVarP(to, "v", "v", 0, "log `level`: 0 for information, 1 and above for debugging, -1 for warnings and errors only")
-}
-
-// logLevel is the log level of the process. It may change while the process runs
-// (setVerbosity).
-var logLevel slog.LevelVar
-
-// LevelOf returns the log level of a value of -v.
-func LevelOf(verbosity int) slog.Level {
-	switch {
-	case verbosity > 0:
-		return slog.LevelDebug
-	case verbosity < 0:
-		return slog.LevelWarn
-	}
-	return slog.LevelInfo
-}
-
-// setVerbosity sets logLevel by a value of -v.
-func setVerbosity(text string) error {
-	v, err := strconv.Atoi(text)
-	if err != nil {
-		return fmt.Errorf("log level %q: it must be a number", text)
-	}
-	logLevel.Set(LevelOf(v))
-	return nil
-}
 
 // flagValues returns the values of all flags by name, for /flagz. None is a secret:
 // keys and tokens are in files, and URLs lose their passwords.
 func flagValues(fs *pflag.FlagSet) map[string]string {
 	out := map[string]string{}
-	fs.VisitAll(func(f *pflag.Flag) { out[f.Name] = passwords.ReplaceAllString(f.Value.String(), "://$1:xxxxx@") })
+	fs.VisitAll(func(f *pflag.Flag) { out[f.Name] = config.WithoutPasswords(f.Value.String()) })
 	return out
-}
-
-// passwords matches the user information of a URL.
-var passwords = regexp.MustCompile(`://([^/@:\s]*):[^/@\s]*@`)
-
-// NewLogger returns the log of a process.
-func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
 // AddDiscoveryGrace adds --discovery-grace.

@@ -7,8 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portico/cmd/internal/logging"
 	"portico/cmd/internal/pace"
 	"portico/cmd/portico/cli"
+	"portico/cmd/portico/config"
 	"portico/gateway"
 	"portico/resource/serve/filter"
 )
@@ -49,14 +51,14 @@ func NewGateway() *cobra.Command {
 		Example: gatewayExample + auditExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), f.verbosity, pace.ForTraffic)
+			log, err := serverProcess(cmd.Context(), f.log, pace.ForTraffic)
 			if err != nil {
 				return err
 			}
 			if err := f.complete(); err != nil {
 				return err
 			}
-			f.cfg.Logger, f.cfg.SetVerbosity, f.cfg.Flags = log, setVerbosity, flagValues(cmd.Flags())
+			f.cfg.Logger, f.cfg.SetVerbosity, f.cfg.Flags = log, logging.Process.SetVerbosity, flagValues(cmd.Flags())
 			if f.cfg.Etcd, err = f.etcd.required(log); err != nil {
 				return err
 			}
@@ -103,7 +105,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	AddTracing(fs, &f.cfg.TracingConfigFile)
 	fs.StringVar(&f.cfg.LogsDir, "logs-dir", "", "`folder` to serve at /logs/ (default: none)")
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/, and /debug/flags/v to set the log level")
-	AddVerbosity(fs, &f.verbosity)
+	f.log.Add(fs)
+	config.AddFlag(fs)
 }
 
 // complete turns flags into configuration.

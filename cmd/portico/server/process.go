@@ -15,9 +15,11 @@ import (
 // serverProcess prepares a process that serves until ctx ends: its log, the pace
 // of its garbage collector (see [pace.Keep]), and its end when the supervisor that
 // may have started it is gone.
-func serverProcess(ctx context.Context, verbosity int, work pace.Work) (*slog.Logger, error) {
-	logLevel.Set(LevelOf(verbosity))
-	log := NewLogger(os.Stderr, &logLevel)
+func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.Logger, error) {
+	log, err := flags.Open(os.Stderr)
+	if err != nil {
+		return nil, err
+	}
 	slog.SetDefault(log)
 	// Upstream's engines log through klog. Their information is shown with -v only.
 	klog.SetLogger(logr.FromSlogHandler(log.Handler()).V(1))

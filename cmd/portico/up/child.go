@@ -6,15 +6,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/supervise"
+	"portico/cmd/portico/config"
 	"portico/cmd/portico/server"
 )
 
@@ -75,8 +76,8 @@ func (s *stack) logFile(name string) string { return s.dir.File("logs", name+".l
 // openLog opens the log of a process. Its lines also go to errors, or with --v to
 // standard error.
 func (s *stack) openLog(name string, errors io.Writer) (*supervise.Log, error) {
-	cfg := supervise.LogConfig{File: s.logFile(name), Also: errors}
-	if s.flags.verbosity > 0 {
+	cfg := supervise.LogConfig{File: s.logFile(name), MaxMegabytes: s.flags.maxLogSize, MaxBackups: s.flags.maxLogBackups, Also: errors}
+	if s.flags.log.Verbosity > 0 {
 		cfg.Also, cfg.Prefix = s.errOut, name+" | "
 	}
 	return supervise.OpenLog(cfg)
@@ -86,26 +87,11 @@ func (s *stack) etcdSocket() string { return filepath.Join(s.dir.Run, "etcd.sock
 func (s *stack) coreSocket() string { return filepath.Join(s.dir.Run, "core.sock") }
 func (s *stack) crdSocket() string  { return filepath.Join(s.dir.Run, "crd.sock") }
 
-// passedOn returns the flags of `portico up` that were given and that a child has too, without
-// those of addresses. Audit flags are for the gateway.
-func (s *stack) passedOn(child *cobra.Command) (args []string) {
-	s.flags.all.Visit(func(f *pflag.Flag) {
-		own := f.Name == "listen" || f.Name == "etcd-servers" || strings.HasPrefix(f.Name, server.AuditPrefix) && child.Name() != "gateway"
-		if child.Flags().Lookup(f.Name) != nil && !own {
-			value := f.Value.String()
-			if list, ok := f.Value.(pflag.SliceValue); ok {
-				value = strings.Join(list.GetSlice(), ",")
-			}
-			args = append(args, "--"+f.Name+"="+value)
-		}
-	})
-	return append(args, "--etcd-servers="+strings.Join(s.etcd.Servers, ","))
-}
-
 // backendArgs returns the flags of a child behind the gateway; own is its certificate as
 // a client of the gateway.
 func (s *stack) backendArgs(child *cobra.Command, socket string, own pki.Pair) []string {
 	return append(s.passedOn(child),
+		"--etcd-servers="+strings.Join(s.etcd.Servers, ","),
 		"--listen=unix://"+socket,
 		"--gateway="+s.endpoint,
 		"--gateway-ca-file="+s.files.ServingCAFile,
@@ -126,15 +112,16 @@ func (s *stack) coreArgs() []string {
 		signing("kubelet-client", s.files.SigningCA)
 		signing("kubelet-serving", s.files.KubeletServingCA)
 	}
-	return append(args,
+	return s.unlessConfigured("core", append(args,
 		"--service-account-issuer="+tokenIssuer,
 		"--service-account-signing-key-file="+s.files.ServiceAccountKeyFile,
 		"--root-ca-file="+s.files.ServingCAFile,
-	)
+	))
 }
 
 func (s *stack) gatewayArgs() []string {
-	return append(s.passedOn(server.NewGateway()),
+	args := append(s.passedOn(server.NewGateway()),
+		"--etcd-servers="+strings.Join(s.etcd.Servers, ","),
 		"--listen="+strings.Join(s.addresses.listen, ","),
 		"--advertise-address="+s.addresses.reachable(),
 		"--tls-cert-file="+s.files.Serving.CertFile,
@@ -150,4 +137,19 @@ func (s *stack) gatewayArgs() []string {
 		"--backend=core=unix://"+s.coreSocket(),
 		"--backend=crd=unix://"+s.crdSocket(),
 	)
+	for _, section := range []string{config.All, "gateway"} {
+		for _, more := range s.flags.config.Values(section, "backend") {
+			args = append(args, "--backend="+more)
+		}
+	}
+	return s.unlessConfigured("gateway", args)
+}
+
+func (s *stack) etcdArgs() []string {
+	args := append(s.passedOn(server.NewEtcd()), "--data-dir="+s.dir.File("etcd"), "--socket-dir="+s.dir.Run)
+	if s.flags.config.Has("etcd", "v") {
+		return args
+	}
+	// etcd logs much at --v=0.
+	return append(args, "--v="+strconv.Itoa(s.flags.log.Verbosity-1))
 }

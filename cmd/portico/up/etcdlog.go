@@ -1,8 +1,11 @@
 package up
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +28,9 @@ const (
 // Write implements io.Writer and never fails.
 func (e *errorLines) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
+	if strings.HasPrefix(text, "{") {
+		text = textOfJSON(text)
+	}
 	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok && !strings.Contains(record, " by=etcd") {
 		text = unquoteMessage(record)
 	} else if reason, ok := strings.CutPrefix(text, "portico: "); ok {
@@ -55,4 +61,20 @@ func unquoteMessage(record string) string {
 		return record
 	}
 	return message + record[len(quoted):]
+}
+
+// textOfJSON returns a line of --log-format=json in the form of the text format.
+func textOfJSON(line string) string {
+	var record map[string]any
+	if json.Unmarshal([]byte(line), &record) != nil {
+		return line
+	}
+	message, _ := record["msg"].(string)
+	text := fmt.Sprintf("time=%v level=%v msg=%q", record["time"], record["level"], message)
+	for _, key := range slices.Sorted(maps.Keys(record)) {
+		if key != "time" && key != "level" && key != "msg" {
+			text += fmt.Sprintf(" %s=%v", key, record[key])
+		}
+	}
+	return text
 }

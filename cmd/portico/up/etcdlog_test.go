@@ -5,15 +5,24 @@ import (
 	"fmt"
 	"testing"
 
-	"portico/cmd/portico/server"
+	"portico/cmd/internal/logging"
 )
 
 // Of the lines of a log, errors and panics are shown, as sentences and once.
 func TestErrorLines(t *testing.T) {
 	t.Parallel()
+	for _, format := range []string{logging.Text, logging.JSON} {
+		t.Run(format, func(t *testing.T) { testErrorLines(t, format) })
+	}
+}
+
+func testErrorLines(t *testing.T, format string) {
 	var out bytes.Buffer
 	lines := &errorLines{to: &out, prefix: "portico: etcd: "}
-	log := server.NewLogger(lines, server.LevelOf(0))
+	log, err := logging.New(lines, format, logging.NewLevels())
+	if err != nil {
+		t.Fatal(err)
+	}
 	log.Info("serving")
 	log.Warn("slow")
 	for range 3 {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -59,12 +58,15 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	}
 	defer dir.Close()
 	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
-	file, err := supervise.OpenLog(supervise.LogConfig{File: s.logFile("up")})
+	file, err := supervise.OpenLog(supervise.LogConfig{File: s.logFile("up"), MaxMegabytes: f.maxLogSize, MaxBackups: f.maxLogBackups})
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	s.log = slog.New(slog.NewTextHandler(file, nil))
+	if s.log, err = f.log.Open(file); err != nil {
+		return err
+	}
+	slog.SetDefault(s.log)
 	if err := s.start(ctx); err != nil {
 		s.log.Error("cannot go on", "err", err)
 		return err
@@ -163,9 +165,8 @@ func (s *stack) runChildren(ctx context.Context) error {
 // to standard error.
 func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 	s.say("starting etcd")
-	args := []string{"--data-dir=" + s.dir.File("etcd"), "--socket-dir=" + s.dir.Run, "--v=" + strconv.Itoa(s.flags.verbosity-1)}
 	ready := supervise.HTTPReady("http://etcd/readyz", s.etcdSocket(), nil, nil)
-	etcd, err := s.startChild("etcd", args, ready, &errorLines{to: s.errOut, prefix: "portico: etcd: "})
+	etcd, err := s.startChild("etcd", s.etcdArgs(), ready, &errorLines{to: s.errOut, prefix: "portico: etcd: "})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
 	"portico/cmd/portico/cli"
+	"portico/cmd/portico/config"
 	"portico/cmd/portico/server"
 	"portico/resource/audit"
 )
@@ -34,20 +35,32 @@ const upExample = `  # everything on this machine, data in the user's data folde
   # with an audit log; the other flags of audit are those of portico gateway
   portico up --audit-policy-file=policy.yaml --audit-log-path=./audit.log
 
+  # with a configuration file for all processes
+  portico up --config=portico.yaml
+
+    # portico.yaml: keys are names of flags
+    apiVersion: config.portico.dev/v1alpha1
+    kind: PorticoConfiguration
+    up: {listen: "0.0.0.0:6443"}
+    gateway: {request-timeout: 2m}
+    core: {event-ttl: 2h}
+
   # on an etcd of your own
   portico up --etcd-servers=https://etcd-0:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key`
 
 // upFlags are the flags of `portico up`.
 type upFlags struct {
-	listen     []string
-	sans       []string // further hosts of the gateway's certificate
-	dataDir    string
-	kubeconfig string
-	etcd       server.EtcdFlags
-	cidrs      string // of Services
-	verbosity  int
-	signs      bool // by authorities of its own
-	all        *pflag.FlagSet
+	listen                    []string
+	sans                      []string // further hosts of the gateway's certificate
+	dataDir                   string
+	kubeconfig                string
+	etcd                      server.EtcdFlags
+	cidrs                     string // of Services
+	log                       server.LogFlags
+	maxLogSize, maxLogBackups int
+	signs                     bool // by authorities of its own
+	all                       *pflag.FlagSet
+	config                    *config.File // of --config; nil without
 }
 
 // childFlags are flags that the children parse. They are checked before the first child starts.
@@ -92,6 +105,12 @@ func New() *cobra.Command {
 			if err := errors.Join(children.check(), checkSANs(f.sans)); err != nil {
 				return err
 			}
+			if f.maxLogSize < 1 || f.maxLogBackups < 1 {
+				return errors.New("--log-max-size and --log-max-backups must be at least 1")
+			}
+			if err := f.readConfig(); err != nil {
+				return err
+			}
 			if f.dataDir == "" {
 				dir, err := datadir.Default()
 				if err != nil {
@@ -127,7 +146,10 @@ func New() *cobra.Command {
 	flags.StringVar(&f.cidrs, "service-cluster-ip-range", server.DefaultServiceCIDR, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
 	server.AddNodePorts(flags, new(string))
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
-	server.AddVerbosity(flags, &f.verbosity)
+	f.log.Add(flags)
+	config.AddFlag(flags)
+	flags.IntVar(&f.maxLogSize, "log-max-size", 16, "size in `megabytes` at which a log in logs/ is rotated")
+	flags.IntVar(&f.maxLogBackups, "log-max-backups", 1, "`number` of rotated files to keep of each log in logs/")
 	return cmd
 }
 

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// Processes makes the commands of all processes anew. Their names are those of sections, their
+// flags what sections may have.
+type Processes func() []*cobra.Command
+
+// named returns the command of a process, nil if there is none of the name.
+func (p Processes) named(name string) *cobra.Command {
+	for _, cmd := range p() {
+		if cmd.Name() == name {
+			return cmd
+		}
+	}
+	return nil
+}
+
+func (p Processes) names() (out []string) {
+	for _, cmd := range p() {
+		out = append(out, cmd.Name())
+	}
+	return out
+}
+
+// with returns the names of the processes that have a flag.
+func (p Processes) with(flag string) (out []string) {
+	for _, cmd := range p() {
+		if settable(cmd.Flags().Lookup(flag)) {
+			out = append(out, cmd.Name())
+		}
+	}
+	return out
+}
+
+// settable reports whether files and the environment may set the flag, which may be nil.
+func settable(f *pflag.Flag) bool { return f != nil && f.Name != "config" && f.Name != "help" }
+
+// Check checks every section, flag and value, as the processes would.
+func (f *File) Check(processes Processes) error {
+	known := append([]string{All}, processes.names()...)
+	for _, section := range slices.Sorted(maps.Keys(f.sections)) {
+		if !slices.Contains(known, section) {
+			return f.errorf(section, "there is no such section; there are %s", strings.Join(known, ", "))
+		}
+		for _, flag := range slices.Sorted(maps.Keys(f.sections[section])) {
+			if err := f.checkFlag(processes, section, flag); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *File) checkFlag(processes Processes, section, flag string) error {
+	having := processes.with(flag)
+	switch {
+	case flag == "config":
+		return f.Errorf(section, flag, "a file cannot name another one; remove it")
+	case len(having) == 0:
+		return f.Errorf(section, flag, "no process has the flag --%s; portico config schema lists them", flag)
+	case section != All && !slices.Contains(having, section):
+		return f.Errorf(section, flag, "portico %s has no flag --%s; of the processes %s has it", section, flag, strings.Join(having, ", "))
+	}
+	for _, cmd := range processes() {
+		target := cmd.Flags().Lookup(flag)
+		if target == nil || section != All && section != cmd.Name() {
+			continue
+		}
+		if err := checkForm(target, f.sections[section][flag]); err != nil {
+			return f.Errorf(section, flag, "%w", err)
+		}
+		if err := setFlag(cmd.Flags(), target, f.Values(section, flag)); err != nil {
+			return f.Errorf(section, flag, "%w", err)
+		}
+	}
+	return nil
+}
+
+// form is how values of a type of flag are written in a file.
+type form struct {
+	tag    string // of YAML
+	schema string // type of JSON schema
+	want   string // for errors
+}
+
+func formOf(f *pflag.Flag) form {
+	switch f.Value.Type() {
+	case "bool":
+		return form{"!!bool", "boolean", "must be true or false"}
+	case "int", "int64", "uint":
+		return form{"!!int", "integer", "must be a whole number"}
+	case "float32", "float64":
+		return form{"!!float", "number", "must be a number"}
+	case "duration":
+		return form{"!!str", "string", "must be a time with its unit, such as 90s or 2h"}
+	}
+	return form{"!!str", "string", "must be text; set it in quotes"}
+}
+
+// checkForm checks that a value is written as values of the flag are: a scalar of its type, or for
+// a flag of several values a list of them.
+func checkForm(f *pflag.Flag, node *yaml.Node) error {
+	want := formOf(f)
+	if node.Kind == yaml.SequenceNode {
+		if _, ok := f.Value.(pflag.SliceValue); !ok {
+			return fmt.Errorf("takes one value, not a list")
+		}
+		for _, item := range node.Content {
+			if item = resolve(item); item.Kind != yaml.ScalarNode || item.Tag != want.tag {
+				return fmt.Errorf("line %d: an item of the list %s", item.Line, want.want)
+			}
+		}
+		return nil
+	}
+	number := want.tag == "!!float" && node.Tag == "!!int"
+	switch {
+	case node.Kind == yaml.ScalarNode && node.Tag == "!!null":
+		return fmt.Errorf("has no value; give one or remove it")
+	case node.Kind != yaml.ScalarNode || node.Tag != want.tag && !number:
+		return fmt.Errorf("%q: %s", node.Value, want.want)
+	}
+	return nil
+}
+
+// setFlag sets a flag to values, in place of its default.
+func setFlag(fs *pflag.FlagSet, f *pflag.Flag, values []string) error {
+	if list, ok := f.Value.(pflag.SliceValue); ok && len(values) == 0 {
+		f.Changed = true
+		return list.Replace(nil)
+	}
+	for _, value := range values {
+		if err := fs.Set(f.Name, value); err != nil {
+			switch f.Value.Type() {
+			case "string", "stringSlice", "stringArray", "gates":
+				return fmt.Errorf("%q: %w", value, cause(err))
+			}
+			return fmt.Errorf("%q: %s", value, formOf(f).want)
+		}
+	}
+	return nil
+}

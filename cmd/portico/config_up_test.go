@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"portico/cmd/e2e"
+)
+
+// Sections of a file reach the children of `up`; its environment is stronger, and flags are stronger than
+// that. A change of the log level in the file takes effect while the processes run, one of another
+// flag and one that is invalid are lines of their logs.
+func TestConfigurationOfInstallation(t *testing.T) {
+	e2e.NeedsInstallation(t)
+	file := filepath.Join(t.TempDir(), "portico.yaml")
+	const sections = `
+up: {max-requests-inflight: 301, max-mutating-requests-inflight: 302, discovery-grace: 1m, log-format: json}
+gateway: {request-timeout: 2m, max-mutating-requests-inflight: 303}
+core: {runtime-config: [batch/v1=false]}
+crd: {max-requests-inflight: 304}
+`
+	e2e.WriteFile(t, file, head+"all: {v: 0, etcd-prefix: /configured}"+sections)
+	t.Setenv("PORTICO_CONFIG", file)
+	t.Setenv("PORTICO_DISCOVERY_GRACE", "3m")
+	t.Setenv("PORTICO_MAX_LONG_RUNNING_REQUESTS", "6000")
+	up := e2e.Install(t, t.TempDir(), "--max-long-running-requests=7000")
+	_, flags := up.Do(t, "GET", "/flagz", "")
+	for _, want := range []string{"etcd-prefix=/configured", "request-timeout=2m0s", "max-requests-inflight=301", "max-mutating-requests-inflight=303",
+		"discovery-grace=3m0s", "max-long-running-requests=7000"} {
+		if !strings.Contains(flags, "\n"+want+"\n") {
+			t.Errorf("%s is not in /flagz of the gateway:\n%s", want, flags)
+		}
+	}
+	if code, _ := up.Do(t, "GET", "/apis/batch/v1", ""); code != 404 {
+		t.Errorf("batch/v1, which section core switches off: %d", code)
+	}
+	for _, want := range []string{`portico_inflight_requests_limit{request_kind="readOnly"} 304`, `portico_inflight_requests_limit{request_kind="mutating"} 302`} {
+		if text := up.Metrics(t, "crd"); !strings.Contains(text, want) {
+			t.Errorf("%s is not among the metrics of crd", want)
+		}
+	}
+	for _, child := range []string{"etcd", "core", "crd", "gateway"} {
+		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", up.Child(t, child)))
+		if err != nil || strings.Contains(string(environment), "PORTICO_DISCOVERY_GRACE") {
+			t.Errorf("%s has the environment of up: %v", child, err)
+		}
+	}
+
+	e2e.WriteFile(t, file, head+"all: {v: 1, etcd-prefix: /another}"+sections)
+	for _, child := range []string{"core", "crd", "gateway"} {
+		logged(t, up, child, `"msg":"configuration reloaded"`, `"changed":["all.v"]`)
+		logged(t, up, child, `"msg":"changes in the configuration file need a restart of the process"`, `"changed":["all.etcd-prefix"]`)
+	}
+	e2e.WriteFile(t, file, head+"core: {event-ttl: soon}")
+	logged(t, up, "core", `"level":"ERROR"`, `core.event-ttl: \"soon\": must be a time with its unit`)
+}
+
+// logged waits for a line of a child's log that has all of the texts.
+func logged(t *testing.T, up *e2e.Installation, child string, texts ...string) {
+	t.Helper()
+	e2e.Eventually(t, fmt.Sprintf("%s logs %q", child, texts), func() error {
+		data, err := os.ReadFile(filepath.Join(up.Dir, "logs", child+".log"))
+		for line := range strings.Lines(string(data)) {
+			all := true
+			for _, text := range texts {
+				all = all && strings.Contains(line, text)
+			}
+			if all {
+				return nil
+			}
+		}
+		return errors.Join(errors.New("no such line"), err)
+	})
+}
