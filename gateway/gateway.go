@@ -100,6 +100,9 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
+// Health returns the health checks of the gateway.
+func (g *Gateway) Health() *serve.Health { return g.health }
+
 // Listen binds the listening address, so that an address in use is known before anything
 // else starts. Run calls it if it was not called.
 func (g *Gateway) Listen() error { return g.server.Listen() }

@@ -360,6 +360,9 @@ func (c *Core) addHealthChecks() {
 	c.health.AddAside(serve.WritesCheck, func(*http.Request) error { return c.engine.Ready() })
 }
 
+// Health returns the health checks of the server.
+func (c *Core) Health() *serve.Health { return c.health }
+
 // Listen binds the listening address, so that an address in use is an error before anything
 // else starts. Run calls it if it was not called.
 func (c *Core) Listen() error { return c.server.Listen() }

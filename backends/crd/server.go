@@ -207,6 +207,9 @@ func (s *Server) paths() []string {
 	return nil
 }
 
+// Health returns the health checks of the server.
+func (s *Server) Health() *serve.Health { return s.health }
+
 // Listen binds the listening address, so that an address in use is an error before anything
 // else starts. Run calls it if it was not called.
 func (s *Server) Listen() error { return s.server.Listen() }

@@ -141,6 +141,28 @@ func (h *Health) of(endpoint string) []check {
 	return all
 }
 
+// Failing runs the checks of an endpoint, "livez" or "readyz", except those of the given names,
+// and returns the names of those that fail and why.
+func (h *Health) Failing(ctx context.Context, endpoint string, except ...string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/"+endpoint, nil)
+	if err != nil {
+		return err
+	}
+	var failing []string
+	for _, c := range h.of(endpoint) {
+		if c.aside || slices.Contains(except, c.name) {
+			continue
+		}
+		if err := c.run(r); err != nil {
+			failing = append(failing, fmt.Sprintf("%s: %v", c.name, err))
+		}
+	}
+	if len(failing) > 0 {
+		return errors.New(strings.Join(failing, "; "))
+	}
+	return nil
+}
+
 func (h *Health) checkShutdown(*http.Request) error {
 	if h.shuttingDown.Load() {
 		return errors.New("process is shutting down")

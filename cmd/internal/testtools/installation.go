@@ -48,7 +48,10 @@ func Launch(dir string, args ...string) (*Installation, error) {
 
 // Start builds portico if needed, starts `portico up` on a free port of 127.0.0.1 with its
 // data in dir, and does not wait. args may have another --listen. Endpoint, Kubeconfig and Etcd are "".
-func Start(dir string, args ...string) (*Installation, error) {
+func Start(dir string, args ...string) (*Installation, error) { return StartWith(nil, dir, args...) }
+
+// StartWith is Start with further variables in the environment.
+func StartWith(env []string, dir string, args ...string) (*Installation, error) {
 	program, err := Build(Portico)
 	if err != nil {
 		return nil, err
@@ -64,7 +67,7 @@ func Start(dir string, args ...string) (*Installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	i.Cmd.ExtraFiles, i.Cmd.Env = []*os.File{alive}, append(os.Environ(), "PORTICO_LIFELINE_FD=3")
+	i.Cmd.ExtraFiles, i.Cmd.Env = []*os.File{alive}, append(append(os.Environ(), env...), "PORTICO_LIFELINE_FD=3")
 	if err := i.Cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start portico up: %w", err)
 	}

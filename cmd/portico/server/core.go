@@ -56,7 +56,7 @@ func NewCore() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Run(cmd.Context())
+			return runNotifying(cmd.Context(), c)
 		},
 	}
 	f.add(cmd)

@@ -44,7 +44,7 @@ func NewCRD() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.Run(cmd.Context())
+			return runNotifying(cmd.Context(), s)
 		},
 	}
 	f.add(cmd)

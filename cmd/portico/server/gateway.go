@@ -66,7 +66,7 @@ func NewGateway() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return g.Run(cmd.Context())
+			return runNotifying(cmd.Context(), g)
 		},
 	}
 	f.add(cmd)

@@ -9,7 +9,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"portico/cmd/internal/pace"
+	"portico/cmd/internal/sdnotify"
 	"portico/cmd/internal/supervise"
+	"portico/resource/serve"
 )
 
 // serverProcess prepares a process that serves until ctx ends: its log, the pace
@@ -29,4 +31,20 @@ func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.L
 		log.Error("the supervisor is gone")
 		os.Exit(1)
 	})
+}
+
+// server is a gateway, a core server or a CRD server.
+type server interface {
+	Run(context.Context) error
+	Health() *serve.Health
+}
+
+// runNotifying runs a server until ctx ends and tells systemd its state. A server is alive
+// while etcd is away: it serves what it can, and to start it again would not bring etcd back.
+func runNotifying(ctx context.Context, s server) error {
+	defer sdnotify.Start(ctx, sdnotify.Checks{
+		Ready: func(ctx context.Context) error { return s.Health().Failing(ctx, "readyz") },
+		Live:  func(ctx context.Context) error { return s.Health().Failing(ctx, "livez", "etcd") },
+	})()
+	return s.Run(ctx)
 }

@@ -3,6 +3,7 @@ package up
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pace"
 	"portico/cmd/internal/pki"
+	"portico/cmd/internal/sdnotify"
 	"portico/cmd/internal/supervise"
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/server"
@@ -48,6 +51,7 @@ type stack struct {
 	out        io.Writer
 	errOut     io.Writer
 	adminTLS   *tls.Config // the administrator as a client of the gateway
+	ready      atomic.Bool // everything has started
 }
 
 // runStack runs an installation until ctx ends or something fails for good.
@@ -82,10 +86,36 @@ func (s *stack) start(ctx context.Context) error {
 	if err := supervise.WatchLifeline(func() { os.Exit(1) }); err != nil {
 		return err
 	}
+	defer sdnotify.Start(ctx, sdnotify.Checks{Ready: s.checkReady, Live: s.checkLive})()
 	if err := s.prepare(); err != nil {
 		return err
 	}
 	return s.run(ctx)
+}
+
+// checkReady returns an error until everything has started.
+func (s *stack) checkReady(context.Context) error {
+	if !s.ready.Load() {
+		return errors.New("starting")
+	}
+	return nil
+}
+
+// checkLive checks that gateway, core server and CRD server answer. They do without etcd.
+func (s *stack) checkLive(ctx context.Context) error {
+	if !s.ready.Load() {
+		return nil
+	}
+	const path = "/livez?exclude=etcd"
+	var failing error
+	for name, answers := range map[string]func(context.Context) error{
+		"gateway": s.gatewayReady(path), "core": backendReady(s.coreSocket(), path), "crd": backendReady(s.crdSocket(), path),
+	} {
+		if err := answers(ctx); err != nil {
+			failing = errors.Join(failing, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return failing
 }
 
 // prepare makes the files that the processes need.
@@ -146,6 +176,7 @@ func (s *stack) runChildren(ctx context.Context) error {
 	if err := s.waitReady(ctx, core, crd, gateway); err != nil {
 		return cli.QuietIfStopped(ctx, err)
 	}
+	s.ready.Store(true)
 	greet(s.out, s)
 	go s.keepCredentials(ctx)
 	select {
