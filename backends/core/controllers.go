@@ -38,8 +38,12 @@ func (c *Core) assembleControllers() error {
 
 // runParts runs everything but the listener until ctx ends or a part fails.
 func (c *Core) runParts(ctx context.Context) error {
+	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.runControllers}
+	if c.shard != nil {
+		return loop.Together(process.ClientLog(ctx, c.log), append(parts, c.shard.namespaces.Run, c.shard.quotas.Run)...)
+	}
 	kubernetes := &kubernetesService{core: c}
-	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.system.run, (&priorityClasses{core: c}).run, kubernetes.run, c.repairServices, c.runControllers}
+	parts = append(parts, c.system.run, (&priorityClasses{core: c}).run, kubernetes.run, c.repairServices)
 	for _, run := range c.selectedParts() {
 		parts = append(parts, run)
 	}

@@ -115,6 +115,7 @@ type Core struct {
 	drain     *drainer
 	selection controllers.Selection
 	garbage   *garbage.Metrics
+	shard     *shard // nil: this server has the namespaces
 	// signer signs tokens of service accounts; nil: there are none.
 	signer *authn.Signer
 	// transport is for requests to the gateway; nil: there is none.
@@ -174,7 +175,7 @@ func (c *Core) assembleKinds() error {
 	c.metrics = c.cfg.Metrics()
 	c.garbage = garbage.NewMetrics()
 	c.metrics.Registry().MustRegister(c.cache.Metrics(c.infos), c.garbage, c.services.Metrics())
-	if err := c.assembleEngine(); err != nil {
+	if err := errors.Join(c.assembleEngine(), c.assembleShard()); err != nil {
 		return err
 	}
 	admitted, err := c.assemblePlugins(authorize)
@@ -250,7 +251,7 @@ func (c *Core) assembleEngine() (err error) {
 		return err
 	}
 	c.engine, err = c.cfg.Engine(name, c.transport, func(i *resource.Info) resource.Store {
-		if r := c.find(i.Group, i.Resource); r != nil {
+		if r := c.find(i.Group, i.Resource); r != nil && c.serves(r.GVR(r.Versions[0])) {
 			return c.cache.Early(&r.Info) // before the cache is filled: writes wait for the engine
 		}
 		return nil
@@ -260,6 +261,9 @@ func (c *Core) assembleEngine() (err error) {
 
 // early is find for plugins: lists do not wait until the cache is filled.
 func (c *Core) early(group, res string) *rest.Resource {
+	if c.shard != nil && group == "" && res == "namespaces" {
+		return c.namespaces()
+	}
 	r := c.find(group, res)
 	if r == nil || r.Virtual() || group == "" && res == "services" { // its store allocates addresses
 		return r
@@ -272,6 +276,9 @@ func (c *Core) assemblePlugins(authorize func(context.Context, *resource.Action)
 	cfg := plugins.Config{
 		Options: c.cfg.Admission, Resource: c.early, Authorize: authorize, Warn: filter.AddWarning, Namespace: c.lookupNamespace, Engine: c.engine,
 		Stop: c.stopped,
+	}
+	if c.shard != nil {
+		cfg.Quotas = c.shard.quotas
 	}
 	if c.transport != nil {
 		var err error
@@ -301,6 +308,9 @@ func (c *Core) find(group, res string) *rest.Resource {
 // lookupNamespace returns the state of a namespace for admission; with live it is read from
 // etcd.
 func (c *Core) lookupNamespace(ctx context.Context, name string, live bool) (admission.NamespaceState, error) {
+	if c.shard != nil {
+		return c.shard.namespaces.Lookup(ctx, name, live)
+	}
 	at := resource.At{Freshness: resource.Any}
 	if live {
 		at = resource.At{}
@@ -317,7 +327,7 @@ func (c *Core) lookupNamespace(ctx context.Context, name string, live bool) (adm
 
 // namespaceLabel is kinds.Config.NamespaceLabel.
 func (c *Core) namespaceLabel(ctx context.Context, namespace, label string) (string, error) {
-	o, err := c.find("", "namespaces").Store.Get(ctx, resource.Key{Name: namespace}, resource.At{})
+	o, err := c.namespaces().Store.Get(ctx, resource.Key{Name: namespace}, resource.At{})
 	if err != nil {
 		return "", err
 	}
@@ -356,8 +366,10 @@ func (c *Core) addHealthChecks() {
 		}
 		return nil
 	})
-	c.health.AddReady("poststarthook/bootstrap-controller", func(*http.Request) error { return c.system.ready() })
-	c.health.AddAside(serve.WritesCheck, func(*http.Request) error { return c.engine.Ready() })
+	if c.shard == nil {
+		c.health.AddReady("poststarthook/bootstrap-controller", func(*http.Request) error { return c.system.ready() })
+	}
+	c.health.AddAside(serve.WritesCheck, func(*http.Request) error { return errors.Join(c.engine.Ready(), c.shard.ready()) })
 }
 
 // Health returns the health checks of the server.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -39,12 +40,20 @@ var needed = []schema.GroupResource{
 	{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicybindings"},
 }
 
-// CheckRuntimeConfig checks the items of Config.RuntimeConfig.
+// shardGroups are the groups that a core server can have without v1: no other kind of the core
+// server needs to read them in its own process.
+var shardGroups = []string{"apps", "autoscaling", "batch", "coordination.k8s.io"}
+
+// CheckRuntimeConfig checks the items of Config.RuntimeConfig of a core server that is the only
+// one of its installation.
 func CheckRuntimeConfig(items []string) error {
 	if len(items) == 0 {
 		return nil
 	}
-	_, err := servedKinds(kinds.All(kinds.Config{}), items)
+	served, err := servedKinds(kinds.All(kinds.Config{}), items)
+	if err == nil && !slices.ContainsFunc(served, func(k *rest.Kind) bool { return k.Resource == "namespaces" }) {
+		return errors.New("v1 cannot be switched off: no other core server has it")
+	}
 	return err
 }
 
@@ -84,10 +93,27 @@ func servedKinds(all []*rest.Kind, items []string) ([]*rest.Kind, error) {
 		out = append(out, k)
 		left = slices.DeleteFunc(left, func(r schema.GroupResource) bool { return r == k.GroupResource() })
 	}
+	if slices.ContainsFunc(left, func(r schema.GroupResource) bool { return r.Resource == "namespaces" }) {
+		return out, checkShard(out)
+	}
 	if len(left) > 0 {
 		return nil, fmt.Errorf("%s cannot be switched off: the gateway and the CRD server need it", left[0])
 	}
 	return out, nil
+}
+
+// checkShard checks the kinds of a server without namespaces.
+func checkShard(served []*rest.Kind) error {
+	if len(served) == 0 {
+		return fmt.Errorf("nothing is left: switch on a group/version of %s, or v1 with the groups that need it", strings.Join(shardGroups, ", "))
+	}
+	for _, k := range served {
+		if !slices.Contains(shardGroups, k.Group) {
+			return fmt.Errorf("%s needs v1 in the same process: without namespaces a core server has groups of %s only",
+				k.GroupResource(), strings.Join(shardGroups, ", "))
+		}
+	}
+	return nil
 }
 
 // parseSwitches reads the items: the later of two with one key holds, as in kube-apiserver.

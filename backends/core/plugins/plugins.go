@@ -33,6 +33,8 @@ type Config struct {
 	Warn rest.Warn
 	// Namespace returns the state of a namespace. Required.
 	Namespace admission.LookupNamespace
+	// Quotas are the resource quotas of another server; nil: they are a resource of this process.
+	Quotas quota.Quotas
 	// Engine calls webhooks and policies; nil: there are none.
 	Engine *admission.Engine
 	// Stop ends what plugins started; nil: it runs until the process ends.

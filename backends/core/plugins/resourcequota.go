@@ -14,8 +14,12 @@ import (
 
 // newResourceQuota charges writes to the quotas of their namespace.
 func newResourceQuota(cfg *Config) (rest.Admission, error) {
+	quotas := cfg.Quotas
+	if quotas == nil {
+		quotas = quota.Stored(cfg.Resource("", "resourcequotas"))
+	}
 	out := quota.Config{
-		Quotas: quota.Stored(cfg.Resource("", "resourcequotas")), Ignored: corequota.Ignored(), Stop: cfg.Stop,
+		Quotas: quotas, Ignored: corequota.Ignored(), Stop: cfg.Stop,
 		Evaluators: corequota.Evaluators(corequota.Config{Objects: corequota.Stored(cfg.Resource)}),
 	}
 	if file := cfg.files[quota.Name]; file != nil {
