@@ -51,6 +51,7 @@ var runElsewhere = map[string]string{
 	"kubectl -n monitoring create serviceaccount prometheus": "TestScrapeByToken",
 	"kubectl create clusterrolebinding prometheus --clusterrole=system:monitoring --serviceaccount=monitoring:prometheus": "TestScrapeByToken",
 	"kubectl -n monitoring create token prometheus --duration=8760h > prometheus.token":                                   "TestScrapeByToken",
+	"portico register batch --url=unix:///run/portico/batch.sock --all-groups":                                            "TestShard",
 	"go test ./cmd -run TestDashboards -update":                                                                           "TestDashboards",
 }
 
