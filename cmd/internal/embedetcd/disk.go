@@ -77,9 +77,9 @@ func stores(req any) bool {
 	return false
 }
 
-// freeSpace returns the number of bytes that an unprivileged process can write to the file
+// FreeSpace returns the number of bytes that an unprivileged process can write to the file
 // system of dir.
-func freeSpace(dir string) (uint64, error) {
+func FreeSpace(dir string) (uint64, error) {
 	var s syscall.Statfs_t
 	for {
 		err := syscall.Statfs(dir, &s)

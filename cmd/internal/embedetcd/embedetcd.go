@@ -99,7 +99,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.ReliefInterval = defaultReliefInterval
 	}
 	if cfg.FreeSpace == nil {
-		cfg.FreeSpace = freeSpace
+		cfg.FreeSpace = FreeSpace
 	}
 	client := filepath.Join(cfg.SocketDir, "etcd.sock")
 	// etcd would take the socket of a killed process for a running member.
@@ -108,6 +108,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create etcd folder: %w", err)
+	}
+	if err := check(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("start etcd: %w", err)
 	}
 	stopping := new(atomic.Bool)
 	disk := &disk{dir: cfg.Dir, free: cfg.FreeSpace, log: cfg.Logger}
