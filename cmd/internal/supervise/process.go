@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -122,6 +123,8 @@ func (p *Process) wasReady() bool {
 
 func (p *Process) startError(err error) error {
 	if last := p.cfg.Log.Last(); last != "" {
+		// The process may have said the same.
+		last = strings.TrimPrefix(strings.TrimPrefix(last, "portico: "), "start "+p.cfg.Name+": ")
 		return fmt.Errorf("start %s: %s", p.cfg.Name, last)
 	}
 	return fmt.Errorf("start %s: %w", p.cfg.Name, err)

@@ -204,7 +204,7 @@ func TestStartsAgainAfterKill(t *testing.T) {
 func TestGivesUpOnAChildThatNeverStarts(t *testing.T) {
 	cfg, said, _ := newChild(t, "fail")
 	err := New(cfg).Run(t.Context())
-	if err == nil || err.Error() != "start child: portico: it fails" {
+	if err == nil || err.Error() != "start child: it fails" {
 		t.Errorf("got %v", err)
 	}
 	if n := strings.Count(said.String(), "starting it again"); n != startAttempts-1 {
