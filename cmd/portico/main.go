@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portico/cmd/portico/backup"
 	"portico/cmd/portico/certs"
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/config"
@@ -67,6 +68,6 @@ func newRoot() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(processes()...)
 	root.AddCommand(config.New(processes),
-		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), probe.New(), status.New(), logs.New(), newVersion())
+		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), backup.New(), backup.NewRestore(), probe.New(), status.New(), logs.New(), newVersion())
 	return root
 }

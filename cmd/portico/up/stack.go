@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"portico/cmd/internal/datadir"
+	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/pace"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/sdnotify"
@@ -210,13 +211,19 @@ func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 	return etcd, nil
 }
 
-// adviseEtcd adds the remedy to the error of an etcd that does not start.
+// adviseEtcd adds the remedy to the error of an etcd that does not start, which is a line of its
+// process.
 func (s *stack) adviseEtcd(err error) error {
-	switch folder := s.dir.File("etcd"); {
-	case strings.Contains(err.Error(), syscall.ENOSPC.Error()):
+	folder, has := s.dir.File("etcd"), func(text string) bool { return strings.Contains(err.Error(), text) }
+	switch {
+	case has(syscall.ENOSPC.Error()):
 		return fmt.Errorf("%w; free space on the disk of %s", err, folder)
+	case has("create etcd folder") || has("cannot access") || has("cannot write") || has(syscall.EROFS.Error()) || has(syscall.EACCES.Error()):
+		return fmt.Errorf("%w; make %s writable for this user, or choose another --data-dir", err, folder)
+	case has(embedetcd.NewerText):
+		return err
 	default:
-		return fmt.Errorf("%w; if its data is damaged, restore the folder %s from a backup, or move it away to start empty", err, folder)
+		return fmt.Errorf("%w; the data in %s is damaged: restore a backup (portico restore FILE --data-dir=NEW), or what its database has (portico restore --from-data-dir=%s --data-dir=NEW)", err, folder, cli.ShellQuote(s.dir.Path))
 	}
 }
 

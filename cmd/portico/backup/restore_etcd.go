@@ -1,0 +1,156 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"portico/cmd/internal/datadir"
+	"portico/cmd/internal/embedetcd"
+	"portico/resource/etcd"
+)
+
+// startTimeout bounds the start of the restored etcd.
+const startTimeout = 2 * time.Minute
+
+// restored describes the etcd that was restored.
+type restored struct {
+	folder   string
+	revision int64
+	objects  int64
+}
+
+// restoreEtcd makes the data folder of etcd in work, and starts an etcd on it once to count
+// objects.
+func (r *restoration) restoreEtcd(ctx context.Context, dir *datadir.Dir, work string) (*restored, error) {
+	member := &restored{folder: filepath.Join(work, "etcd")}
+	snapshot := filepath.Join(work, "snapshot.db")
+	if r.from != "" {
+		broken, err := r.readBroken()
+		if err != nil {
+			return nil, err
+		}
+		defer broken.Close()
+		snapshot = embedetcd.DatabaseFile(broken.File("etcd"))
+	} else if err := r.read(snapshot, 2); err != nil { // the snapshot, and the copy of it
+		return nil, err
+	}
+	p := startProgress(r.errOut, "restoring etcd", 0)
+	defer p.stop()
+	log := slog.New(slog.DiscardHandler)
+	if err := embedetcd.Restore(embedetcd.RestoreConfig{Snapshot: snapshot, NoHash: r.from != "", Dir: member.folder, BumpRevision: r.bump, Logger: log}); err != nil {
+		return nil, err
+	}
+	if r.from == "" {
+		if err := os.Remove(snapshot); err != nil {
+			return nil, fmt.Errorf("restore: %w", err)
+		}
+	}
+	return member, r.inspect(ctx, dir, member, log)
+}
+
+// inspect compares what the restored etcd serves with the manifest.
+func (r *restoration) inspect(ctx context.Context, dir *datadir.Dir, member *restored, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	server, err := embedetcd.Start(ctx, embedetcd.Config{Dir: member.folder, SocketDir: dir.Run, Logger: log, OnFatal: func(err error) {
+		fmt.Fprintf(os.Stderr, "portico: start the restored etcd: %v\n", err)
+		os.Exit(1)
+	}})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	client, err := etcd.Open(etcd.Config{Endpoints: []string{server.Endpoint()}, Prefix: r.manifest.Etcd.Prefix, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	status, err := client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	counts, err := client.Count(ctx, 0)
+	if err != nil {
+		return err
+	}
+	member.revision, member.objects = status.Revision, (&Manifest{Objects: counts}).total()
+	if r.from == "" && !maps.Equal(counts, r.manifest.Objects) {
+		return fmt.Errorf("restore: the restored etcd has %d objects and the manifest names %d", member.objects, r.manifest.total())
+	}
+	return nil
+}
+
+// readBroken reads the keys of an installation whose etcd does not start. The result locks its
+// folder.
+func (r *restoration) readBroken() (*datadir.Dir, error) {
+	if _, err := os.Stat(embedetcd.DatabaseFile(filepath.Join(r.from, "etcd"))); err != nil {
+		return nil, fmt.Errorf("--from-data-dir: %w", err)
+	}
+	broken, err := datadir.Open(r.from)
+	if err != nil {
+		return nil, fmt.Errorf("--from-data-dir: %w", err)
+	}
+	d, err := embedetcd.ReadDatabase(embedetcd.DatabaseFile(broken.File("etcd")))
+	if err == nil {
+		r.files, err = readFiles(broken.File(datadir.PKIFolder), "")
+	}
+	if err != nil {
+		broken.Close()
+		return nil, fmt.Errorf("--from-data-dir: %w", err)
+	}
+	r.manifest = &Manifest{Etcd: EtcdState{Revision: d.Revision}}
+	return broken, nil
+}
+
+// read reads the backup: the snapshot to a file, on a disk that must have room for it some times,
+// and the rest to memory.
+func (r *restoration) read(snapshot string, room uint64) error {
+	r.files = map[string][]byte{}
+	var p *progress
+	err := readFile(r.file, &r.keys, func(m *Manifest) error {
+		r.manifest = m
+		p = startProgress(r.errOut, "reading the backup", m.Parts[0].Size)
+		return checkSpace(filepath.Dir(snapshot), room*uint64(m.Parts[0].Size))
+	}, func(part Part) (io.WriteCloser, error) {
+		if part.Name != snapshotName {
+			return &memory{name: part.Name, to: r.files}, nil
+		}
+		f, err := os.OpenFile(snapshot, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		return &counted{f, p}, err
+	})
+	if p != nil {
+		p.stop()
+	}
+	return err
+}
+
+// counted is a file that is synced, and a count of what is written to it.
+type counted struct {
+	file *os.File
+	p    *progress
+}
+
+func (c *counted) Write(data []byte) (int, error) {
+	n, err := c.file.Write(data)
+	c.p.done.Add(int64(n))
+	return n, err
+}
+
+func (c *counted) Close() error { return errors.Join(c.file.Sync(), c.file.Close()) }
+
+// memory is a small file that goes into a map when it is closed.
+type memory struct {
+	bytes.Buffer
+	name string
+	to   map[string][]byte
+}
+
+func (m *memory) Close() error { m.to[m.name] = m.Bytes(); return nil }
