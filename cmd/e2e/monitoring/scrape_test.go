@@ -43,16 +43,47 @@ func TestScrapeConfigs(t *testing.T) {
 	}
 }
 
-// The commands of the page make a token that reads the metrics of the gateway, and nothing else.
-func TestScrapeByToken(t *testing.T) {
-	t.Parallel()
-	up := e2e.SharedInstallation(t)
+// readme returns the page.
+func readme(t *testing.T) string {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(e2e.Repository(), "deploy", "monitoring", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// With the configuration file of the page, each process of "portico up" serves metrics and the results
+// of health checks without credentials.
+func TestScrapeOfUp(t *testing.T) {
+	t.Parallel()
+	block := regexp.MustCompile(`(?m)^    apiVersion: config(.+\n)+`).FindString(readme(t))
+	config := regexp.MustCompile(`(?m)^    `).ReplaceAllString(block, "")
+	var addresses []string
+	for _, documented := range []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:8082"} {
+		addresses = append(addresses, "127.0.0.1:"+e2e.FreePort(t, "127.0.0.1"))
+		config = strings.Replace(config, documented, addresses[len(addresses)-1], 1)
+	}
+	file := filepath.Join(t.TempDir(), "portico.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e2e.Install(t, t.TempDir(), "--config="+file)
+	for _, address := range addresses {
+		for path, want := range map[string]string{"/metrics": "process_start_time_seconds", "/metrics/slis": "kubernetes_healthcheck"} {
+			if code, body := e2e.Get(t, http.DefaultClient, "http://"+address+path, ""); code != http.StatusOK || !strings.Contains(body, want) {
+				t.Errorf("%s of %s: got %d %.200s", path, address, code, body)
+			}
+		}
+	}
+}
+
+// The commands of the page make a token that reads the metrics of the gateway, and nothing else.
+func TestScrapeByToken(t *testing.T) {
+	t.Parallel()
+	up := e2e.SharedInstallation(t)
 	token := ""
-	for _, m := range regexp.MustCompile(`(?m)^    kubectl ([^>\n]+)(?: > .*)?$`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^    kubectl ([^>\n]+)(?: > .*)?$`).FindAllStringSubmatch(readme(t), -1) {
 		token = strings.TrimSpace(up.MustKubectl(t, strings.Fields(m[1])...))
 	}
 	cfg := rest.AnonymousClientConfig(up.Config(t))
