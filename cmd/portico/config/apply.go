@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -48,20 +49,24 @@ func SourceOf(f *pflag.Flag) Source {
 // on the command line, and follows the file until the context of the command ends.
 func Apply(processes Processes) func(cmd *cobra.Command, args []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		if cmd.Parent() == nil || cmd.Parent() != cmd.Root() || processes.named(cmd.Name()) == nil {
+		if cmd.Parent() == nil || cmd.Parent() != cmd.Root() || cmd.Flags().Lookup("config") == nil {
 			return nil
 		}
-		file, err := apply(processes, cmd, os.Getenv)
+		all := commands(processes())
+		if all.named(cmd.Name()) == nil {
+			return nil
+		}
+		file, err := apply(all, cmd, os.Getenv)
 		if err != nil {
 			return err
 		}
 		if cmd.Name() == "up" {
-			if err := checkForeign(processes, cmd, os.Getenv); err != nil {
+			if err := checkForeign(all, cmd, os.Getenv); err != nil {
 				return err
 			}
 		}
 		// What up's variables set reaches its children as flags.
-		for _, process := range processes() {
+		for _, process := range all {
 			process.Flags().VisitAll(func(f *pflag.Flag) { os.Unsetenv(Variable(f.Name)) })
 		}
 		if file != nil {
@@ -77,7 +82,7 @@ func Variable(flag string) string {
 }
 
 // apply sets flags by the environment, and the others by the file of --config, which it returns.
-func apply(processes Processes, cmd *cobra.Command, getenv func(string) string) (file *File, err error) {
+func apply(all commands, cmd *cobra.Command, getenv func(string) string) (file *File, err error) {
 	if err := applyEnvironment(cmd, getenv); err != nil {
 		return nil, err
 	}
@@ -85,10 +90,12 @@ func apply(processes Processes, cmd *cobra.Command, getenv func(string) string) 
 	if path == "" {
 		return nil, nil
 	}
-	if file, err = Load(path); err != nil {
+	if file, err = Load(path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("--config: %w", err)
+	} else if err != nil {
 		return nil, err
 	}
-	if err := file.Check(processes); err != nil {
+	if err := file.check(all); err != nil {
 		return nil, err
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -124,8 +131,8 @@ func applyEnvironment(cmd *cobra.Command, getenv func(string) string) (err error
 
 // checkForeign refuses variables of flags that portico up lacks and a child of it has. A process that
 // runs alone ignores them: processes may share their environment.
-func checkForeign(processes Processes, cmd *cobra.Command, getenv func(string) string) (err error) {
-	for _, process := range processes() {
+func checkForeign(all commands, cmd *cobra.Command, getenv func(string) string) (err error) {
+	for _, process := range all {
 		process.Flags().VisitAll(func(f *pflag.Flag) {
 			if name := Variable(f.Name); err == nil && cmd.Flags().Lookup(f.Name) == nil && getenv(name) != "" {
 				err = fmt.Errorf("%s: portico up has no flag --%s; set it in section %s of the file of --config", name, f.Name, process.Name())

@@ -15,9 +15,12 @@ import (
 // flags what sections may have.
 type Processes func() []*cobra.Command
 
+// commands are those of all processes.
+type commands []*cobra.Command
+
 // named returns the command of a process, nil if there is none of the name.
-func (p Processes) named(name string) *cobra.Command {
-	for _, cmd := range p() {
+func (c commands) named(name string) *cobra.Command {
+	for _, cmd := range c {
 		if cmd.Name() == name {
 			return cmd
 		}
@@ -25,16 +28,16 @@ func (p Processes) named(name string) *cobra.Command {
 	return nil
 }
 
-func (p Processes) names() (out []string) {
-	for _, cmd := range p() {
+func (c commands) names() (out []string) {
+	for _, cmd := range c {
 		out = append(out, cmd.Name())
 	}
 	return out
 }
 
 // with returns the names of the processes that have a flag.
-func (p Processes) with(flag string) (out []string) {
-	for _, cmd := range p() {
+func (c commands) with(flag string) (out []string) {
+	for _, cmd := range c {
 		if settable(cmd.Flags().Lookup(flag)) {
 			out = append(out, cmd.Name())
 		}
@@ -45,15 +48,15 @@ func (p Processes) with(flag string) (out []string) {
 // settable reports whether files and the environment may set the flag, which may be nil.
 func settable(f *pflag.Flag) bool { return f != nil && f.Name != "config" && f.Name != "help" }
 
-// Check checks every section, flag and value, as the processes would.
-func (f *File) Check(processes Processes) error {
-	known := append([]string{All}, processes.names()...)
+// check checks every section, flag and value, as the processes would. It sets flags of the commands.
+func (f *File) check(all commands) error {
+	known := append([]string{All}, all.names()...)
 	for _, section := range slices.Sorted(maps.Keys(f.sections)) {
 		if !slices.Contains(known, section) {
 			return f.errorf(section, "there is no such section; there are %s", strings.Join(known, ", "))
 		}
 		for _, flag := range slices.Sorted(maps.Keys(f.sections[section])) {
-			if err := f.checkFlag(processes, section, flag); err != nil {
+			if err := f.checkFlag(all, section, flag); err != nil {
 				return err
 			}
 		}
@@ -61,8 +64,8 @@ func (f *File) Check(processes Processes) error {
 	return nil
 }
 
-func (f *File) checkFlag(processes Processes, section, flag string) error {
-	having := processes.with(flag)
+func (f *File) checkFlag(all commands, section, flag string) error {
+	having := all.with(flag)
 	switch {
 	case flag == "config":
 		return f.Errorf(section, flag, "a file cannot name another one; remove it")
@@ -71,7 +74,7 @@ func (f *File) checkFlag(processes Processes, section, flag string) error {
 	case section != All && !slices.Contains(having, section):
 		return f.Errorf(section, flag, "portico %s has no flag --%s; of the processes %s has it", section, flag, strings.Join(having, ", "))
 	}
-	for _, cmd := range processes() {
+	for _, cmd := range all {
 		target := cmd.Flags().Lookup(flag)
 		if target == nil || section != All && section != cmd.Name() {
 			continue

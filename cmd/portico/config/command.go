@@ -51,7 +51,7 @@ func newView(processes Processes) *cobra.Command {
 			if err := output.Check(); err != nil {
 				return err
 			}
-			names := processes.names()
+			names := commands(processes()).names()
 			if len(args) > 0 {
 				if !slices.Contains(names, args[0]) {
 					return fmt.Errorf("%q: must be one of %s", args[0], strings.Join(names, ", "))
@@ -60,7 +60,7 @@ func newView(processes Processes) *cobra.Command {
 			}
 			effective := map[string][]setting{}
 			for _, name := range names {
-				process := processes.named(name)
+				process := commands(processes()).named(name)
 				if err := process.ParseFlags(args); err != nil {
 					return cli.WrongFlag(process, err)
 				}
@@ -72,7 +72,7 @@ func newView(processes Processes) *cobra.Command {
 						return err
 					}
 				}
-				if _, err := apply(processes, process, os.Getenv); err != nil {
+				if _, err := apply(processes(), process, os.Getenv); err != nil {
 					return err
 				}
 				effective[name] = settings(process)
@@ -158,7 +158,7 @@ func newValidate(processes Processes) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := file.Check(processes); err != nil {
+			if err := file.check(processes()); err != nil {
 				return err
 			}
 			if files {

@@ -27,11 +27,11 @@ type File struct {
 	sections map[string]map[string]*yaml.Node
 }
 
-// Load reads a file. It knows sections and flags only after [File.Check].
+// Load reads a file. It knows sections and flags only after [File.check].
 func Load(path string) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("configuration file: %w", err)
+		return nil, err
 	}
 	return parse(path, data)
 }

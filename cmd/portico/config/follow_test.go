@@ -40,7 +40,7 @@ func TestFollow(t *testing.T) {
 	if err := cmd.ParseFlags([]string{"--config=" + path, "--etcd-prefix=/x"}); err != nil {
 		t.Fatal(err)
 	}
-	file, err := apply(processes, cmd, func(string) string { return "" })
+	file, err := apply(processes(), cmd, func(string) string { return "" })
 	if err != nil {
 		t.Fatal(err)
 	}
