@@ -55,6 +55,8 @@ var runElsewhere = map[string]string{
 	"kubectl -n monitoring create token prometheus --duration=8760h > prometheus.token":                                   "TestScrapeByToken",
 	"portico register batch --url=unix:///run/portico/batch.sock --all-groups":                                            "TestShard",
 	"go test ./cmd -run TestDashboards -update":                                                                           "TestDashboards",
+
+	"portico up --listen=127.0.0.1:0 --listen=[::1]:0 --tls-san=portico.example.com": "TestSeveralAddresses",
 }
 
 // documentsOf returns the documents of the repository by their paths.

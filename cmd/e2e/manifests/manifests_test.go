@@ -2,8 +2,8 @@ package manifests
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/cmd/e2e"
-	"portico/cmd/internal/testtools"
 )
 
 // folder is that of the plain manifests.
@@ -21,11 +20,7 @@ func folder() string { return filepath.Join(e2e.Repository(), "deploy/kubernetes
 func prepared(t *testing.T, up *e2e.Installation) (string, Secrets) {
 	t.Helper()
 	dir := t.TempDir()
-	made := exec.CommandContext(t.Context(), e2e.Program(t, testtools.Portico), "certs", "installation", "--dir="+dir, "--server=https://localhost:6443",
-		"--gateway-host=portico", "--core-host=*.portico-core", "--crd-host=*.portico-crd", "--etcd-host=*.portico-etcd")
-	if out, err := made.CombinedOutput(); err != nil {
-		t.Fatalf("portico certs installation: %v\n%s", err, out)
-	}
+	made := MakeSecrets(t, dir, "portico", "https://localhost:6443")
 	list, err := os.ReadFile(filepath.Join(folder(), "secrets.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -41,11 +36,14 @@ func prepared(t *testing.T, up *e2e.Installation) (string, Secrets) {
 	for _, secret := range stored.Items {
 		secrets[secret.Name] = secret.Data
 	}
+	if !reflect.DeepEqual(secrets, made) {
+		t.Error("secrets.yaml does not have all files of portico certs installation, or others")
+	}
 	return up.MustKubectl(t, "kustomize", folder()), secrets
 }
 
-// The manifests of deploy/kubernetes fit together, with the Secrets of its README; their pods may run in a namespace that
-// enforces the restricted standard; and the checks see what does not fit.
+// The manifests of deploy/kubernetes fit together, with the Secrets of its README; the program takes their arguments and
+// configuration; their pods may run in a namespace that enforces the restricted standard; and the checks see what does not fit.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
@@ -62,6 +60,9 @@ func TestManifests(t *testing.T) {
 	}
 	up.MustKubectl(t, "apply", "-k", folder())
 	for _, w := range set.Workloads {
+		if w.Component != "etcd" {
+			set.CheckProgram(t, w)
+		}
 		pod := &corev1.Pod{ObjectMeta: w.Template.ObjectMeta, Spec: w.Template.Spec}
 		pod.GenerateName = "checked-"
 		if _, err := up.Client(t).CoreV1().Pods("portico").Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {

@@ -4,15 +4,22 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 )
 
 // settings reads the arguments of a container, and the sections of the file of --config that are for its process.
@@ -110,37 +117,43 @@ func (w *Workload) volumeAt(file string) (volume *corev1.Volume, name string) {
 	return nil, ""
 }
 
-// file returns the content of a file of the container; false if it is in no ConfigMap and no Secret.
-func (s *Set) file(w *Workload, file string) ([]byte, bool) {
-	volume, name := w.volumeAt(file)
-	switch {
-	case volume == nil:
-		return nil, false
-	case volume.ConfigMap != nil:
-		data, ok := s.configs[volume.ConfigMap.Name][name]
-		return []byte(data), ok
-	case volume.Secret != nil:
-		return s.key(volume.Secret.SecretName, volume.Secret.Items, name)
-	case volume.Projected != nil:
-		for _, source := range volume.Projected.Sources {
-			if data, ok := s.key(source.Secret.Name, source.Secret.Items, name); ok {
-				return data, true
+// files returns the files of a volume; nil for one that a process writes to.
+func (s *Set) files(volume *corev1.Volume) map[string][]byte {
+	files := map[string][]byte{}
+	add := func(secret string, items []corev1.KeyToPath) {
+		if items == nil {
+			maps.Copy(files, s.secrets[secret])
+		}
+		for _, item := range items {
+			if data, ok := s.secrets[secret][item.Key]; ok {
+				files[item.Path] = data
 			}
 		}
 	}
-	return nil, false
+	switch {
+	case volume.ConfigMap != nil:
+		for name, text := range s.configs[volume.ConfigMap.Name] {
+			files[name] = []byte(text)
+		}
+	case volume.Secret != nil:
+		add(volume.Secret.SecretName, volume.Secret.Items)
+	case volume.Projected != nil:
+		for _, source := range volume.Projected.Sources {
+			add(source.Secret.Name, source.Secret.Items)
+		}
+	default:
+		return nil
+	}
+	return files
 }
 
-// key returns the content of a file that a Secret has, under the name that items give its key.
-func (s *Set) key(secret string, items []corev1.KeyToPath, name string) ([]byte, bool) {
-	if items != nil {
-		i := slices.IndexFunc(items, func(item corev1.KeyToPath) bool { return item.Path == name })
-		if i < 0 {
-			return nil, false
-		}
-		name = items[i].Key
+// file returns the content of a file of the container; false if it is in no ConfigMap and no Secret.
+func (s *Set) file(w *Workload, file string) ([]byte, bool) {
+	volume, name := w.volumeAt(file)
+	if volume == nil {
+		return nil, false
 	}
-	data, ok := s.secrets[secret][name]
+	data, ok := s.files(volume)[name]
 	return data, ok
 }
 
@@ -150,11 +163,8 @@ func (s *Set) checkFiles(w *Workload, report func(string, ...any)) {
 		if !path.IsAbs(value) {
 			continue
 		}
-		volume, _ := w.volumeAt(value)
-		if volume != nil && (volume.EmptyDir != nil || volume.PersistentVolumeClaim != nil) {
-			continue
-		}
-		if _, ok := s.file(w, value); !ok {
+		volume, name := w.volumeAt(value)
+		if volume == nil || s.files(volume) != nil && s.files(volume)[name] == nil {
 			report("no volume has the file %s", value)
 		}
 	}
@@ -187,6 +197,22 @@ func (s *Set) checkUsers(w *Workload, report func(string, ...any)) {
 			report("%v", err)
 		} else if c.Subject.CommonName != user {
 			report("--%s is of the user %s, not %s", flag, c.Subject.CommonName, user)
+		}
+	}
+}
+
+// CheckProgram checks that the program takes the arguments and the configuration of a process of Portico.
+func (s *Set) CheckProgram(t *testing.T, w *Workload) {
+	t.Helper()
+	config, ok := s.file(w, w.setting("config"))
+	if !ok {
+		t.Errorf("%s has no configuration", w.Name)
+	}
+	file := filepath.Join(t.TempDir(), "portico.yaml")
+	e2e.WriteFile(t, file, string(config))
+	for _, args := range [][]string{{"config", "validate", file}, append(slices.Clone(w.Container.Args), "--help")} {
+		if out, err := exec.CommandContext(t.Context(), e2e.Program(t, testtools.Portico), args...).CombinedOutput(); err != nil {
+			t.Errorf("%s: portico %s: %v\n%s", w.Name, strings.Join(args, " "), err, out)
 		}
 	}
 }

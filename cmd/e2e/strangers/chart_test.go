@@ -4,7 +4,6 @@ package strangers
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -12,11 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
 	"portico/cmd/e2e"
 	"portico/cmd/e2e/manifests"
-	"portico/cmd/internal/testtools"
 )
 
 // chartValues are values of the chart deploy/helm/portico by the name of a test.
@@ -42,6 +42,7 @@ func TestHelmChart(t *testing.T) {
 		t.Run(name, func(t *testing.T) { chartFits(t, h, values) })
 	}
 	t.Run("plain manifests", func(t *testing.T) { chartIsPlain(t, up, h) })
+	t.Run("cert-manager runs", func(t *testing.T) { chartRuns(t, h) })
 	t.Run("wrong values", func(t *testing.T) { chartRefuses(t, h) })
 	t.Run("releases", func(t *testing.T) { chartReleases(t, up, h) })
 }
@@ -56,11 +57,12 @@ func chartFits(t *testing.T, h *helm, values string) {
 	if strings.Contains(values, "fullnameOverride: edge") {
 		name = "edge"
 	}
-	secrets := installationSecrets(t, name)
+	secrets := manifests.MakeSecrets(t, t.TempDir(), name, "https://localhost:6443")
+	user := secrets[name+"-gateway"]
 	if strings.Contains(values, "certManager") {
 		secrets = issueCertificates(t, rendered)
 	}
-	secrets["etcd-user"] = installationSecrets(t, "etcd-user")["etcd-user"]
+	secrets["etcd-user"] = map[string][]byte{"ca.crt": user["etcd-ca.crt"], "tls.crt": user["etcd-client.crt"], "tls.key": user["etcd-client.key"]}
 	set, err := manifests.Parse(rendered, secrets)
 	if err != nil {
 		t.Fatal(err)
@@ -71,36 +73,17 @@ func chartFits(t *testing.T, h *helm, values string) {
 	if want := 4 - strings.Count(values, "enabled: false"); len(set.Workloads) != want {
 		t.Errorf("there are %d workloads, want %d", len(set.Workloads), want)
 	}
-}
-
-// installationSecrets returns the files of the folders that portico certs installation makes, by the names of Secrets, and a
-// Secret etcd-user in the form of kubernetes.io/tls.
-func installationSecrets(t *testing.T, name string) manifests.Secrets {
-	t.Helper()
-	dir := t.TempDir()
-	run(t, "", nil, e2e.Program(t, testtools.Portico), "certs", "installation", "--dir="+dir, "--server=https://localhost:6443",
-		"--gateway-host="+name, "--core-host=*."+name+"-core", "--crd-host=*."+name+"-crd", "--etcd-host=*."+name+"-etcd")
-	secrets := manifests.Secrets{}
-	for _, folder := range []string{"gateway", "core", "crd", "etcd"} {
-		files, err := os.ReadDir(filepath.Join(dir, folder))
-		if err != nil {
-			t.Fatal(err)
+	for _, w := range set.Workloads {
+		if w.Component != "etcd" {
+			set.CheckProgram(t, w)
 		}
-		data := map[string][]byte{}
-		for _, file := range files {
-			data[file.Name()] = []byte(read(t, dir, folder, file.Name()))
-		}
-		secrets[name+"-"+folder] = data
 	}
-	user := secrets[name+"-gateway"]
-	secrets["etcd-user"] = map[string][]byte{"ca.crt": user["etcd-ca.crt"], "tls.crt": user["etcd-client.crt"], "tls.key": user["etcd-client.key"]}
-	return secrets
 }
 
 // chartIsPlain checks that the chart without values makes the objects of deploy/kubernetes.
 func chartIsPlain(t *testing.T, up *e2e.Installation, h *helm) {
 	plain := specs(t, up.MustKubectl(t, "kustomize", filepath.Join(e2e.Repository(), "deploy/kubernetes")))
-	chart := specs(t, run(t, "", h.env, h.program, "template", "portico", h.chart, "--namespace=portico", "--set=image.pullPolicy=Always,etcd.image.pullPolicy=Always"))
+	chart := specs(t, run(t, "", h.env, h.program, "template", "portico", h.chart, "--namespace=portico"))
 	for name, spec := range plain {
 		if !reflect.DeepEqual(spec, chart[name]) {
 			t.Errorf("%s is, of deploy/kubernetes and of the chart:\n%s\n%s", name, asJSON(t, spec), asJSON(t, chart[name]))
@@ -159,6 +142,28 @@ func asJSON(t *testing.T, value any) string {
 	return string(out)
 }
 
+// chartRuns checks that the processes run with the certificates of cert-manager.
+func chartRuns(t *testing.T, h *helm) {
+	rendered := run(t, "", h.env, h.program, "template", "portico", h.chart, "--namespace=portico", "--set=certManager.enabled=true")
+	set, err := manifests.Parse(rendered, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets, c := issueCertificates(t, rendered), manifests.NewCluster(t, set)
+	c.Start(t, secrets)
+	admin := secrets["portico-admin"]
+	config := clientcmdapi.NewConfig()
+	config.Clusters["portico"] = &clientcmdapi.Cluster{Server: "https://" + c.Address("portico-gateway-1", 6443), CertificateAuthorityData: secrets["portico-gateway"]["ca.crt"]}
+	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: admin["tls.crt"], ClientKeyData: admin["tls.key"]}
+	config.Contexts["admin"] = &clientcmdapi.Context{Cluster: "portico", AuthInfo: "admin"}
+	config.CurrentContext = "admin"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	c.Serve(t, file)
+}
+
 // chartRefuses checks that wrong values are refused by their names.
 func chartRefuses(t *testing.T, h *helm) {
 	for values, want := range map[string]string{
@@ -195,7 +200,7 @@ func chartReleases(t *testing.T, up *e2e.Installation, h *helm) {
 	image := "{.spec.template.spec.containers[0].image}"
 	checks := []func(){
 		func() { // install
-			field("deployment/portico-gateway", image, "registry.example.com/portico:v1.0.0")
+			field("deployment/portico-gateway", image, "registry.example.com/portico:0.1.0")
 			field("statefulset/portico-etcd", "{.spec.replicas}", "3")
 		},
 		func() { // cert-manager
@@ -210,8 +215,8 @@ func chartReleases(t *testing.T, up *e2e.Installation, h *helm) {
 			field("statefulset/portico-crd", "{.metadata.generation}", "3")
 			field("statefulset/portico-etcd", "{.metadata.generation}", "2")
 		},
-		func() { field("statefulset/portico-core", image, "registry.example.com/portico:v1.1.0") },
-		func() { field("statefulset/portico-core", image, "registry.example.com/portico:v1.0.0") },
+		func() { field("statefulset/portico-core", image, "registry.example.com/portico:0.2.0") },
+		func() { field("statefulset/portico-core", image, "registry.example.com/portico:0.1.0") },
 		func() { // monitoring
 			field("servicemonitor/portico", "{.spec.endpoints[0].port}", "probes")
 			field("prometheusrule/portico", "{.spec.groups[0].name}", "portico-recorded")

@@ -107,6 +107,7 @@ func (c *certificateObject) template(t *testing.T) *x509.Certificate {
 		switch usage {
 		case "server auth":
 			template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+			template.IPAddresses = append(template.IPAddresses, net.IPv4(127, 0, 0, 1)) // where tests run the processes
 		case "client auth":
 			template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 		case "cert sign":

@@ -29,6 +29,7 @@ const (
 	Manager         = "manager"          // a controller made with controller-runtime
 	Bench           = "bench"
 	RESTServer      = "restserver"
+	Etcd            = "etcd"
 )
 
 // kubectlVersion is the version that kubectl reports and compares with the server's;
@@ -43,6 +44,7 @@ var sources = map[string]struct{ module, ldflags, what string }{
 	Manager:         {"cmd/tools", "-s -w", "./manager"},
 	Bench:           {"bench", "-s -w", "."},
 	RESTServer:      {"cmd/tools", "-s -w", "./restserver"},
+	Etcd:            {"cmd/tools", "-s -w", "go.etcd.io/etcd/server/v3"},
 }
 
 // built has a sync.OnceValues of build by program.

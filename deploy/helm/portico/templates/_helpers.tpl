@@ -175,7 +175,7 @@ spec:
   terminationGracePeriodSeconds: 80
   containers:
   - name: {{ $component }}
-    image: {{ $root.Values.image.repository }}:{{ $root.Values.image.tag }}
+    image: {{ $root.Values.image.repository }}:{{ default $root.Chart.AppVersion $root.Values.image.tag }}
     imagePullPolicy: {{ $root.Values.image.pullPolicy }}
     args: [{{ $component }}, --config=/etc/portico/config/portico.yaml]
     ports:
