@@ -16,7 +16,8 @@ import (
 
 // runElsewhere are commands of documents that no script runs, and what does.
 var runElsewhere = map[string]string{
-	"portico status": "TestStatus",
+	"portico doctor --write": "cmd/portico/doctor",
+	"portico status":         "TestStatus",
 	"kubectl -n portico port-forward service/portico 6443:443":          "by hand: it needs nodes",
 	"kubectl --kubeconfig=portico-pki/admin/kubeconfig get apiservices": "TestRun",
 	"kubectl apply -f deploy/kubernetes/servicemonitor.yaml":            "TestHelmChart",

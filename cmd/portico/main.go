@@ -21,6 +21,7 @@ import (
 	"portico/cmd/portico/certs"
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/config"
+	"portico/cmd/portico/doctor"
 	"portico/cmd/portico/logs"
 	"portico/cmd/portico/probe"
 	"portico/cmd/portico/registration"
@@ -68,6 +69,7 @@ func newRoot() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(processes()...)
 	root.AddCommand(config.New(processes),
-		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), backup.New(), backup.NewRestore(), probe.New(), status.New(), logs.New(), newVersion())
+		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), backup.New(), backup.NewRestore(), probe.New(), newVersion(),
+		status.New(), logs.New(), doctor.New())
 	return root
 }

@@ -14,8 +14,8 @@ import (
 // Metrics are the answers of /metrics of processes, by name.
 type Metrics map[string][]*dto.Metric
 
-// add adds the answer of one process.
-func (m Metrics) add(text []byte) error {
+// Add adds the answer of one process.
+func (m Metrics) Add(text []byte) error {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {

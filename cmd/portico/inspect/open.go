@@ -9,7 +9,7 @@ import (
 )
 
 // Open returns a client of the gateway, by the rules of client.Flags, and the folder if it is
-// that of the same installation, else nil. With --data-dir the kubeconfig is that of the folder,
+// that of the same installation, else nil; the folder also with an error of the kubeconfig. With --data-dir the kubeconfig is that of the folder,
 // unless --kubeconfig names one; so it is for the default folder if no other kubeconfig exists.
 func Open(flags *client.Flags, folder *Folder, warnings io.Writer) (*client.Client, *Folder, error) {
 	if err := folder.Find(); err != nil {
@@ -22,6 +22,9 @@ func Open(flags *client.Flags, folder *Folder, warnings io.Writer) (*client.Clie
 		flags.Use(own)
 	}
 	gateway, err := flags.Open(warnings)
+	if err != nil && (folder.named || there) {
+		return nil, folder, err
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -47,6 +48,9 @@ type View struct {
 type Unread struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
+	// Unauthorized: the gateway does not know the user. Forbidden: the user may not.
+	Unauthorized bool `json:"unauthorized,omitempty"`
+	Forbidden    bool `json:"forbidden,omitempty"`
 }
 
 // socketTimeout bounds a request to a server on this machine.
@@ -63,14 +67,14 @@ func Read(ctx context.Context, from *client.Client, folder *Folder) *View {
 			if err := f(); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				v.Unread = append(v.Unread, Unread{what, err.Error()})
+				v.Unread = append(v.Unread, Unread{what, err.Error(), apierrors.IsUnauthorized(err), apierrors.IsForbidden(err)})
 			}
 		})
 	}
 	metrics := func(text []byte) error {
 		mu.Lock()
 		defer mu.Unlock()
-		return v.Metrics.add(text)
+		return v.Metrics.Add(text)
 	}
 	read("installation", func() error {
 		var i gateway.Installation
@@ -138,7 +142,7 @@ func (v *View) readiness(ctx context.Context, from *client.Client) error {
 // Answered reports whether the gateway answered anything.
 func (v *View) Answered() bool {
 	return v.Installation != nil || len(v.Metrics) > 0 || len(v.Failed) > 0 || v.APIs != nil || v.Backends != nil ||
-		slices.ContainsFunc(v.Unread, func(u Unread) bool { return strings.Contains(u.Why, "orbidden") })
+		slices.ContainsFunc(v.Unread, func(u Unread) bool { return u.Forbidden || u.Unauthorized })
 }
 
 // maxAnswer bounds the answer of a server on this machine, in bytes.

@@ -21,29 +21,16 @@ const maxDown = 5
 
 // printer prints a Status on one screen.
 type printer struct {
-	w           io.Writer
-	color, wide bool
-	now         time.Time
-}
-
-const (
-	red   = "\x1b[31m"
-	green = "\x1b[32m"
-	bold  = "\x1b[1m"
-	plain = "\x1b[0m"
-)
-
-func (p *printer) paint(color, text string) string {
-	if !p.color {
-		return text
-	}
-	return color + text + plain
+	w     io.Writer
+	paint func(cli.Color, string) string
+	wide  bool
+	now   time.Time
 }
 
 // line prints a line behind its name; the first of several with it.
 func (p *printer) line(name string, lines ...string) {
 	for _, l := range lines {
-		fmt.Fprintf(p.w, "%s %s\n", p.paint(bold, fmt.Sprintf("%-12s", name)), l)
+		fmt.Fprintf(p.w, "%s %s\n", p.paint(cli.Bold, fmt.Sprintf("%-12s", name)), l)
 		name = ""
 	}
 }
@@ -68,9 +55,9 @@ func (p *printer) status(s *Status) error {
 		p.installation(i)
 	}
 	if g := s.Gateway; g != nil {
-		ready := p.paint(green, "yes")
+		ready := p.paint(cli.Green, "yes")
 		if !g.Ready {
-			ready = p.paint(red, "no: "+strings.Join(g.Failed, ", ")+" failed")
+			ready = p.paint(cli.Red, "no: "+strings.Join(g.Failed, ", ")+" failed")
 		}
 		p.line("Ready", append([]string{ready}, g.Warnings...)...)
 	}
@@ -82,11 +69,11 @@ func (p *printer) status(s *Status) error {
 		p.line([]string{"Not read", ""}[min(i, 1)], u.What+": "+u.Why)
 	}
 	if s.Healthy {
-		p.line("Healthy", p.paint(green, "yes"))
+		p.line("Healthy", p.paint(cli.Green, "yes"))
 		return nil
 	}
 	for i, problem := range s.Problems {
-		p.line([]string{"Problems", ""}[min(i, 1)], p.paint(red, problem))
+		p.line([]string{"Problems", ""}[min(i, 1)], p.paint(cli.Red, problem))
 	}
 	return nil
 }
@@ -100,7 +87,7 @@ func (p *printer) installation(i *gateway.Installation) {
 	for _, s := range i.Servers {
 		what := s.Version
 		if s.Error != "" {
-			what = p.paint(red, cli.OneLine(s.Error))
+			what = p.paint(cli.Red, cli.OneLine(s.Error))
 		}
 		servers = append(servers, []string{s.Name, what})
 	}
@@ -117,7 +104,7 @@ func (p *printer) installation(i *gateway.Installation) {
 	var members [][]string
 	for _, m := range i.Etcd.Members {
 		if m.Error != "" {
-			members = append(members, []string{m.Endpoint, p.paint(red, m.Error)})
+			members = append(members, []string{m.Endpoint, p.paint(cli.Red, m.Error)})
 			continue
 		}
 		role := "follows"
@@ -128,7 +115,7 @@ func (p *printer) installation(i *gateway.Installation) {
 		if m.Quota > 0 {
 			size += fmt.Sprintf(" of %s", bytesOf(m.Quota))
 		}
-		members = append(members, []string{m.Endpoint, m.Version, role, size, fmt.Sprintf("answers in %.1f ms", m.Milliseconds), p.paint(red, strings.Join(m.Alarms, "; "))})
+		members = append(members, []string{m.Endpoint, m.Version, role, size, fmt.Sprintf("answers in %.1f ms", m.Milliseconds), p.paint(cli.Red, strings.Join(m.Alarms, "; "))})
 	}
 	p.table("etcd", members)
 }
@@ -176,7 +163,7 @@ func (p *printer) counts(name string, c Counts) {
 		p.line(name, fmt.Sprintf("%d, none down", c.Total))
 		return
 	}
-	p.line(name, p.paint(red, fmt.Sprintf("%d, %d down", c.Total, len(c.Down))))
+	p.line(name, p.paint(cli.Red, fmt.Sprintf("%d, %d down", c.Total, len(c.Down))))
 	shown := c.Down
 	if !p.wide {
 		shown = shown[:min(maxDown, len(shown))]
@@ -205,7 +192,7 @@ func (p *printer) sums(of map[string]int64) string {
 	if len(parts) == 0 {
 		return "none since the gateway started"
 	}
-	return p.paint(red, strings.Join(parts, ", "))
+	return p.paint(cli.Red, strings.Join(parts, ", "))
 }
 
 func (p *printer) ago(t time.Time) string { return duration.HumanDuration(p.now.Sub(t)) }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -102,20 +101,10 @@ func (o *options) print(w io.Writer, s *Status) error {
 		}
 		return o.out.PrintRaw(w, document)
 	}
-	if o.watch && isTerminal(w) {
+	if o.watch && cli.IsTerminal(w) {
 		fmt.Fprint(w, "\x1b[H\x1b[2J")
 	}
-	return (&printer{w: w, color: isTerminal(w) && os.Getenv("NO_COLOR") == "", wide: o.out == cli.OutputWide, now: time.Now()}).status(s)
-}
-
-// isTerminal reports whether w is a terminal that knows escape sequences.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return (&printer{w: w, paint: cli.Colored(w), wide: o.out == cli.OutputWide, now: time.Now()}).status(s)
 }
 
 // err is the error of a command that shows an installation with problems.

@@ -1,0 +1,115 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	certutil "k8s.io/client-go/util/cert"
+
+	"portico/cmd/internal/datadir"
+	"portico/cmd/portico/inspect"
+)
+
+const (
+	// soon is how long before its end a certificate is warned of, and soonAuthority an authority.
+	soon, soonAuthority = 30 * 24 * time.Hour, 365 * 24 * time.Hour
+)
+
+func keyPairs(_ context.Context, p *patient) finding {
+	if p.folder == nil {
+		return noFolder()
+	}
+	var w worst
+	keys, _ := filepath.Glob(p.folder.File(datadir.PKIFolder, "*.key"))
+	n := 0
+	for _, key := range keys {
+		if filepath.Base(key) == "service-account.key" {
+			continue // it has a public key instead
+		}
+		n++
+		if _, err := tls.LoadX509KeyPair(strings.TrimSuffix(key, ".key")+".crt", key); err != nil {
+			w.fail("%s: %v", key, err)
+		}
+	}
+	if n == 0 {
+		return skip("no keys in %s", p.folder.File(datadir.PKIFolder))
+	}
+	return w.finding("%d pairs", n)
+}
+
+// certificates calls each with the certificates in the data folder.
+func (p *patient) certificates(each func(file string, c *x509.Certificate, err error)) {
+	if p.folder == nil {
+		return
+	}
+	files, _ := filepath.Glob(p.folder.File(datadir.PKIFolder, "*.crt"))
+	for _, file := range files {
+		all, err := certutil.CertsFromFile(file)
+		if err != nil {
+			each(file, nil, err)
+		}
+		for _, c := range all {
+			each(file, c, nil)
+		}
+	}
+}
+
+// end judges the end of a certificate.
+func (w *worst) end(name string, ends time.Time, warnBefore time.Duration) {
+	switch left := time.Until(ends); {
+	case left < 0:
+		w.fail("%s ended %s ago", name, duration.HumanDuration(-left))
+	case left < warnBefore:
+		w.warn("%s ends in %s", name, duration.HumanDuration(left))
+	}
+}
+
+func certificateEnds(_ context.Context, p *patient) finding {
+	var w worst
+	seen := map[string]bool{}
+	p.certificates(func(file string, c *x509.Certificate, err error) {
+		switch {
+		case err != nil:
+			w.fail("%v", err)
+		case !c.IsCA:
+			seen[file] = true
+			w.end(file, c.NotAfter, soon)
+		}
+	})
+	for _, s := range p.view.Metrics["portico_certificate_expiration_timestamp_seconds"] {
+		if file := inspect.Label(s, "file"); !seen[file] && !strings.HasSuffix(inspect.Label(s, "usage"), "-ca") {
+			seen[file] = true
+			w.end(file, time.Unix(int64(inspect.Value(s)), 0), soon)
+		}
+	}
+	if len(seen) == 0 && len(w.failed) == 0 {
+		return skip("no certificates in a data folder or in metrics")
+	}
+	return w.finding("%d certificates", len(seen))
+}
+
+func authorityEnds(_ context.Context, p *patient) finding {
+	var w worst
+	seen := map[string]bool{}
+	p.certificates(func(file string, c *x509.Certificate, err error) {
+		if err == nil && c.IsCA {
+			seen[file] = true
+			w.end(file, c.NotAfter, soonAuthority)
+		}
+	})
+	for _, s := range p.view.Metrics["portico_certificate_expiration_timestamp_seconds"] {
+		if file := inspect.Label(s, "file"); !seen[file] && strings.HasSuffix(inspect.Label(s, "usage"), "-ca") {
+			seen[file] = true
+			w.end(file, time.Unix(int64(inspect.Value(s)), 0), soonAuthority)
+		}
+	}
+	if len(seen) == 0 {
+		return skip("no authorities in a data folder or in metrics")
+	}
+	return w.finding("%d authorities", len(seen))
+}

@@ -1,0 +1,142 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"portico/cmd/portico/cli"
+	"portico/cmd/portico/client"
+	"portico/cmd/portico/inspect"
+)
+
+const example = `  # everything that can be seen from here
+  portico doctor
+
+  # the installation of portico up with its data there, with the checks that write
+  portico doctor --data-dir=./data --write
+
+  # every check with what it looks at
+  portico doctor -o wide`
+
+// patience bounds all checks together.
+const patience = 60 * time.Second
+
+type options struct {
+	client client.Flags
+	folder inspect.Folder
+	out    cli.OutputFlag
+	write  bool
+}
+
+// New returns the command.
+func New() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Examine an installation and say what to do",
+		Long: fmt.Sprintf("Run %d checks of the machine, the data folder of portico up, the gateway, etcd, the servers behind the gateway and the\n", len(checks)) +
+			"objects that can break an installation. Each is OK, WARN, FAIL, or SKIPPED with the reason, and comes with what to do.\n" +
+			"They read only; --write allows those that write: a file in the data folder, which is removed, and a token that lives\n" +
+			"ten minutes. Exit code 1 means that a check failed; warnings leave it 0.",
+		Example: example,
+		Args:    cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return cli.QuietIfStopped(cmd.Context(), err)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	o.out.Add(cmd)
+	cmd.Flags().BoolVar(&o.write, "write", false, "run the checks that write, too")
+	o.folder.Add(cmd)
+	o.client.Add(cmd)
+	return cmd
+}
+
+func (o *options) run(ctx context.Context, w, warnings io.Writer) error {
+	if err := o.out.Check(); err != nil {
+		return err
+	}
+	gateway, folder, err := inspect.Open(&o.client, &o.folder, warnings)
+	if o.folder.Path == "" || gateway == nil && folder == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	p := meet(ctx, gateway, folder, err)
+	p.write = o.write
+	results := p.examine(ctx)
+	if err := o.print(w, results); err != nil {
+		return err
+	}
+	if n := count(results, failed); n > 0 {
+		return fmt.Errorf("%d of %d checks failed", n, len(results))
+	}
+	return nil
+}
+
+// Result is the outcome of one check.
+type Result struct {
+	Check   string  `json:"check"`
+	What    string  `json:"what"`
+	Verdict verdict `json:"verdict"`
+	Found   string  `json:"found"`
+	// Advice is for a check that warns or failed.
+	Advice string `json:"advice,omitempty"`
+}
+
+// examine runs all checks at the same time and returns the results in the order of the table.
+func (p *patient) examine(ctx context.Context) []Result {
+	results := make([]Result, len(checks))
+	var running sync.WaitGroup
+	for i, c := range checks {
+		running.Go(func() {
+			f := c.run(ctx, p)
+			results[i] = Result{Check: c.name, What: c.what, Verdict: f.verdict, Found: cli.OneLine(f.text)}
+			if f.verdict == warns || f.verdict == failed {
+				results[i].Advice = c.advice
+			}
+		})
+	}
+	running.Wait()
+	return results
+}
+
+func count(results []Result, v verdict) (n int) {
+	for _, r := range results {
+		if r.Verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *options) print(w io.Writer, results []Result) error {
+	if o.out.Raw() {
+		document, err := json.Marshal(map[string]any{"checks": results})
+		if err != nil {
+			return fmt.Errorf("encode results: %w", err)
+		}
+		return o.out.PrintRaw(w, document)
+	}
+	color := cli.Colored(w)
+	for _, r := range results {
+		name := r.Check
+		if o.out == cli.OutputWide {
+			name += " (" + r.What + ")"
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", color(colors[r.Verdict], fmt.Sprintf("%-7s", r.Verdict)), name, r.Found)
+		if r.Advice != "" {
+			fmt.Fprintf(w, "        %s\n", r.Advice)
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%d OK, %d warnings, %d failed, %d skipped\n",
+		count(results, good), count(results, warns), count(results, failed), count(results, skipped))
+	return err
+}

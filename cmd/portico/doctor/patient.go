@@ -1,0 +1,206 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"portico/cmd/portico/cli"
+	"portico/cmd/portico/client"
+	"portico/cmd/portico/inspect"
+)
+
+type verdict string
+
+const (
+	good    verdict = "OK"
+	warns   verdict = "WARN"
+	failed  verdict = "FAIL"
+	skipped verdict = "SKIPPED"
+)
+
+var colors = map[verdict]cli.Color{good: cli.Green, warns: cli.Yellow, failed: cli.Red}
+
+// finding is what a check found.
+type finding struct {
+	verdict verdict
+	text    string
+}
+
+func ok(format string, args ...any) finding   { return finding{good, fmt.Sprintf(format, args...)} }
+func warn(format string, args ...any) finding { return finding{warns, fmt.Sprintf(format, args...)} }
+func fail(format string, args ...any) finding { return finding{failed, fmt.Sprintf(format, args...)} }
+func skip(format string, args ...any) finding {
+	return finding{skipped, fmt.Sprintf(format, args...)}
+}
+
+// worst collects what is wrong with several things: the gravest verdict, and all that have it.
+type worst struct {
+	failed, warned []string
+}
+
+func (w *worst) fail(format string, args ...any) {
+	w.failed = append(w.failed, fmt.Sprintf(format, args...))
+}
+
+func (w *worst) warn(format string, args ...any) {
+	w.warned = append(w.warned, fmt.Sprintf(format, args...))
+}
+
+// finding returns what was collected; fine is the text if it is nothing.
+func (w *worst) finding(fine string, args ...any) finding {
+	switch {
+	case len(w.failed) > 0:
+		return finding{failed, some(append(w.failed, w.warned...))}
+	case len(w.warned) > 0:
+		return finding{warns, some(w.warned)}
+	}
+	return ok(fine, args...)
+}
+
+// maxNamed bounds what a finding names.
+const maxNamed = 5
+
+func some(texts []string) string {
+	if n := len(texts) - maxNamed; n > 0 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(texts[:maxNamed], "; "), n)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// patient is an installation that is examined. Its fields do not change during the checks.
+type patient struct {
+	// folder is nil without one on this machine, holder the portico up that uses it.
+	folder *inspect.Folder
+	holder int
+	// gateway is nil, and unopened says why, if the kubeconfig cannot be used.
+	gateway  *client.Client
+	unopened error
+	view     *inspect.View
+	// answer is that of the gateway to a request without credentials, at the local time answered;
+	// unanswered is why there is none.
+	answer     *http.Response
+	answered   time.Time
+	unanswered error
+	// units is the folder of systemd's units.
+	units string
+	write bool
+
+	statfs func(path string, into *syscall.Statfs_t) error
+	sync   func(folder string) (time.Duration, error) // of one write
+}
+
+// systemdUnits is where the administrator's units are.
+const systemdUnits = "/etc/systemd/system"
+
+// meet reads what most checks look at. gateway or folder is nil, but not both.
+func meet(ctx context.Context, gateway *client.Client, folder *inspect.Folder, unopened error) *patient {
+	p := &patient{folder: folder, gateway: gateway, unopened: unopened, view: &inspect.View{}, units: systemdUnits, statfs: syscall.Statfs, sync: syncOnce}
+	if folder != nil {
+		p.holder = folder.Holder()
+	}
+	if gateway == nil {
+		return p
+	}
+	local := folder
+	if p.holder == 0 {
+		local = nil
+	}
+	p.view = inspect.Read(ctx, gateway, local)
+	p.answer, p.unanswered = p.stranger(ctx, "/version")
+	p.answered = time.Now()
+	return p
+}
+
+// stranger sends a GET without credentials. The certificate of the gateway is verified by the
+// check of it, so that the others can look further.
+func (p *patient) stranger(ctx context.Context, path string) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	cfg := rest.AnonymousClientConfig(p.gateway.Config())
+	cfg.Insecure, cfg.CAData, cfg.CAFile = true, nil, ""
+	c, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer c.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.gateway.Host()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	return answer, answer.Body.Close()
+}
+
+// away reports whether there is no gateway to ask, and the checks kubeconfig, name and port have the reason.
+func (p *patient) away() bool { return p.gateway == nil || p.unanswered != nil }
+
+func noGateway() finding { return skip("the gateway does not answer") }
+
+// requestTimeout bounds one request.
+const requestTimeout = 10 * time.Second
+
+// get reads an object or a list. The finding is why it cannot be read; done is false then.
+func (p *patient) get(ctx context.Context, path string, into any) (why finding, done bool) {
+	return p.send(ctx, http.MethodGet, path, nil, into)
+}
+
+func (p *patient) send(ctx context.Context, method, path string, body, into any) (why finding, done bool) {
+	if p.away() {
+		return noGateway(), false
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := p.gateway.Send(ctx, method, path, nil, body, into); err != nil {
+		return skip("%v", err), false
+	}
+	return finding{}, true
+}
+
+// unread returns why a part of the view could not be read; read is true if it was.
+func (p *patient) unread(what string) (why finding, read bool) {
+	if p.away() {
+		return noGateway(), false
+	}
+	for _, u := range p.view.Unread {
+		if u.What == what {
+			return skip("%s", u.Why), false
+		}
+	}
+	return finding{}, true
+}
+
+// flags returns the flags of the gateway.
+func (p *patient) flags(ctx context.Context) (all map[string]string, why finding, read bool) {
+	if p.away() {
+		return nil, noGateway(), false
+	}
+	text, err := p.gateway.Get(ctx, "/flagz", nil)
+	if err != nil {
+		return nil, skip("%v", err), false
+	}
+	all = map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			all[name] = value
+		}
+	}
+	return all, finding{}, true
+}
+
+// certificate returns the connection state of the answer; nil without TLS.
+func (p *patient) certificate() *tls.ConnectionState {
+	if p.answer == nil {
+		return nil
+	}
+	return p.answer.TLS
+}

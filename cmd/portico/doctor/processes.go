@@ -1,0 +1,176 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+
+	"portico/cmd/portico/inspect"
+	"portico/gateway"
+	"portico/resource/etcd"
+	"portico/resource/serve/version"
+)
+
+func readiness(_ context.Context, p *patient) finding {
+	if why, read := p.unread("readiness"); !read {
+		return why
+	}
+	var w worst
+	for _, name := range p.view.Failed {
+		w.fail("%s fails", name)
+	}
+	for _, warning := range p.view.Warnings {
+		w.warn("%s", warning)
+	}
+	return w.finding("the gateway is ready")
+}
+
+// installation returns what the gateway sees.
+func (p *patient) installation() (i *gateway.Installation, why finding, read bool) {
+	why, read = p.unread("installation")
+	return p.view.Installation, why, read
+}
+
+func versions(_ context.Context, p *patient) finding {
+	i, why, read := p.installation()
+	if !read {
+		return why
+	}
+	return judgeVersions(version.Info().GitVersion, i)
+}
+
+func judgeVersions(own string, i *gateway.Installation) finding {
+	var w worst
+	gatewayMinor := minor(i.Version)
+	compare := func(name, v string) {
+		switch distance := minor(v) - gatewayMinor; {
+		case distance > 1 || distance < -1:
+			w.fail("%s has %s, and the gateway %s", name, v, i.Version)
+		case v != i.Version:
+			w.warn("%s has %s, and the gateway %s", name, v, i.Version)
+		}
+	}
+	compare("this program", own)
+	for _, s := range i.Servers {
+		if s.Error == "" {
+			compare(s.Name, s.Version)
+			continue
+		}
+		w.warn("the version of %s is not known: %s", s.Name, s.Error)
+	}
+	return w.finding("all have %s", i.Version)
+}
+
+// minor returns the minor version; 0 if there is none.
+func minor(v string) int {
+	parsed, err := utilversion.ParseGeneric(v)
+	if err != nil {
+		return 0
+	}
+	return int(parsed.Minor())
+}
+
+// elections are those of a whole installation.
+var elections = []string{"controllers", "crd", "garbage-collector", "gateway", "service-repair"}
+
+func leaders(_ context.Context, p *patient) finding {
+	i, why, read := p.installation()
+	if !read {
+		return why
+	}
+	return judgeLeaders(&i.Etcd)
+}
+
+func judgeLeaders(r *etcd.Report) finding {
+	if r.Error != "" {
+		return skip("the elections cannot be read: %s", r.Error)
+	}
+	var w worst
+	for _, name := range elections {
+		if !slices.ContainsFunc(r.Elections, func(e etcd.Election) bool { return e.Name == name }) {
+			w.fail("%s has no leader", name)
+		}
+	}
+	return w.finding("%d elections have one leader each", len(r.Elections))
+}
+
+// manyRefused is the part of all requests to warn of.
+const manyRefused = 0.01
+
+func refusals(_ context.Context, p *patient) finding {
+	if why, read := p.unread("metrics"); !read {
+		return why
+	}
+	var all uint64
+	for _, l := range p.view.Metrics.Loads() {
+		all += l.Requests
+	}
+	refused, total := p.view.Metrics.Sum("apiserver_request_terminations_total", "code"), 0.0
+	var parts []string
+	for _, code := range slices.Sorted(maps.Keys(refused)) {
+		parts, total = append(parts, fmt.Sprintf("%.0f with %s", refused[code], code)), total+refused[code]
+	}
+	for name, n := range p.view.Metrics.Sum("portico_upstream_queue_rejections_total", "backend") {
+		parts, total = append(parts, fmt.Sprintf("%.0f for Backend %s, whose queue was full", n, name)), total+n
+	}
+	switch {
+	case total == 0:
+		return ok("none of %d", all)
+	case total > manyRefused*(float64(all)+total):
+		return warn("%s, beside %d others", strings.Join(parts, ", "), all)
+	}
+	return ok("%s, of %d", strings.Join(parts, ", "), all)
+}
+
+func audit(ctx context.Context, p *patient) finding {
+	flags, why, read := p.flags(ctx)
+	if !read {
+		return why
+	}
+	return judgeAudit(flags, p.view.Metrics)
+}
+
+func judgeAudit(flags map[string]string, m inspect.Metrics) finding {
+	policy, sink := flags["audit-policy-file"], flags["audit-log-path"]+flags["audit-webhook-config-file"]
+	lost := 0.0
+	for _, n := range m.Sum("apiserver_audit_error_total", "plugin") {
+		lost += n
+	}
+	switch {
+	case policy == "" && sink == "":
+		return ok("nothing is audited")
+	case policy == "":
+		return fail("there is a sink and no policy: nothing is audited")
+	case sink == "":
+		return fail("there is a policy and no sink: nothing is audited")
+	case lost > 0:
+		return fail("%.0f events were lost since the gateway started", lost)
+	}
+	return ok("no event was lost since the gateway started")
+}
+
+// justStarted is how long servers may take to confirm what a gateway knew before it started.
+const justStarted = 2 * time.Minute
+
+func lastGood(_ context.Context, p *patient) finding {
+	if why, read := p.unread("metrics"); !read {
+		return why
+	}
+	n := 0.0
+	for _, s := range p.view.Metrics["portico_gateway_last_good_documents"] {
+		n += inspect.Value(s)
+	}
+	i := p.view.Installation
+	switch {
+	case n > 0 && i != nil && time.Since(i.Started) < justStarted:
+		return ok("%.0f documents are from before the start of the gateway, a moment ago", n)
+	case n > 0:
+		return warn("%.0f documents are from before the start of the gateway", n)
+	}
+	return ok("all documents are confirmed")
+}
