@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -46,22 +47,89 @@ func (c *Client) commit(ctx context.Context, scope *scope, kind operation, key [
 	}
 	leader, _ := ctx.Value(fenceKey{}).(*fence)
 	leader.guard(txn)
-	start := time.Now()
-	resp, err := c.writes.Txn(ctx, txn, c.callOptions...)
-	scope.count(ctx, kind, start, err)
+	resp, lost, err := c.transact(ctx, scope, kind, txn)
 	if err != nil {
 		return 0, nil, false, clientv3.ContextError(ctx, err)
 	}
 	if resp.Succeeded {
 		return resp.Header.Revision, nil, true, nil
 	}
-	if err := leader.broken(resp.Responses); err != nil {
-		return 0, nil, false, err
-	}
 	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 		cur = kvs[0]
 	}
+	if lost != nil && (cur == nil || cur.ModRevision != rev) {
+		switch at, ok, err = c.executed(ctx, txn, cur); {
+		case err != nil:
+			return 0, nil, false, lost
+		case ok:
+			return at, nil, true, nil
+		}
+	}
+	if err := leader.broken(resp.Responses); err != nil {
+		return 0, nil, false, err
+	}
 	return resp.Header.Revision, cur, false, nil
+}
+
+// The pause before a transaction is sent again grows from minRepeat to maxRepeat.
+const (
+	minRepeat = 50 * time.Millisecond
+	maxRepeat = time.Second
+)
+
+// transact sends a transaction, and again while it is not known whether it was executed: a member
+// of etcd that stops, or a leader that changes, loses answers. The condition of the transaction
+// lets it be executed once at most. lost is the error of an earlier attempt that may have been.
+func (c *Client) transact(ctx context.Context, scope *scope, kind operation, txn *etcdserverpb.TxnRequest) (resp *etcdserverpb.TxnResponse, lost, err error) {
+	for wait := minRepeat; ; wait = min(2*wait, maxRepeat) {
+		start := time.Now()
+		resp, err := c.writes.Txn(ctx, txn, c.callOptions...)
+		scope.count(ctx, kind, start, err)
+		switch {
+		case err == nil:
+			return resp, lost, nil
+		case lost == nil && notDone(err):
+			return nil, nil, err
+		case lost == nil:
+			lost = err
+		}
+		if pause(ctx, wait) != nil {
+			return nil, lost, lost
+		}
+	}
+}
+
+// errUnknown: nothing says whether a transaction was executed.
+var errUnknown = errors.New("the key has been written since")
+
+// executed reports whether a transaction was executed whose key is not in the state of its
+// condition any more, and at which revision, by the first change since then. The deletion of the
+// same state by another client is as good as its own. An update to the same value is not: two
+// clients that each count one up write the same, and one of them must do it again. So the outcome
+// of an update is unknown then. cur is the current value.
+func (c *Client) executed(ctx context.Context, txn *etcdserverpb.TxnRequest, cur *mvccpb.KeyValue) (at int64, ok bool, err error) {
+	key, rev, put := txn.Compare[0].Key, txn.Compare[0].GetModRevision(), txn.Success[0].GetRequestPut()
+	if rev == 0 {
+		if cur != nil && bytes.Equal(cur.Value, put.Value) {
+			return cur.ModRevision, true, nil
+		}
+		return 0, false, errUnknown // it is not known since when there was no key
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for resp := range c.etcd.Watch(ctx, string(key), clientv3.WithRev(rev+1)) {
+		if err := resp.Err(); err != nil {
+			return 0, false, err
+		}
+		for _, first := range resp.Events {
+			deleted := first.Type == mvccpb.Event_DELETE
+			if put != nil && !deleted && bytes.Equal(first.Kv.Value, put.Value) {
+				return 0, false, errUnknown
+			}
+			return first.Kv.ModRevision, put == nil && deleted, nil
+		}
+	}
+	return 0, false, ctx.Err()
 }
 
 // write commits an object, under a lease if it has a TTL, and returns it with its new

@@ -7,19 +7,22 @@ import (
 	"time"
 )
 
-// Relay forwards the connections of a unix socket to a server. Safe for concurrent use.
+// Relay forwards connections to a server. Safe for concurrent use.
 type Relay struct {
 	// Requests and Responses are the two directions.
 	Requests, Responses Gate
+	// Between returns gates that both directions of a connection pass as well, by the two ends
+	// of the client's; nil: none.
+	Between func(client, relay net.Addr) []*Gate
 	// Rate is the most bytes of responses that each connection passes in a second; 0 means
 	// no limit.
 	Rate atomic.Int64
-	// Dialed counts the connections.
-	Dialed atomic.Int64
+	// Dialed counts the connections, Received the bytes of requests, also while they wait.
+	Dialed, Received atomic.Int64
 
-	path, to string
-	listener net.Listener
-	running  sync.WaitGroup
+	network, path, to string
+	listener          net.Listener
+	running           sync.WaitGroup
 
 	mu    sync.Mutex
 	off   bool // cut
@@ -51,17 +54,18 @@ func (g *Gate) pass() {
 	defer g.mu.RUnlock()
 }
 
-func newRelay(path, to string) (*Relay, error) {
-	l, err := net.Listen("unix", path)
+// Listen starts a relay from an address to another one of the same network, unix or tcp.
+func Listen(network, path, to string, between func(client, relay net.Addr) []*Gate) (*Relay, error) {
+	l, err := net.Listen(network, path)
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{path: path, to: to, listener: l, conns: map[net.Conn]struct{}{}}
+	r := &Relay{Between: between, network: network, path: path, to: to, listener: l, conns: map[net.Conn]struct{}{}}
 	r.running.Go(r.accept)
 	return r, nil
 }
 
-// Endpoint returns the URL of the relay.
+// Endpoint returns the URL of the relay of a unix socket.
 func (r *Relay) Endpoint() string { return "unix://" + r.path }
 
 // Pause shuts both directions; connections stay open until Cut. Resume opens both.
@@ -94,7 +98,8 @@ func (r *Relay) Mend() {
 	r.off = false
 }
 
-func (r *Relay) close() {
+// Close cuts all connections and accepts no other.
+func (r *Relay) Close() {
 	r.Cut()
 	r.listener.Close()
 	r.running.Wait()
@@ -106,7 +111,7 @@ func (r *Relay) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("unix", r.to)
+		server, err := net.Dial(r.network, r.to)
 		if err != nil {
 			client.Close()
 			continue
@@ -117,8 +122,12 @@ func (r *Relay) accept() {
 			continue
 		}
 		r.Dialed.Add(1)
-		r.running.Go(func() { r.pump(client, server, &r.Requests) })
-		r.running.Go(func() { r.pump(server, client, &r.Responses) })
+		var between []*Gate
+		if r.Between != nil {
+			between = r.Between(client.RemoteAddr(), client.LocalAddr())
+		}
+		r.running.Go(func() { r.pump(client, server, append([]*Gate{&r.Requests}, between...)) })
+		r.running.Go(func() { r.pump(server, client, append([]*Gate{&r.Responses}, between...)) })
 	}
 }
 
@@ -135,7 +144,7 @@ func (r *Relay) add(conns ...net.Conn) bool {
 	return true
 }
 
-func (r *Relay) pump(from, to net.Conn, through *Gate) {
+func (r *Relay) pump(from, to net.Conn, through []*Gate) {
 	defer func() {
 		from.Close()
 		to.Close()
@@ -149,8 +158,13 @@ func (r *Relay) pump(from, to net.Conn, through *Gate) {
 		if err != nil {
 			return
 		}
-		through.pass()
-		if rate := r.Rate.Load(); rate > 0 && through == &r.Responses {
+		if through[0] == &r.Requests {
+			r.Received.Add(int64(n))
+		}
+		for _, gate := range through {
+			gate.pass()
+		}
+		if rate := r.Rate.Load(); rate > 0 && through[0] == &r.Responses {
 			time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 		}
 		if _, err := to.Write(buf[:n]); err != nil {

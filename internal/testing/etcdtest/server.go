@@ -72,7 +72,7 @@ func prepare(tb testing.TB, configure ...func(*embed.Config)) *Server {
 	tb.Cleanup(func() {
 		s.Stop()
 		for _, r := range s.relays {
-			r.close()
+			r.Close()
 		}
 		os.RemoveAll(dir)
 	})
@@ -83,7 +83,7 @@ func prepare(tb testing.TB, configure ...func(*embed.Config)) *Server {
 // NewRelay returns another relay for clients of the server.
 func (s *Server) NewRelay(tb testing.TB) *Relay {
 	tb.Helper()
-	r, err := newRelay(filepath.Join(s.dir, strconv.Itoa(len(s.relays))), s.socket("e"))
+	r, err := Listen("unix", filepath.Join(s.dir, strconv.Itoa(len(s.relays))), s.socket("e"), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
