@@ -157,14 +157,17 @@ func (s *Server) serve(l *listener) error {
 	return l.server.Serve(l.Listener)
 }
 
-// shutdown ends the server in order: it stops being ready; after a delay new requests are
-// rejected; requests in flight have time to finish; long-running ones end, spread over some
+// shutdown ends the server in order: it stops being ready; from half of the delay on, when load
+// balancers know that, connections end with the responses on them, so that clients open others
+// elsewhere; after the delay new requests are rejected; requests in flight have time to finish; long-running ones end, spread over some
 // time; connections are closed, and the requests that end with them are waited for.
 func (s *Server) shutdown() {
 	lifecycle := s.cfg.Chain.Lifecycle()
 	s.cfg.Health.shuttingDown.Store(true)
 	s.log.Info("shutting down", "delay", s.cfg.ShutdownDelay)
-	<-time.After(s.cfg.ShutdownDelay)
+	<-time.After(s.cfg.ShutdownDelay / 2)
+	lifecycle.Leave()
+	<-time.After(s.cfg.ShutdownDelay / 2)
 
 	lifecycle.Reject()
 	shortDone := lifecycle.Short.Close()

@@ -47,9 +47,13 @@ func TestShutdownSequence(t *testing.T) {
 			t.Errorf("at once: /readyz is %d %q", w.Code, w.Body)
 		}
 		want("at once", "/livez", 200)
-		want("during the delay", pathPods, 200)
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		for _, half := range []struct{ when, connection string }{{"in the first half of the delay", ""}, {"in the second half", "close"}} {
+			if w := do(s, "GET", pathPods); w.Code != 200 || w.Header().Get("Connection") != half.connection {
+				t.Errorf("%s: %d, Connection %q", half.when, w.Code, w.Header().Get("Connection"))
+			}
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+		}
 		w = do(s, "GET", pathPods)
 		if w.Code != 429 || w.Header().Get("Retry-After") != "5" || w.Header().Get("Connection") != "close" {
 			t.Errorf("after the delay: %d %v", w.Code, w.Header())

@@ -29,9 +29,15 @@ const (
 // ends the contexts of the long-running ones. The zero value is ready. Safe for concurrent
 // use.
 type Lifecycle struct {
-	rejecting   atomic.Bool
-	Short, Long Group
+	leaving, rejecting atomic.Bool
+	Short, Long        Group
 }
+
+// Leave makes Leaving return true: connections are to end with the responses on them.
+func (l *Lifecycle) Leave() { l.leaving.Store(true) }
+
+// Leaving reports whether connections are to end with the responses on them.
+func (l *Lifecycle) Leaving() bool { return l.leaving.Load() }
 
 // Reject makes Rejecting return true: new requests are to be rejected.
 func (l *Lifecycle) Reject() { l.rejecting.Store(true) }
