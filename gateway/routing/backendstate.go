@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -54,6 +55,13 @@ func (c *StaticBackend) Spec() *backend.Spec {
 	return &spec
 }
 
+// The checks of static Backends with several endpoints: one that is stopping gets no requests
+// before it refuses them. While etcd is away endpoints are in use, as they serve from memory.
+const (
+	readiness         = "/readyz?exclude=etcd&exclude=etcd-readiness"
+	readinessInterval = time.Second
+)
+
 // NewStaticBackend validates a Backend and reads its files; proxyTrust has the certificate
 // that is shown to servers.
 func NewStaticBackend(b Backend, proxyTrust upstream.Trust) (*StaticBackend, error) {
@@ -75,6 +83,9 @@ func NewStaticBackend(b Backend, proxyTrust upstream.Trust) (*StaticBackend, err
 			Groups: []string{backend.AllGroups}, GroupPriorityMinimum: new(int32(discovery.DefaultGroupPriority)), VersionPriority: new(int32(discovery.CustomVersionPriority)),
 		},
 	}}
+	if len(endpoints) > 1 {
+		c.spec.HealthCheck = &backend.HealthCheck{Path: readiness, Interval: &metav1.Duration{Duration: readinessInterval}}
+	}
 	if scheme == backend.Unix {
 		c.trust = upstream.Trust{Plain: true, PriorKnowledge: true}
 		return c, nil

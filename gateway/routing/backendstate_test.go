@@ -106,8 +106,8 @@ func TestURLsOfStaticBackends(t *testing.T) {
 		for _, e := range c.Spec().Endpoints {
 			got = append(got, e.URL)
 		}
-		if !slices.Equal(got, list) {
-			t.Errorf("%s: endpoints %v", urls, got)
+		if check := c.Spec().HealthCheck; !slices.Equal(got, list) || check == nil || !strings.HasPrefix(check.Path, "/readyz?") {
+			t.Errorf("%s: endpoints %v, checked by %v", urls, got, check)
 		}
 	}
 }
