@@ -8,8 +8,18 @@ import (
 	"portico/resource"
 )
 
-// disturb compacts and restarts, evenly over the writes.
+// disturb compacts and restarts, evenly over the writes, or restarts in turn.
 func (p *play) disturb(ctx context.Context, rnd *rand.Rand) {
+	if p.cfg.InTurn {
+		defer p.over.Store(true)
+		for i, restart := range p.sys.Restarts {
+			if p.hopeless() || ctx.Err() != nil {
+				return
+			}
+			p.disturbance(ctx, i, restart)
+		}
+		return
+	}
 	var kinds []func(context.Context) error
 	if p.sys.Compact != nil {
 		kinds = append(kinds, func(ctx context.Context) error {
@@ -30,12 +40,16 @@ func (p *play) disturb(ctx context.Context, rnd *rand.Rand) {
 		for p.written.Load() < at && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
-		p.beginDisturbance()
-		if err := kinds[rnd.IntN(len(kinds))](ctx); err != nil {
-			p.fault(resource.Key{}, 0, "disturbance %d: %v", i, err)
-		}
-		p.endDisturbance(p.settled(ctx))
+		p.disturbance(ctx, i, kinds[rnd.IntN(len(kinds))])
 	}
+}
+
+func (p *play) disturbance(ctx context.Context, i int, do func(context.Context) error) {
+	p.beginDisturbance()
+	if err := do(ctx); err != nil {
+		p.fault(resource.Key{}, 0, "disturbance %d: %v", i, err)
+	}
+	p.endDisturbance(p.settled(ctx))
 }
 
 // settled waits until every door responds with the newest state of the storage, and returns

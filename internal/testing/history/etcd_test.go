@@ -26,11 +26,11 @@ type etcdServer struct {
 	*etcdtest.Server
 	relays []*etcdtest.Relay
 	client *clientv3.Client
-	*journal
+	*history.Journal
 }
 
 func newEtcd(t *testing.T) *etcdServer {
-	s := &etcdServer{Server: etcdtest.Start(t), journal: newJournal()}
+	s := &etcdServer{Server: etcdtest.Start(t), Journal: history.NewJournal()}
 	s.relays = append(s.relays, s.Relay)
 	var err error
 	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()}); err != nil {
@@ -59,8 +59,8 @@ func (s *etcdServer) isolate(r *etcdtest.Relay) func(context.Context) error {
 		defer r.Mend()
 		wait, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
-		_, _ = s.read(wait, s.position()+40) // if they write less, that is all
-		return s.compact(ctx, s.position())
+		_, _ = s.Read(wait, s.Position()+40) // if they write less, that is all
+		return s.compact(ctx, s.Position())
 	}
 }
 
@@ -75,7 +75,7 @@ func (s *etcdServer) restartAndCompact(ctx context.Context) error {
 		return err
 	}
 	for range 30 {
-		if err := s.compact(ctx, s.position()); err != nil {
+		if err := s.compact(ctx, s.Position()); err != nil {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -85,7 +85,7 @@ func (s *etcdServer) restartAndCompact(ctx context.Context) error {
 
 // compact compacts up to a revision that the journal has.
 func (s *etcdServer) compact(ctx context.Context, rev int64) error {
-	_, err := s.client.Compact(ctx, min(rev, s.position()))
+	_, err := s.client.Compact(ctx, min(rev, s.Position()))
 	if err != nil && !strings.Contains(err.Error(), "compacted") {
 		return fmt.Errorf("compact etcd: %w", err)
 	}
@@ -108,7 +108,7 @@ func (s *etcdServer) follow(t *testing.T) {
 				t.Errorf("journal: %v", err)
 			}
 			for _, e := range resp.Events {
-				c := history.Commit{Revision: e.Kv.ModRevision, Key: keyOf(strings.TrimPrefix(string(e.Kv.Key), prefix))}
+				c := history.Commit{Revision: e.Kv.ModRevision, Key: history.KeyOf(strings.TrimPrefix(string(e.Kv.Key), prefix))}
 				if e.Type == clientv3.EventTypePut {
 					o, err := resource.Parse(e.Kv.Value)
 					if err != nil {
@@ -117,10 +117,10 @@ func (s *etcdServer) follow(t *testing.T) {
 					}
 					c.Object = o.WithRevision(c.Revision)
 				}
-				s.add(c.Revision, c)
+				s.Add(c.Revision, c)
 			}
 			if resp.IsProgressNotify() {
-				s.add(resp.Header.Revision)
+				s.Add(resp.Header.Revision)
 			}
 		}
 	})
@@ -128,19 +128,19 @@ func (s *etcdServer) follow(t *testing.T) {
 
 // log is history.System.Journal.
 func (s *etcdServer) log(ctx context.Context, upTo int64) ([]history.Commit, error) {
-	for s.position() < upTo && ctx.Err() == nil {
+	for s.Position() < upTo && ctx.Err() == nil {
 		// Writes of other keys increase the revision, too.
 		if err := s.client.RequestProgress(ctx); err != nil {
 			return nil, err
 		}
 		wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-		_, err := s.read(wait, upTo)
+		_, err := s.Read(wait, upTo)
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return nil, err
 		}
 	}
-	return s.read(ctx, upTo)
+	return s.Read(ctx, upTo)
 }
 
 // open returns a client with a relay of its own.

@@ -38,6 +38,8 @@ func (p *play) judgeWrite(t *truth, w *write) {
 	}
 	c := t.last(w.key, w.rev)
 	switch {
+	case w.rev == 0:
+		p.judgeRemoved(t, w)
 	case c == nil || c.rev != w.rev:
 		p.fault(w.key, w.rev, "%s, through %s: %s of %s was acknowledged at %d and never happened", w.client, w.door, w.op, w.key, w.rev)
 	case w.gone != (c.cur == nil) || !w.gone && *c.cur != w.state:
@@ -72,6 +74,14 @@ func (p *play) judgeAbsent(t *truth, s *span, what string, key resource.Key, flo
 			return
 		}
 		c = t.last(key, gone)
+	}
+}
+
+// judgeRemoved checks that an object was deleted during the call.
+func (p *play) judgeRemoved(t *truth, w *write) {
+	ceiling := t.ceiling(w.end)
+	if !slices.ContainsFunc(t.byKey[w.key], func(c *commit) bool { return c.cur == nil && c.rev > w.floor && c.rev <= ceiling }) {
+		p.fault(w.key, w.floor, "%s, through %s: %s of %s was acknowledged, and nothing deleted it between %d and %d", w.client, w.door, w.op, w.key, w.floor, ceiling)
 	}
 }
 

@@ -47,6 +47,8 @@ type play struct {
 	// closing ends when the last write of each selection is known; then watchers end when
 	// they have its event.
 	closing context.Context
+	// over means that the disturbances that are made in turn have been made.
+	over atomic.Bool
 
 	mu        sync.Mutex
 	disturbed int       // disturbances that run
@@ -131,11 +133,22 @@ func (p *play) random(role, n int) *rand.Rand {
 	return rand.New(rand.NewPCG(p.cfg.Seed, uint64(role)<<32|uint64(n)))
 }
 
-// pause sleeps at random, so that calls overlap.
-func pause(rnd *rand.Rand) {
-	if rnd.IntN(2) == 0 {
+// pause sleeps at random.
+func (p *play) pause(rnd *rand.Rand) {
+	switch {
+	case p.cfg.Pause > 0:
+		time.Sleep(time.Duration(rnd.Int64N(int64(2 * p.cfg.Pause))))
+	case rnd.IntN(2) == 0:
 		time.Sleep(time.Duration(rnd.IntN(300)) * time.Microsecond)
 	}
+}
+
+// working reports whether a client that has made some of its steps makes another one.
+func (p *play) working(ctx context.Context, made, steps int) bool {
+	if p.cfg.InTurn {
+		return ctx.Err() == nil && !p.over.Load()
+	}
+	return ctx.Err() == nil && made < steps
 }
 
 // door returns a random door.

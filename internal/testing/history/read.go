@@ -62,10 +62,10 @@ type reader struct {
 }
 
 func (r *reader) run(ctx context.Context, steps int) {
-	for range steps {
-		pause(r.rnd)
+	for i := 0; r.working(ctx, i, steps); i++ {
+		r.pause(r.rnd)
 		switch {
-		case ctx.Err() != nil || r.hopeless():
+		case r.hopeless():
 			return
 		case r.rnd.IntN(3) == 0:
 			key, at := randomKey(r.rnd), r.at(false)
@@ -218,7 +218,7 @@ func (r *reader) readAll(ctx context.Context) {
 		d := &r.sys.Doors[i]
 		r.list(ctx, d, all, resource.At{}, 0)
 		r.list(ctx, d, all, resource.At{Freshness: resource.NotOlderThan, Revision: r.seen.Load()}, 0)
-		for _, namespace := range namespaces() {
+		for _, namespace := range Namespaces() {
 			for _, name := range names() {
 				r.get(ctx, d, resource.Key{Namespace: namespace, Name: name}, resource.At{})
 			}

@@ -9,13 +9,13 @@ import (
 	"portico/resource"
 )
 
-// namespaces are prefixes of each other that sort differently as names and as paths.
-func namespaces() []string { return []string{"a", "a-b", "ab"} }
+// Namespaces are those of records: prefixes of each other that sort differently as names and as paths.
+func Namespaces() []string { return []string{"a", "a-b", "ab"} }
 
 func names() []string { return []string{"n", "n-1", "n1", "n2", "n3", "n4", "n5"} }
 
 func randomKey(rnd *rand.Rand) resource.Key {
-	return resource.Key{Namespace: namespaces()[rnd.IntN(3)], Name: names()[rnd.IntN(7)]}
+	return resource.Key{Namespace: Namespaces()[rnd.IntN(3)], Name: names()[rnd.IntN(7)]}
 }
 
 // selection is the selection of a reader or a watcher.

@@ -137,9 +137,9 @@ func cacheOverMemory(t *testing.T) history.System {
 			c.door("cache"), c.door("cache"),
 			{Name: "memory", Store: func() resource.Store { return direct }},
 		},
-		Compact:  func(_ context.Context, rev int64) error { m.Compact(min(rev, j.position())); return nil },
+		Compact:  func(_ context.Context, rev int64) error { m.Compact(min(rev, j.Position())); return nil },
 		Restarts: []func(context.Context) error{c.restart, feed.reset},
-		Journal:  j.read,
+		Journal:  j.Read,
 	}
 }
 

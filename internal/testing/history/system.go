@@ -36,6 +36,9 @@ type Door struct {
 	Holds bool
 	// EndsWatches means that watches end without an error.
 	EndsWatches bool
+	// Silent means that the answer to a deletion does not have its revision, but the state that
+	// was deleted.
+	Silent bool
 }
 
 // Commit is the change of one object by one revision.
@@ -76,6 +79,12 @@ type Config struct {
 	Steps int
 	// Disturbances is the number of compactions and restarts, of those that the System has.
 	Disturbances int
+	// InTurn makes each restart once, in their order and one after the other, without
+	// compactions. Clients work until then; Steps and Disturbances are not used.
+	InTurn bool
+	// Pause is the mean pause of a client between its calls. Default: none or a fraction of a
+	// millisecond, so that calls overlap.
+	Pause time.Duration
 	// Patience bounds the wait for anything that must happen. Default 30 s.
 	Patience time.Duration
 }

@@ -116,7 +116,7 @@ func (t *truth) attribute(p *play) {
 		switch {
 		case w.outcome == acknowledged && w.floor < w.rev:
 			byRevision[w.rev] = w
-		case w.outcome == uncertain && (w.removes || w.begins):
+		case w.outcome == uncertain && (w.removes || w.begins), w.outcome == acknowledged && w.rev == 0:
 			unknown[w.key] = append(unknown[w.key], w)
 		}
 	}

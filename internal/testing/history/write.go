@@ -31,7 +31,7 @@ type write struct {
 
 	outcome outcome
 	err     error
-	// For an acknowledged write: gone, or the new state, at rev.
+	// For an acknowledged write: gone, or the new state, at rev; 0 if the answer does not have it.
 	rev   int64
 	gone  bool
 	state facts
@@ -49,12 +49,9 @@ type writer struct {
 }
 
 func (w *writer) run(ctx context.Context, steps int) {
-	for range steps {
-		if ctx.Err() != nil {
-			return
-		}
+	for i := 0; w.working(ctx, i, steps); i++ {
 		w.written.Add(1)
-		pause(w.rnd)
+		w.pause(w.rnd)
 		w.step(ctx, randomKey(w.rnd))
 	}
 }
@@ -108,6 +105,9 @@ func (w *writer) do(ctx context.Context, op string, key resource.Key, try attemp
 		}
 		if d.Holds {
 			rec.gone = rec.removes && o.Finalizers == nil && (op == "delete" || o.Terminating())
+		}
+		if d.Silent && rec.gone && op == "delete" {
+			rec.rev = 0
 		}
 		rec.outcome = acknowledged
 		w.known[key] = rec.rev
