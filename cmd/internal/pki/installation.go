@@ -121,6 +121,8 @@ func (in *Installation) folders(authorities string) ([]folder, error) {
 		p.leaves = append(p.leaves, user(clients, "etcd-client", "portico-"+p.name))
 		p.copies = append(p.copies, etcdAuthority+".crt")
 	}
+	admin.leaves = append(admin.leaves, user(clients, "etcd-root", "root"))
+	admin.copies = append(admin.copies, etcdAuthority+".crt")
 	etcd := folder{"etcd", []folderLeaf{{members, "etcd", leaf{subject: pkix.Name{CommonName: "etcd"}, server: in.Etcd, client: true}}},
 		[]string{etcdAuthority + ".crt", etcdClientAuthority + ".crt"}}
 	return append(processes, etcd, admin), nil

@@ -31,7 +31,7 @@ func TestEnsureInstallation(t *testing.T) {
 		"core":    "core-client.crt core-client.key core.crt core.key etcd-ca.crt etcd-client.crt etcd-client.key front-proxy-ca.crt service-account.key serving-ca.crt",
 		"crd":     "crd-client.crt crd-client.key crd.crt crd.key etcd-ca.crt etcd-client.crt etcd-client.key front-proxy-ca.crt serving-ca.crt",
 		"etcd":    "etcd-ca.crt etcd-client-ca.crt etcd.crt etcd.key",
-		"admin":   "admin.crt admin.key kubeconfig serving-ca.crt",
+		"admin":   "admin.crt admin.key etcd-ca.crt etcd-root.crt etcd-root.key kubeconfig serving-ca.crt",
 	} {
 		if got := strings.Join(slices.Sorted(maps.Keys(contents(t, filepath.Join(in.Dir, folder)))), " "); got != want {
 			t.Errorf("%s has %s, want %s", folder, got, want)

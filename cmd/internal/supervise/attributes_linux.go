@@ -2,7 +2,7 @@ package supervise
 
 import "syscall"
 
-// childAttributes has the kernel kill the child when the forking thread ends.
-func childAttributes() *syscall.SysProcAttr {
+// ChildAttributes has the kernel kill the child when the forking thread ends.
+func ChildAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

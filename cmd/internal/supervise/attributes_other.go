@@ -4,7 +4,7 @@ package supervise
 
 import "syscall"
 
-// childAttributes: without a parent-death signal the lifeline does it alone.
-func childAttributes() *syscall.SysProcAttr {
+// ChildAttributes: without a parent-death signal the lifeline does it alone.
+func ChildAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -146,7 +146,7 @@ func (p *Process) once(ctx context.Context, restarts int) (healthy time.Duration
 	cmd.Env = append(append(os.Environ(), p.cfg.Env...), line.env(len(p.cfg.Files)), RestartsEnv+"="+strconv.Itoa(restarts))
 	cmd.ExtraFiles = append(slices.Clone(p.cfg.Files), line.read)
 	cmd.Stdout, cmd.Stderr = p.cfg.Log, p.cfg.Log
-	cmd.SysProcAttr = childAttributes()
+	cmd.SysProcAttr = ChildAttributes()
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}

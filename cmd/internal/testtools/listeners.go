@@ -51,6 +51,35 @@ func Listeners(pid int) ([]Listener, error) {
 	return all, nil
 }
 
+// Dialed returns which of some processes has the end at address from of a TCP connection to
+// address to, both IPv4; 0 for none.
+func Dialed(from, to string, pids []int) (int, error) {
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return 0, fmt.Errorf("read connections: %w", err)
+	}
+	for _, line := range strings.Split(string(table), "\n")[1:] {
+		f := strings.Fields(line)
+		if len(f) < 10 {
+			continue
+		}
+		local, err := parseHexAddress(f[1])
+		if err != nil || local != from {
+			continue
+		}
+		if remote, err := parseHexAddress(f[2]); err != nil || remote != to {
+			continue
+		}
+		for _, pid := range pids {
+			// A process that has ended has no sockets.
+			if inodes, err := socketInodes(pid); err == nil && inodes[f[9]] {
+				return pid, nil
+			}
+		}
+	}
+	return 0, nil
+}
+
 // socketInodes returns the inodes of the sockets that a process has open.
 func socketInodes(pid int) (map[string]bool, error) {
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

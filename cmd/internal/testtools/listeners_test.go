@@ -47,3 +47,25 @@ func TestListeners(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// The process that dialed a connection is found by its addresses, among others, and nothing is
+// found for the other end of it. Not parallel: TestListeners counts the listeners of the process.
+func TestDialed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	from, to := conn.LocalAddr().String(), conn.RemoteAddr().String()
+	if pid, err := Dialed(from, to, []int{os.Getppid(), os.Getpid()}); err != nil || pid != os.Getpid() {
+		t.Errorf("got %d, %v", pid, err)
+	}
+	if pid, err := Dialed(from, to, []int{os.Getppid()}); err != nil || pid != 0 {
+		t.Errorf("of another process: got %d, %v", pid, err)
+	}
+}

@@ -30,6 +30,7 @@ const (
 	Bench           = "bench"
 	RESTServer      = "restserver"
 	Etcd            = "etcd"
+	Etcdctl         = "etcdctl"
 )
 
 // kubectlVersion is the version that kubectl reports and compares with the server's;
@@ -45,6 +46,7 @@ var sources = map[string]struct{ module, ldflags, what string }{
 	Bench:           {"bench", "-s -w", "."},
 	RESTServer:      {"cmd/tools", "-s -w", "./restserver"},
 	Etcd:            {"cmd/tools", "-s -w", "go.etcd.io/etcd/server/v3"},
+	Etcdctl:         {"cmd/tools", "-s -w", "go.etcd.io/etcd/etcdctl/v3"},
 }
 
 // built has a sync.OnceValues of build by program.
