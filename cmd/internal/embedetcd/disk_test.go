@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -53,7 +54,7 @@ func TestNearlyFullDisk(t *testing.T) {
 	if _, err := client.Txn(ctx).Then(clientv3.OpDelete("a"), clientv3.OpGet("a")).Commit(); err != nil {
 		t.Errorf("deletion: %v", err)
 	}
-	if s.full() {
+	if s.alarmed(etcdserverpb.AlarmType_NOSPACE) {
 		t.Error("the alarm of the quota was raised: it would outlast the lack of space")
 	}
 	free.Store(diskReserve)

@@ -11,6 +11,8 @@
 //     election timeout, which is most of its start time. Without peers neither value matters
 //     otherwise.
 //   - No periodic compaction: the processes that store objects compact, one at a time.
+//   - A database file that is mostly free is copied to a smaller one now and then (relief.go).
+//   - Data that etcd would hang on or lose writes with is refused (check.go).
 //   - A member at its quota compacts and defragments itself and then accepts writes again
 //     (relief.go), because there is no operator for it.
 //   - A short raft log: no follower needs old entries, and they take memory.
@@ -85,6 +87,7 @@ type Server struct {
 	log      *slog.Logger
 	disk     *disk
 	stop     context.CancelFunc // ends relieve
+	tidied   time.Time          // of relieve
 	watching sync.WaitGroup
 	stopping *atomic.Bool
 }
@@ -126,6 +129,11 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 			stopping.Store(true)
 			e.Close()
 			return nil, fmt.Errorf("restrict etcd socket: %w", err)
+		}
+		if err := s.corrupt(); err != nil {
+			stopping.Store(true)
+			e.Close()
+			return nil, fmt.Errorf("start etcd: %w", err)
 		}
 		var watch context.Context
 		watch, s.stop = context.WithCancel(context.Background())

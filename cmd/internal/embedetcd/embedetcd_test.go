@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -113,7 +114,7 @@ func TestRelief(t *testing.T) {
 		if !errors.Is(err, rpctypes.ErrNoSpace) {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(20 * time.Second); !s.full(); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); !s.alarmed(etcdserverpb.AlarmType_NOSPACE); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("no alarm")
 			}
