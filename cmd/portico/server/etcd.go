@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/pace"
@@ -17,6 +18,7 @@ import (
 // memory until up has started etcd again.
 func NewEtcd() *cobra.Command {
 	var dir, sockets string
+	var quota Quota
 	var logs LogFlags
 	cmd := &cobra.Command{
 		Use:     "etcd",
@@ -26,12 +28,15 @@ func NewEtcd() *cobra.Command {
 		Args:    cli.NoArguments,
 		Hidden:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := quota.Check(); err != nil {
+				return err
+			}
 			log, err := serverProcess(cmd.Context(), logs, pace.ForStorage)
 			if err != nil {
 				return err
 			}
 			member, err := embedetcd.Start(cmd.Context(), embedetcd.Config{
-				Dir: dir, SocketDir: sockets, Logger: log,
+				Dir: dir, SocketDir: sockets, Logger: log, Quota: int64(quota),
 				OnFatal: func(err error) {
 					fmt.Fprintln(os.Stderr, "portico: etcd: "+err.Error())
 					os.Exit(1)
@@ -53,6 +58,7 @@ func NewEtcd() *cobra.Command {
 	fs.SortFlags = false
 	fs.StringVar(&dir, "data-dir", "", "data `folder`; made if needed")
 	fs.StringVar(&sockets, "socket-dir", "", "`folder` of the socket etcd.sock")
+	quota.Add(fs)
 	logs.Add(fs)
 	config.AddFlag(fs)
 	for _, name := range []string{"data-dir", "socket-dir"} {
@@ -61,4 +67,21 @@ func NewEtcd() *cobra.Command {
 		}
 	}
 	return cmd
+}
+
+// Quota is --quota-backend-bytes.
+type Quota int64
+
+// leastQuota is the least value: an empty installation needs less.
+const leastQuota = 64 << 20
+
+func (q *Quota) Add(fs *pflag.FlagSet) {
+	fs.Int64Var((*int64)(q), "quota-backend-bytes", 8<<30, "`size` of the database of the embedded etcd, in bytes, at which writes are rejected")
+}
+
+func (q Quota) Check() error {
+	if q < leastQuota {
+		return fmt.Errorf("--quota-backend-bytes %d: must be at least %d", int64(q), leastQuota)
+	}
+	return nil
 }

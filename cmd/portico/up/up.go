@@ -55,6 +55,7 @@ type upFlags struct {
 	dataDir                   string
 	kubeconfig                string
 	etcd                      server.EtcdFlags
+	quota                     server.Quota
 	cidrs                     string // of Services
 	log                       server.LogFlags
 	maxLogSize, maxLogBackups int
@@ -87,6 +88,14 @@ func (f *childFlags) check() error {
 	return err
 }
 
+// checkQuota returns an error for a quota that is too small or of no etcd.
+func (f *upFlags) checkQuota() error {
+	if len(f.etcd.Servers) > 0 && f.all.Changed("quota-backend-bytes") {
+		return errors.New("--quota-backend-bytes applies to the embedded etcd: set the quota of the etcd of --etcd-servers there")
+	}
+	return f.quota.Check()
+}
+
 // New returns the command.
 func New() *cobra.Command {
 	var f upFlags
@@ -111,6 +120,9 @@ func New() *cobra.Command {
 			if err := f.readConfig(); err != nil {
 				return err
 			}
+			if err := f.checkQuota(); err != nil {
+				return err
+			}
 			if f.dataDir == "" {
 				dir, err := datadir.Default()
 				if err != nil {
@@ -130,6 +142,7 @@ func New() *cobra.Command {
 	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "second `file` for the administrator's kubeconfig; a file that portico did not write is not replaced")
 	f.etcd.Add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
+	f.quota.Add(flags)
 	flags.String("access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
 	limits.AddInFlight(flags)
 	limits.AddLongRunning(flags)
