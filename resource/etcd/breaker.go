@@ -70,6 +70,7 @@ type breaker struct {
 	ctx      context.Context // of the client
 	every    time.Duration   // between two checks
 	probe    func(context.Context) error
+	diagnose func(context.Context) error // for the log
 	log      *slog.Logger
 	rejected func()
 
@@ -95,10 +96,10 @@ type breakerState struct {
 }
 
 // newBreaker returns a closed breaker that checks at the given interval; ctx is the client's.
-// probe makes a linearizable read. rejected is called for every request that is rejected or
+// probe makes a linearizable read, diagnose says why etcd cannot be used. rejected is called for every request that is rejected or
 // canceled.
-func newBreaker(ctx context.Context, every time.Duration, log *slog.Logger, rejected func(), probe func(context.Context) error) *breaker {
-	p := &breaker{ctx: ctx, every: every, probe: probe, log: log, rejected: rejected}
+func newBreaker(ctx context.Context, every time.Duration, log *slog.Logger, rejected func(), probe, diagnose func(context.Context) error) *breaker {
+	p := &breaker{ctx: ctx, every: every, probe: probe, diagnose: diagnose, log: log, rejected: rejected}
 	p.now.Store(p.state(false, time.Time{}))
 	p.checking.Store(true)
 	p.timer = time.AfterFunc(every, p.check)
@@ -277,8 +278,10 @@ func (p *breaker) open() {
 	was := p.now.Load()
 	p.now.Store(p.state(true, p.since))
 	was.end(&silentError{since: p.since, sent: true})
-	p.log.Warn("etcd does not answer: requests that need it are rejected, requests from memory are served. Check that etcd runs, has a leader and can be reached",
-		"since", p.since)
+	since := p.since
+	go func() {
+		p.log.Warn("etcd does not answer: requests that need it are rejected, requests from memory are served", "since", since, "cause", p.diagnose(p.ctx))
+	}()
 }
 
 // probe makes a linearizable read for the breaker.

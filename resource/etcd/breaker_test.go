@@ -36,7 +36,7 @@ func imagine(t *testing.T) *imaginary {
 	e.breaker = newBreaker(ctx, checkEvery, slog.New(slog.DiscardHandler), func() { e.rejected.Add(1) }, func(ctx context.Context) error {
 		e.probes.Add(1)
 		return e.call(ctx, &etcdserverpb.RangeRequest{Key: []byte(revisionKey)}, &e.probe)
-	})
+	}, func(context.Context) error { return errors.New("no such host") })
 	return e
 }
 

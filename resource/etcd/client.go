@@ -112,7 +112,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
-	c.breaker = newBreaker(ctx, cmp.Or(cfg.checkEvery, checkEvery), c.log, c.metrics.rejected.Inc, c.probe)
+	c.breaker = newBreaker(ctx, cmp.Or(cfg.checkEvery, checkEvery), c.log, c.metrics.rejected.Inc, c.probe, func(ctx context.Context) error { return Diagnose(ctx, cfg) })
 	if c.etcd, err = clientv3.New(c.settings(ctx, cfg.Endpoints, tlsConfig)); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("open etcd client: %w", err)

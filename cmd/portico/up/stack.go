@@ -145,6 +145,9 @@ func (s *stack) prepare() (err error) {
 // while the servers behind it still answer, and etcd stops last.
 func (s *stack) run(ctx context.Context) error {
 	if len(s.etcd.Servers) > 0 {
+		if err := s.checkEtcd(ctx); err != nil {
+			return cli.QuietIfStopped(ctx, err)
+		}
 		return s.runChildren(ctx)
 	}
 	etcd, err := s.startEtcd(ctx)

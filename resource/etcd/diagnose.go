@@ -1,0 +1,196 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// diagnoseTimeout bounds the diagnosis of one endpoint.
+const diagnoseTimeout = 3 * time.Second
+
+// EndpointError is why one endpoint of etcd cannot be used.
+type EndpointError struct {
+	Endpoint string
+	Err      error
+	// Lasting reports that another attempt fails in the same way until the configuration or
+	// the server changes: a certificate is refused, the server is no etcd.
+	Lasting bool
+}
+
+func (e *EndpointError) Error() string { return e.Endpoint + ": " + e.Err.Error() }
+func (e *EndpointError) Unwrap() error { return e.Err }
+
+// Diagnose connects to each endpoint of cfg, at the same time, and reads one key below the
+// prefix. It returns nil if one of them answers, within 3 seconds; else an error that joins an
+// *EndpointError for each, with the cause and what to do.
+func Diagnose(ctx context.Context, cfg Config) error {
+	if err := checkEndpoints(cfg.Endpoints); err != nil {
+		return err
+	}
+	tlsConfig, err := cfg.tls()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
+	defer cancel()
+	results := make(chan *EndpointError, len(cfg.Endpoints))
+	for _, endpoint := range cfg.Endpoints {
+		go func() { results <- diagnose(ctx, endpoint, tlsConfig, cleanPrefix(cfg.Prefix)) }()
+	}
+	byEndpoint := map[string]error{}
+	for range cfg.Endpoints {
+		problem := <-results
+		if problem == nil {
+			return nil
+		}
+		byEndpoint[problem.Endpoint] = problem
+	}
+	var problems []error
+	for _, endpoint := range cfg.Endpoints {
+		problems = append(problems, byEndpoint[endpoint])
+	}
+	return joined(problems)
+}
+
+// joined is several errors in one line.
+type joined []error
+
+func (j joined) Error() string {
+	var texts []string
+	for _, err := range j {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (j joined) Unwrap() []error { return j }
+
+// Lasting reports whether all problems of an error of Diagnose are lasting ones.
+func Lasting(err error) bool {
+	var all joined
+	if !errors.As(err, &all) {
+		return err != nil // the configuration is wrong
+	}
+	for _, err := range all {
+		var problem *EndpointError
+		if !errors.As(err, &problem) || !problem.Lasting {
+			return false
+		}
+	}
+	return true
+}
+
+// diagnose tries one endpoint: a connection, TLS, and a read.
+func diagnose(ctx context.Context, endpoint string, tlsConfig *tls.Config, prefix string) *EndpointError {
+	if err := connect(ctx, endpoint, tlsConfig); err != nil {
+		advice, lasting := adviseConnect(err)
+		return &EndpointError{endpoint, withAdvice(err, advice), lasting}
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Context: ctx, Endpoints: []string{endpoint}, TLS: tlsConfig, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return &EndpointError{endpoint, err, true}
+	}
+	defer client.Close()
+	// The connection's first error ends the read; clientv3 would repeat it.
+	_, err = etcdserverpb.NewKVClient(client.ActiveConnection()).Range(ctx,
+		&etcdserverpb.RangeRequest{Key: []byte(prefix), KeysOnly: true}, grpc.WaitForReady(false))
+	if err == nil {
+		return nil
+	}
+	cause, advice, lasting := adviseRead(ctx, err, prefix)
+	return &EndpointError{endpoint, withAdvice(cause, advice), lasting}
+}
+
+// connect opens a connection and closes it. Errors of the operating system and of TLS are more
+// exact than those of gRPC.
+func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return err
+	}
+	network, address := "tcp", u.Host
+	switch {
+	case u.Scheme == "unix":
+		network, address = "unix", u.Path
+	case u.Port() == "":
+		return errors.New("the port is missing, as in " + u.Scheme + "://" + u.Host + ":2379")
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if tlsConfig == nil {
+		return nil
+	}
+	tlsConfig = tlsConfig.Clone()
+	tlsConfig.ServerName = u.Hostname()
+	return tls.Client(conn, tlsConfig).HandshakeContext(ctx)
+}
+
+func withAdvice(err error, advice string) error {
+	if advice == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, advice)
+}
+
+// adviseConnect returns the remedy for an error of connect, and whether it is lasting.
+func adviseConnect(err error) (advice string, lasting bool) {
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &unknown):
+		return "name the file of the authority that issued it with --etcd-cafile", true
+	case errors.As(err, &host), errors.As(err, &invalid):
+		return "etcd needs another certificate, or the URL another host", true
+	case errors.As(err, &record):
+		return "the server does not speak TLS; use http:// if that is intended", true
+	case strings.HasPrefix(err.Error(), "the port is missing"):
+		return "", true
+	}
+	return "is etcd running there?", false
+}
+
+// adviseRead returns the cause of a failed read without gRPC's words, the remedy, and whether
+// it is lasting.
+func adviseRead(ctx context.Context, err error, prefix string) (cause error, advice string, lasting bool) {
+	text := status.Convert(err).Message()
+	// connection error: desc = "…"
+	if _, desc, ok := strings.Cut(text, `desc = "`); ok {
+		text = strings.TrimSuffix(desc, `"`)
+	}
+	cause = errors.New(text)
+	switch code := errorCode(err); {
+	case strings.Contains(text, "no application protocol"):
+		return cause, "the server is no etcd", true
+	case strings.Contains(text, "tls: "):
+		return cause, "give a client certificate that etcd accepts with --etcd-certfile and --etcd-keyfile", true
+	case code == codes.PermissionDenied, code == codes.Unauthenticated, code == codes.InvalidArgument:
+		return cause, "its user may not read " + prefix + ": see \"Several machines\" in docs/operations.md for the rights, and give its certificate with --etcd-certfile", true
+	case code == codes.Unimplemented, strings.Contains(text, "HTTP/1.1 header"), strings.Contains(text, "unexpected HTTP status code"),
+		strings.Contains(text, "server preface"):
+		return cause, "the server is no etcd, or speaks TLS (use https://)", true
+	case ctx.Err() != nil:
+		return fmt.Errorf("no answer within %v", diagnoseTimeout), "has the cluster a leader?", false
+	}
+	return cause, "", false
+}
