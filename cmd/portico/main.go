@@ -28,6 +28,7 @@ import (
 	"portico/cmd/portico/server"
 	"portico/cmd/portico/status"
 	"portico/cmd/portico/up"
+	"portico/resource/serve/version"
 )
 
 func main() {
@@ -66,10 +67,21 @@ func newRoot() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(cli.WrongFlag)
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(processes()...)
-	root.AddCommand(config.New(processes),
-		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute(), certs.New(), backup.New(), backup.NewRestore(), probe.New(), newVersion(),
-		status.New(), logs.New(), doctor.New())
+	group := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, cmd := range commands {
+			cmd.GroupID = id
+		}
+		root.AddCommand(commands...)
+	}
+	group("run", "Run servers:", processes()...)
+	group("register", "Register servers with a gateway, and look at what is behind it:",
+		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute())
+	group("operate", "Operate an installation:",
+		status.New(), doctor.New(), logs.New(), probe.New(), certs.New(), config.New(processes), backup.New(), backup.NewRestore())
+	root.AddCommand(newVersion())
+	root.Version = version.Info().GitVersion
+	root.SetVersionTemplate("portico {{.Version}}\n")
+	cli.SetHelp(root)
 	return root
 }

@@ -24,7 +24,8 @@ const backupExample = `  # of the portico up of this user
   portico backup portico.backup --encrypt-to=age1...
 
   # of an etcd of your own
-  portico backup portico.backup --etcd-servers=https://etcd-0:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key --pki-dir=/etc/portico/pki --config=/etc/portico/portico.yaml`
+  portico backup portico.backup --etcd-servers=https://etcd-0:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key \
+    --pki-dir=/etc/portico/pki --config=/etc/portico/portico.yaml`
 
 // options are the flags of `portico backup`.
 type options struct {

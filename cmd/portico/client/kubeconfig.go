@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,7 +38,8 @@ func (f *Flags) Open(warnings io.Writer) (*Client, error) {
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New(`read kubeconfig: none found; name one with --kubeconfig or $KUBECONFIG (portico up prints the path of its own)`)
+		return nil, fmt.Errorf("read kubeconfig: no cluster in %s; name another one with --kubeconfig or $KUBECONFIG (portico up prints the path of its own)",
+			cmp.Or(f.kubeconfig, strings.Join(rules.Precedence, ", ")))
 	case err != nil:
 		return nil, fmt.Errorf("read kubeconfig: %w%s", err, otherContexts(raw, f.context))
 	}

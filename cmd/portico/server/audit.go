@@ -1,8 +1,6 @@
 package server
 
 import (
-	"strings"
-
 	"github.com/spf13/pflag"
 
 	"portico/resource/audit"
@@ -65,15 +63,4 @@ func addDelivery(fs *pflag.FlagSet, sink string, d *audit.Delivery) {
 	fs.BoolVar(&d.Truncate, prefix+"truncate-enabled", d.Truncate, "leave the objects out of events that are too large")
 	fs.Int64Var(&d.MaxEventBytes, prefix+"truncate-max-event-size", d.MaxEventBytes, "maximum size of an event in `bytes`")
 	fs.Int64Var(&d.MaxBatchBytes, prefix+"truncate-max-batch-size", d.MaxBatchBytes, "maximum size of a batch in `bytes`")
-}
-
-// HideDetails hides all but the most used audit flags in the help of a command.
-func HideDetails(fs *pflag.FlagSet) {
-	fs.VisitAll(func(f *pflag.Flag) {
-		switch f.Name {
-		case "audit-policy-file", "audit-log-path", "audit-log-mode", "audit-webhook-config-file":
-		default:
-			f.Hidden = f.Hidden || strings.HasPrefix(f.Name, AuditPrefix)
-		}
-	})
 }

@@ -40,7 +40,6 @@ func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	AddFeatureGates(fs, &cfg.CBOR)
 	f.limits.AddInFlight(fs)
 	AddAudit(fs, &cfg.Audit)
-	HideDetails(fs)
 	AddTracing(fs, &cfg.TracingConfigFile)
 	fs.DurationVar(&cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails; longer than the interval of health checks")
 	fs.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof/")

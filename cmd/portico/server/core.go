@@ -40,6 +40,9 @@ func NewCore() *cobra.Command {
 		Example: coreExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			if f.cfg.MaxTokenExpiration < core.MinMaxTokenExpiration {
 				return fmt.Errorf("--service-account-max-token-expiration=%v: must be at least %v", f.cfg.MaxTokenExpiration, core.MinMaxTokenExpiration)
 			}

@@ -37,6 +37,9 @@ func NewCRD() *cobra.Command {
 		Example: crdExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
 				return err
 			}

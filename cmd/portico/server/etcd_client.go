@@ -13,7 +13,7 @@ func (f *EtcdFlags) AddPrefix(fs *pflag.FlagSet) { f.addPrefix(fs) }
 
 // Open returns a client of the etcd that the flags name, or of own, a URL, where they name none.
 func (f *EtcdFlags) Open(own string, log *slog.Logger) (*etcd.Client, error) {
-	cfg := f.config(log)
+	cfg := f.Config(log)
 	if len(cfg.Endpoints) == 0 {
 		cfg.Endpoints = []string{own}
 	}

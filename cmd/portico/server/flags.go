@@ -39,6 +39,7 @@ type EtcdFlags struct {
 	caFile, certFile, keyFile string
 }
 
+// Add adds the flags; servers is the help of --etcd-servers.
 func (f *EtcdFlags) Add(fs *pflag.FlagSet, servers string) {
 	fs.StringSliceVar(&f.Servers, "etcd-servers", nil, servers)
 	fs.StringVar(&f.caFile, "etcd-cafile", "", "PEM `file` of CAs for etcd's certificate (default: the system's)")
@@ -55,10 +56,11 @@ func (f *EtcdFlags) required(log *slog.Logger) (etcd.Config, error) {
 	if len(f.Servers) == 0 {
 		return etcd.Config{}, errors.New("--etcd-servers is missing, as in --etcd-servers=https://etcd-0:2379 (portico up starts an etcd of its own)")
 	}
-	return f.config(log), nil
+	return f.Config(log), nil
 }
 
-func (f *EtcdFlags) config(log *slog.Logger) etcd.Config {
+// Config returns the configuration of the connection.
+func (f *EtcdFlags) Config(log *slog.Logger) etcd.Config {
 	return etcd.Config{
 		Endpoints: f.Servers, CAFile: f.caFile, CertFile: f.certFile, KeyFile: f.keyFile,
 		Prefix: f.prefix, Logger: log,

@@ -51,6 +51,9 @@ func NewGateway() *cobra.Command {
 		Example: gatewayExample + auditExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			log, err := serverProcess(cmd.Context(), f.log, pace.ForTraffic)
 			if err != nil {
 				return err

@@ -111,6 +111,9 @@ func New() *cobra.Command {
 		Example: upExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := server.CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			if err := errors.Join(children.check(), checkSANs(f.sans)); err != nil {
 				return err
 			}
@@ -147,7 +150,6 @@ func New() *cobra.Command {
 	limits.AddInFlight(flags)
 	limits.AddLongRunning(flags)
 	server.AddAudit(flags, &children.audited)
-	server.HideDetails(flags)
 	server.AddAdmission(flags, &children.admission)
 	server.AddDiscoveryGrace(flags, new(time.Duration))
 	server.AddTracing(flags, new(string))

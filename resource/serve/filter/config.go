@@ -23,8 +23,8 @@ const (
 	DefaultMaxMutatingInFlight = 200
 )
 
-// maxGoawayChance keeps clients from reconnecting every few requests.
-const maxGoawayChance = 0.02
+// MaxGoawayChance keeps clients from reconnecting every few requests.
+const MaxGoawayChance = 0.02
 
 // Config of a Chain.
 type Config struct {
@@ -94,8 +94,8 @@ func (cfg *Config) validate() error {
 		return errors.New("make filters: no handler")
 	case cfg.Authenticator == nil:
 		return errors.New("make filters: no authenticator")
-	case cfg.GoawayChance < 0 || cfg.GoawayChance > maxGoawayChance:
-		return fmt.Errorf("make filters: the chance of GOAWAY is %v and must be between 0 and %v", cfg.GoawayChance, maxGoawayChance)
+	case cfg.GoawayChance < 0 || cfg.GoawayChance > MaxGoawayChance:
+		return fmt.Errorf("make filters: the chance of GOAWAY is %v and must be between 0 and %v", cfg.GoawayChance, MaxGoawayChance)
 	}
 	return nil
 }

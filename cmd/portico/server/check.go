@@ -1,0 +1,140 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"portico/resource/masterlease"
+	"portico/resource/serve/filter"
+)
+
+// companion is a flag that has no effect without one of others. It applies to commands that have
+// the flag and one of the others.
+type companion struct {
+	flag   string
+	others []string
+	why    string
+}
+
+var companions = []companion{
+	{"etcd-certfile", []string{"etcd-keyfile"}, "a certificate needs its key"},
+	{"etcd-keyfile", []string{"etcd-certfile"}, "a key needs its certificate"},
+	{"etcd-cafile", []string{"etcd-servers"}, "the embedded etcd has no certificate"},
+	{"etcd-certfile", []string{"etcd-servers"}, "the embedded etcd takes no certificate"},
+	{"tls-cert-file", []string{"tls-private-key-file"}, "a certificate needs its key"},
+	{"tls-private-key-file", []string{"tls-cert-file"}, "a key needs its certificate"},
+	{"gateway-cert-file", []string{"gateway"}, "it is shown to the gateway"},
+	{"gateway-ca-file", []string{"gateway"}, "it verifies the gateway"},
+	{"kubelet-client-certificate", []string{"kubelet-client-key"}, "a certificate needs its key"},
+	{"kubelet-client-key", []string{"kubelet-client-certificate"}, "a key needs its certificate"},
+	{"requestheader-allowed-names", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
+	{"service-account-issuer", []string{"service-account-key-file", "service-account-signing-key-file"}, "no token of the issuer could be verified or signed"},
+	{"service-account-key-file", []string{"service-account-issuer"}, "no token would be accepted"},
+	{"service-account-signing-key-file", []string{"service-account-issuer"}, "no token could be issued"},
+	{"audit-policy-file", []string{"audit-log-path", "audit-webhook-config-file"}, "events would go nowhere"},
+	{"audit-log-path", []string{"audit-policy-file"}, "nothing would be audited"},
+	{"audit-webhook-config-file", []string{"audit-policy-file"}, "nothing would be audited"},
+}
+
+// forms are checks of values. A check returns what is wrong.
+var forms = map[string]func(value string) string{
+	"etcd-prefix": func(value string) string {
+		if !strings.HasPrefix(value, "/") {
+			return "must begin with a slash, as in /registry"
+		}
+		return ""
+	},
+	"advertise-address": func(value string) string {
+		if _, ok := masterlease.Parse(value); !ok {
+			return "must be an IP address that clients reach, and a port, as in 192.0.2.1:6443"
+		}
+		return ""
+	},
+	"goaway-chance": func(value string) string {
+		if chance, err := strconv.ParseFloat(value, 64); err == nil && (chance < 0 || chance > filter.MaxGoawayChance) {
+			return fmt.Sprintf("must be between 0 and %v", filter.MaxGoawayChance)
+		}
+		return ""
+	},
+	"service-node-port-range": func(value string) string {
+		if _, err := utilnet.ParsePortRange(value); err != nil {
+			return "must have the form first-last, as in 30000-32767"
+		}
+		return ""
+	},
+	"listen": func(value string) string {
+		if path, ok := strings.CutPrefix(value, "unix://"); ok && !strings.HasPrefix(path, "/") {
+			return "the path of a socket must be absolute, as in unix:///run/portico/core.sock"
+		}
+		return ""
+	},
+}
+
+// CheckFlags refuses values of flags that could not work, and flags that would have no effect.
+func CheckFlags(fs *pflag.FlagSet) error {
+	var wrong error
+	fs.Visit(func(f *pflag.Flag) {
+		if wrong == nil {
+			wrong = checkFlag(fs, f)
+		}
+	})
+	return wrong
+}
+
+// checkFlag checks a flag that was given.
+func checkFlag(fs *pflag.FlagSet, f *pflag.Flag) error {
+	value := f.Value.String()
+	if f.Value.Type() == "duration" {
+		if d, err := time.ParseDuration(value); err == nil && d < 0 {
+			return fmt.Errorf("--%s=%s: must not be negative", f.Name, value)
+		}
+	}
+	values := []string{value}
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		values = list.GetSlice()
+	}
+	if check := forms[f.Name]; check != nil {
+		for _, value := range values {
+			if problem := check(value); value != "" && problem != "" {
+				return fmt.Errorf("--%s=%s: %s", f.Name, value, problem)
+			}
+		}
+	}
+	for _, row := range append(slices.Clone(companions), pair(f.Name)...) {
+		if row.flag == f.Name && strings.Join(values, "") != "" && !anyGiven(fs, row.others) {
+			return fmt.Errorf("--%s without --%s: %s", f.Name, strings.Join(row.others, " or --"), row.why)
+		}
+	}
+	return nil
+}
+
+// pair returns the companion of a certificate or a key, by the name of its flag.
+func pair(name string) []companion {
+	if other, ok := strings.CutSuffix(name, "-cert-file"); ok && name != "tls-cert-file" {
+		return []companion{{name, []string{other + "-key-file"}, "a certificate needs its key"}}
+	}
+	if other, ok := strings.CutSuffix(name, "-key-file"); ok {
+		return []companion{{name, []string{other + "-cert-file"}, "a key needs its certificate"}}
+	}
+	return nil
+}
+
+// anyGiven reports whether one of the flags has a value, or the command has none of them.
+func anyGiven(fs *pflag.FlagSet, names []string) bool {
+	known := false
+	for _, name := range names {
+		if f := fs.Lookup(name); f != nil {
+			if text := strings.Trim(f.Value.String(), "[]"); text != "" {
+				return true
+			}
+			known = true
+		}
+	}
+	return !known
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Wrong input ends a command with one line that names the flag, the argument or the file, before
+// anything is started, written or sent.
+func TestWrongInput(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("XDG_DATA_HOME", filepath.Join(dir, "share"))
+	t.Setenv("KUBECONFIG", filepath.Join(dir, "none.kubeconfig"))
+	for name, text := range map[string]string{
+		"policy.yaml":      "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n",
+		"bad-policy.yaml":  "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n",
+		"empty":            "",
+		"admission.yaml":   "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: Nonsense}]\n",
+		"empty.kubeconfig": "apiVersion: v1\nkind: Config\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line, want := range wrongInput {
+		t.Run(line, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			root := newRoot()
+			root.SetOut(io.Discard)
+			root.SetErr(io.Discard)
+			root.SetArgs(strings.Fields(line))
+			err := root.ExecuteContext(ctx)
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || ctx.Err() != nil {
+				t.Errorf("got %v, want one line with %q", err, want)
+			}
+		})
+	}
+	if entries, err := os.ReadDir(filepath.Join(dir, "share")); err == nil {
+		t.Errorf("wrote %v", entries)
+	}
+}
+
+// wrongInput has a part of the error for each command line.
+var wrongInput = map[string]string{
+	// Commands and arguments.
+	"nonsense":                              `unknown command "nonsense"`,
+	"gatewy":                                `did you mean "gateway"`,
+	"help nonsense":                         `unknown command "nonsense"`,
+	"completion tcsh":                       `unknown command "tcsh"`,
+	"--nonsense":                            "unknown flag: --nonsense",
+	"up down":                               `"down": portico up takes no arguments`,
+	"up --nonsense":                         "unknown flag: --nonsense",
+	"gateway x":                             "takes no arguments",
+	"core x":                                "takes no arguments",
+	"crd x":                                 "takes no arguments",
+	"version x":                             "takes no arguments",
+	"certs nonsense":                        `unknown command "nonsense"`,
+	"certs issue nonsense":                  `unknown command "nonsense"`,
+	"backends a b":                          "too many arguments",
+	"backends A/B":                          "not the name of a backend",
+	"unregister":                            "an argument is missing",
+	"explain-route":                         "an argument is missing",
+	"routes x":                              "takes no arguments",
+	"certs show":                            "an argument is missing",
+	"certs show none.crt":                   "none.crt",
+	"certs show empty":                      "empty",
+	"certs init":                            "--ca-dir is missing",
+	"certs kubeconfig":                      "--server is missing",
+	"certs kubeconfig --server=x":           `--server "x": must have the form https://host:port`,
+	"certs kubeconfig --server=https://x:1": "--user is missing",
+	"certs issue server --ca-dir=none --host=h": "--name",
+
+	// Values of flags.
+	"up --v=high":                                          "--v",
+	"up --profiling=maybe":                                 "--profiling",
+	"up --listen=nonsense":                                 "must have the form host:port",
+	"up --listen=127.0.0.1:99999":                          "127.0.0.1:99999",
+	"up --listen=192.0.2.1:6443":                           "listen on 192.0.2.1:6443",
+	"up --discovery-grace=-1s":                             "--discovery-grace=-1s: must not be negative",
+	"up --discovery-grace=10":                              "--discovery-grace",
+	"up --max-requests-inflight=-1":                        "--max-requests-inflight",
+	"up --max-requests-inflight=x":                         "--max-requests-inflight",
+	"up --feature-gates=Nonsense=true":                     `feature gate "Nonsense" is unknown`,
+	"up --feature-gates=CBORServingAndStorage":             "must be true or false",
+	"up --controllers=nonsense":                            "--controllers",
+	"up --runtime-config=nonsense":                         "--runtime-config",
+	"up --runtime-config=apps/v9=true":                     "--runtime-config",
+	"up --service-cluster-ip-range=x":                      "--service-cluster-ip-range",
+	"up --service-cluster-ip-range=10.0.0.0/8,10.1.0.0/16": "--service-cluster-ip-range",
+	"up --service-node-port-range=x":                       "--service-node-port-range",
+	"up --enable-admission-plugins=Nonsense":               "Nonsense",
+	"up --disable-admission-plugins=Nonsense":              "Nonsense",
+	"up --admission-control-config-file=none.yaml":         "none.yaml",
+	"up --admission-control-config-file=admission.yaml":    "Nonsense",
+	"up --terminated-pod-gc-threshold=x":                   "--terminated-pod-gc-threshold",
+	"up --data-dir=/proc/portico":                          "--data-dir",
+	"up --data-dir=policy.yaml/data":                       "--data-dir",
+
+	// Flags that would have no effect.
+	"up --audit-log-path=audit.log":                                               "--audit-log-path without --audit-policy-file: nothing would be audited",
+	"up --audit-webhook-config-file=x":                                            "--audit-webhook-config-file without --audit-policy-file",
+	"up --audit-policy-file=policy.yaml":                                          "--audit-policy-file without --audit-log-path or --audit-webhook-config-file",
+	"up --audit-policy-file=none.yaml --audit-log-path=-":                         "none.yaml",
+	"up --audit-policy-file=bad-policy.yaml --audit-log-path=-":                   "bad-policy.yaml",
+	"up --audit-policy-file=policy.yaml --audit-log-path=/proc/x/y":               "/proc/x/y",
+	"up --audit-policy-file=policy.yaml --audit-log-path=- --audit-log-mode=fast": "fast",
+	"up --etcd-certfile=a":                                                        "--etcd-certfile without",
+	"up --etcd-cafile=a":                                                          "--etcd-cafile without --etcd-servers: the embedded etcd has no certificate",
+	"up --etcd-keyfile=a --etcd-servers=https://127.0.0.1:1":                      "--etcd-keyfile without --etcd-certfile",
+	"up --kubelet-client-key=x":                                                   "--kubelet-client-key without --kubelet-client-certificate",
+	"up --cluster-signing-cert-file=x":                                            "--cluster-signing-cert-file without --cluster-signing-key-file",
+	"gateway --service-account-key-file=x":                                        "--service-account-key-file without --service-account-issuer",
+	"gateway --service-account-issuer=https://x":                                  "--service-account-issuer without --service-account-key-file",
+	"gateway --requestheader-allowed-names=x":                                     "--requestheader-allowed-names without --requestheader-client-ca-file",
+	"gateway --proxy-client-cert-file=x":                                          "--proxy-client-cert-file without --proxy-client-key-file",
+	"gateway --tls-cert-file=x":                                                   "--tls-cert-file without --tls-private-key-file",
+	"core --service-account-signing-key-file=x":                                   "--service-account-signing-key-file without --service-account-issuer",
+	"core --gateway-cert-file=x":                                                  "--gateway-cert-file without",
+	"core --gateway-ca-file=x":                                                    "--gateway-ca-file without --gateway",
+	"crd --gateway-key-file=x --gateway=https://x":                                "--gateway-key-file without --gateway-cert-file",
+
+	// Processes.
+	"gateway":                    "--etcd-servers is missing",
+	"core":                       "--etcd-servers is missing",
+	"crd":                        "--etcd-servers is missing",
+	"gateway --etcd-servers=foo": `endpoint "foo"`,
+	"gateway --etcd-servers=http://127.0.0.1:1,https://127.0.0.1:2":                             "endpoints mix",
+	"gateway --etcd-servers=https://127.0.0.1:1 --etcd-cafile=none":                             "none",
+	"core --etcd-servers=https://127.0.0.1:1 --etcd-cafile=empty":                               "holds no certificate",
+	"gateway --etcd-servers=http://127.0.0.1:1 --etcd-prefix=other":                             "--etcd-prefix=other: must begin with a slash",
+	"core --listen=unix://relative.sock":                                                        "must be absolute",
+	"core --event-ttl=-5s":                                                                      "--event-ttl=-5s: must not be negative",
+	"core --service-account-max-token-expiration=1m":                                            "--service-account-max-token-expiration=1m0s: must be at least",
+	"core --advertise-address=foo":                                                              "--advertise-address=foo: must be an IP address",
+	"gateway --advertise-address=0.0.0.0:6443":                                                  "--advertise-address=0.0.0.0:6443: must be an IP address",
+	"gateway --request-timeout=-1s":                                                             "--request-timeout=-1s: must not be negative",
+	"gateway --shutdown-delay-duration=-1s":                                                     "must not be negative",
+	"gateway --goaway-chance=2 --etcd-servers=http://127.0.0.1:1":                               "goaway",
+	"gateway --backend=foo":                                                                     "--backend",
+	"gateway --backend=a=unix:///1 --backend=a=unix:///2 ":                                      "the name is used twice",
+	"gateway --backend-ca-file=b=ca.crt":                                                        `no backend "b"`,
+	"gateway --etcd-servers=http://127.0.0.1:1 --listen=127.0.0.1:0":                            "--tls-cert-file",
+	"gateway --etcd-servers=http://127.0.0.1:1 --client-ca-file=none --listen=127.0.0.1:0":      "none",
+	"gateway --etcd-servers=http://127.0.0.1:1 --token-auth-file=none --listen=127.0.0.1:0":     "none",
+	"gateway --etcd-servers=http://127.0.0.1:1 --tracing-config-file=none --listen=127.0.0.1:0": "none",
+	"etcd": "data-dir",
+
+	// Clients.
+	"backends":                                          "none.kubeconfig",
+	"backends -o table":                                 "-o table: must be wide, json or yaml",
+	"backends --request-timeout=-1s":                    "--request-timeout",
+	"backends --kubeconfig=empty.kubeconfig":            "read kubeconfig",
+	"register":                                          "an argument is missing",
+	"register x":                                        "--url",
+	"register x --all-groups --url=nonsense":            "nonsense",
+	"register x --url=https://h:1 --wait=-1s":           "--wait must not be negative",
+	"register x --url=https://h:1 --all-groups -o json": "--dry-run=client",
+	"register x --url=https://h:1 --all-groups --dry-run=server": "must be none or client",
+}
