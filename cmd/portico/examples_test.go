@@ -19,7 +19,7 @@ var withoutExample = []string{"portico", "portico certs", "portico config", "por
 func TestExamples(t *testing.T) {
 	for _, cmd := range allCommands(newRoot()) {
 		if cmd.Example == "" {
-			if !slices.Contains(withoutExample, cmd.CommandPath()) {
+			if !slices.Contains(withoutExample, cmd.CommandPath()) && !strings.HasPrefix(cmd.CommandPath(), "portico completion") {
 				t.Errorf("%s has no example", cmd.CommandPath())
 			}
 			continue

@@ -81,6 +81,7 @@ func newRoot() *cobra.Command {
 		status.New(), doctor.New(), logs.New(), probe.New(), certs.New(), config.New(processes), backup.New(), backup.NewRestore())
 	root.AddCommand(newVersion())
 	root.Version = version.Info().GitVersion
+	root.Flags().Bool("version", false, "print the version")
 	root.SetVersionTemplate("portico {{.Version}}\n")
 	cli.SetHelp(root)
 	return root

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"testing"
@@ -35,6 +38,8 @@ func TestUpRefuses(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)
 	own := t.TempDir()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
 	foreign := own + "/own-kubeconfig"
 	e2e.WriteFile(t, foreign, "apiVersion: v1\nkind: Config\n")
 	for _, tc := range []struct {
@@ -50,6 +55,9 @@ func TestUpRefuses(t *testing.T) {
 		{"another program's kubeconfig", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/c", "--kubeconfig=" + foreign}, []string{foreign, "--kubeconfig"}},
 		{"no audit policy", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/d", "--audit-policy-file=" + own + "/none.yaml", "--audit-log-path=" + own + "/audit.log"},
 			[]string{own + "/none.yaml"}},
+		{"etcd without TLS", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/e", "--etcd-servers=https://" + plain.Listener.Addr().String()},
+			[]string{"--etcd-servers: https://" + plain.Listener.Addr().String(), "does not speak TLS"}},
+		{"no etcd", []string{"--listen=127.0.0.1:0", "--data-dir=" + own + "/f", "--etcd-servers=" + plain.URL}, []string{plain.URL, "the server is no etcd"}},
 		{"unknown flag", []string{"--port=1"}, []string{"unknown flag: --port"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -73,5 +81,24 @@ func TestUpRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// While an etcd of the user's does not answer, `up` prints its URL and why, and a SIGTERM ends it.
+func TestUpSaysWhyEtcdIsAway(t *testing.T) {
+	t.Parallel()
+	e2e.NeedsInstallation(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	up, err := testtools.Start(t.TempDir(), "--etcd-servers=http://"+ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = up.Await("waiting for etcd: http://" + ln.Addr().String() + ": dial tcp " + ln.Addr().String() + ": connect: connection refused: is etcd running there?")
+	if stopErr := up.Stop(); stopErr != nil || err != nil {
+		t.Errorf("%v %v", err, stopErr)
 	}
 }

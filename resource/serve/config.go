@@ -72,7 +72,7 @@ const (
 	systemdPrefix = "systemd:"
 )
 
-var errNoCertificate = errors.New("a network address needs a certificate")
+var errNoCertificate = errors.New("a network address needs a certificate (--tls-cert-file and --tls-private-key-file)")
 
 // socketPath returns the path of a unix socket; false for another address.
 func (a *ListenAddress) socketPath() (path string, ok bool) {

@@ -38,7 +38,8 @@ const certsIssueExample = `  # authorities: keep this folder where certificates 
   portico certs issue client --ca-dir=./authorities --name=crd-client --user=system:portico:crd --out=./for-crd
 
   # a gateway: its certificate, the certificate that it shows to servers, the key that verifies tokens
-  portico certs issue server --ca-dir=./authorities --name=gateway --host=portico.example.com --service-cluster-ip-range=10.96.0.0/16 --out=./for-gateway
+  portico certs issue server --ca-dir=./authorities --name=gateway --host=portico.example.com \
+    --service-cluster-ip-range=10.96.0.0/16 --out=./for-gateway
   portico certs issue front-proxy --ca-dir=./authorities --out=./for-gateway
   cp ./authorities/service-account.pub ./for-gateway/
   portico gateway --listen=0.0.0.0:6443 --tls-cert-file=for-gateway/gateway.crt --tls-private-key-file=for-gateway/gateway.key \

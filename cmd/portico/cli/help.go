@@ -17,29 +17,32 @@ const (
 	fewFlags = 20
 )
 
-// flagGroups are the headings of flags of commands with many flags, with the prefixes of their
-// names. The first match counts.
-var flagGroups = []struct {
+// flagGroup is a heading of flags of commands with many flags, and the prefixes of their names.
+type flagGroup struct {
 	title    string
 	prefixes []string
-}{
+}
+
+// flagGroups are in the order of help. The first match counts; flags of no other group are in the
+// first one.
+var flagGroups = []flagGroup{
+	{"Serving", nil},
 	{"Storage", []string{"etcd-", "data-dir", "quota-"}},
-	{"Audit", []string{"audit-"}},
-	{"Logs, traces and profiling", []string{"access-log", "log-", "logs-", "tracing-", "profiling", "v"}},
-	{"Limits and shutdown", []string{"request-timeout", "max-", "shutdown-", "goaway-", "discovery-grace"}},
 	{"Authentication", []string{"client-ca", "requestheader-", "service-account-", "api-audiences", "token-auth", "anonymous-", "root-ca", "cluster-signing-"}},
 	{"Servers behind the gateway", []string{"backend", "proxy-client-"}},
-	{"The gateway as seen from this server", []string{"gateway"}},
+	{"The gateway, for servers behind it", []string{"gateway"}},
 	{"Built-in kinds", []string{"service-", "event-", "kubelet-", "enable-admission", "disable-admission", "admission-", "default-", "controllers", "terminated-", "runtime-", "feature-"}},
-	{"Serving", []string{""}},
+	{"Limits and shutdown", []string{"request-timeout", "max-", "shutdown-", "goaway-", "discovery-grace"}},
+	{"Audit", []string{"audit-"}},
+	{"Logs, traces and profiling", []string{"access-log", "log-", "logs-", "tracing-", "profiling", "v"}},
 }
 
 // commonFlags are shown by --help of commands with many flags; the others by --help-all.
 var commonFlags = []string{
-	"config", "listen", "tls-san", "tls-cert-file", "tls-private-key-file", "data-dir", "kubeconfig", "advertise-address",
+	"config", "listen", "tls-san", "tls-cert-file", "tls-private-key-file", "data-dir", "kubeconfig",
 	"etcd-servers", "etcd-cafile", "etcd-certfile", "etcd-keyfile", "backend", "client-ca-file", "requestheader-client-ca-file",
 	"proxy-client-cert-file", "proxy-client-key-file", "gateway", "gateway-ca-file", "gateway-cert-file", "gateway-key-file",
-	"service-account-issuer", "service-account-key-file", "service-account-signing-key-file", "audit-policy-file", "audit-log-path", "access-log", "v",
+	"service-account-issuer", "service-account-key-file", "service-account-signing-key-file", "audit-policy-file", "audit-log-path", "v",
 }
 
 // SetHelp gives root and the commands below it their help, with --help-all for what --help leaves
@@ -68,9 +71,14 @@ func SetHelp(root *cobra.Command) {
 	addHelpAll(root)
 }
 
-// addHelpAll adds --help-all to a command and those below it.
+// addHelpAll adds --help-all to a command and those below it, and completes folders as such.
 func addHelpAll(cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if value, _ := pflag.UnquoteUsage(f); value == "folder" {
+			_ = cmd.MarkFlagDirname(f.Name) // it exists
+		}
+	})
 	f := cmd.Flags().VarPF(helpAll{cmd}, "help-all", "", "")
 	f.NoOptDefVal, f.Hidden = "true", true
 	for _, sub := range cmd.Commands() {
@@ -146,6 +154,10 @@ func printCommands(w io.Writer, cmd *cobra.Command) {
 	if !cmd.HasAvailableSubCommands() {
 		return
 	}
+	width := 0
+	for _, sub := range cmd.Commands() {
+		width = max(width, len(sub.Name()))
+	}
 	groups := append(slices.Clone(cmd.Groups()), &cobra.Group{Title: "Commands:"})
 	if len(groups) > 1 {
 		groups[len(groups)-1].Title = "Other commands:"
@@ -154,7 +166,7 @@ func printCommands(w io.Writer, cmd *cobra.Command) {
 		var lines []string
 		for _, sub := range cmd.Commands() {
 			if sub.IsAvailableCommand() && sub.GroupID == group.ID || sub.Name() == "help" && group.ID == "" {
-				lines = append(lines, fmt.Sprintf("  %-*s %s", cmd.NamePadding(), sub.Name(), sub.Short))
+				lines = append(lines, fmt.Sprintf("  %-*s  %s", width, sub.Name(), sub.Short))
 			}
 		}
 		if len(lines) > 0 {
@@ -187,11 +199,9 @@ func printFlags(w io.Writer, fs *pflag.FlagSet, all bool) (hidden int) {
 		}
 		groups[groupOf(f.Name)].AddFlag(f)
 	})
-	for i := range groups {
-		// Serving, the last one, comes first.
-		i = (i + len(groups) - 1) % len(groups)
-		if groups[i].HasFlags() {
-			fmt.Fprintf(w, "\n%s:\n%s", flagGroups[i].title, groups[i].FlagUsagesWrapped(helpColumns))
+	for i, group := range groups {
+		if group.HasFlags() {
+			fmt.Fprintf(w, "\n%s:\n%s", flagGroups[i].title, group.FlagUsagesWrapped(helpColumns))
 		}
 	}
 	return hidden
@@ -199,14 +209,11 @@ func printFlags(w io.Writer, fs *pflag.FlagSet, all bool) (hidden int) {
 
 // groupOf returns the index of the group of a flag.
 func groupOf(name string) int {
-	return slices.IndexFunc(flagGroups, func(g struct {
-		title    string
-		prefixes []string
-	}) bool {
+	return max(0, slices.IndexFunc(flagGroups, func(g flagGroup) bool {
 		return slices.ContainsFunc(g.prefixes, func(prefix string) bool {
 			return strings.HasPrefix(name, prefix) && (prefix != "v" || name == "v" || name == "vmodule")
 		})
-	})
+	}))
 }
 
 // leftOut describes what --help does not show.

@@ -24,6 +24,7 @@ const (
 
 func (o *OutputFlag) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "output `format`: wide, json or yaml (default: a table)")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // it exists
 }
 
 func (o OutputFlag) Check() error {
