@@ -113,7 +113,7 @@ func applyEnvironment(cmd *cobra.Command, getenv func(string) string) (err error
 	set := func(f *pflag.Flag) {
 		name := Variable(f.Name)
 		value := getenv(name)
-		if value == "" || f.Changed || f.Name == "help" || err != nil {
+		if value == "" || f.Changed || err != nil || !settable(f) && f.Name != "config" {
 			return
 		}
 		values := []string{value}

@@ -45,8 +45,10 @@ func (c commands) with(flag string) (out []string) {
 	return out
 }
 
-// settable reports whether files and the environment may set the flag, which may be nil.
-func settable(f *pflag.Flag) bool { return f != nil && f.Name != "config" && f.Name != "help" }
+// settable reports whether files may set the flag, which may be nil.
+func settable(f *pflag.Flag) bool {
+	return f != nil && !slices.Contains([]string{"config", "help", "help-all"}, f.Name)
+}
 
 // check checks every section, flag and value, as the processes would. It sets flags of the commands.
 func (f *File) check(all commands) error {

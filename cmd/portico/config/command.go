@@ -95,7 +95,7 @@ type setting struct {
 
 func settings(process *cobra.Command) (out []setting) {
 	process.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" {
+		if settable(f) || f.Name == "config" {
 			out = append(out, setting{f.Name, valueOf(f), SourceOf(f).Text})
 		}
 	})

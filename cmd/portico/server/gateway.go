@@ -31,7 +31,10 @@ const gatewayExample = `  # in front of a core server on a unix socket
     --service-account-issuer=https://portico.example.com --service-account-key-file=service-account.pub \
     --etcd-servers=https://etcd-0:2379,https://etcd-1:2379 --etcd-cafile=etcd-ca.crt --state-dir=/var/lib/portico/gateway \
     --backend=core=https://core-0.example.com:7443,https://core-1.example.com:7443 \
-    --backend=crd=https://crd-0.example.com:7444,https://crd-1.example.com:7444 --backend-ca-file=serving-ca.crt`
+    --backend=crd=https://crd-0.example.com:7444,https://crd-1.example.com:7444 --backend-ca-file=serving-ca.crt
+
+  # with these flags in the section gateway of a file
+  portico gateway --config=/etc/portico/portico.yaml`
 
 // gatewayFlags are the flags of `portico gateway`.
 type gatewayFlags struct {
