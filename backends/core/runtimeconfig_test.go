@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"portico/backends/core/kinds"
+	"portico/backends/process"
 	"portico/resource"
+	"portico/resource/etcd"
 )
 
 func TestRuntimeConfig(t *testing.T) {
@@ -71,6 +73,19 @@ func TestRuntimeConfig(t *testing.T) {
 				t.Errorf("%s: %s is served", config, name)
 			}
 		}
+	}
+}
+
+// The only core server of an installation keeps v1, and one without v1 needs a gateway.
+func TestShardNeedsAnother(t *testing.T) {
+	t.Parallel()
+	items := []string{"api/all=false", "apps/v1"}
+	if err := CheckRuntimeConfig(items); err == nil || err.Error() != "v1 cannot be switched off: no other core server has it" {
+		t.Errorf("alone: %v", err)
+	}
+	_, err := New(Config{Config: process.Config{Etcd: etcd.Config{Endpoints: []string{"unix:///nowhere"}}}, RuntimeConfig: items})
+	if err == nil || !strings.Contains(err.Error(), "a server without v1 reads namespaces through the gateway; set --gateway") {
+		t.Errorf("without a gateway: %v", err)
 	}
 }
 
