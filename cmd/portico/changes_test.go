@@ -109,6 +109,13 @@ func TestExternalEtcd(t *testing.T) {
 	if _, err := os.Stat(file("data/etcd")); !os.IsNotExist(err) {
 		t.Errorf("up has an etcd of its own: %v", err)
 	}
+	made, err := command(t, "backup", file("backup"), "--etcd-servers=https://"+address, "--etcd-cafile="+file("serving-ca.crt"), "--etcd-certfile="+file("client.crt"), "--etcd-keyfile="+file("client.key"), "--data-dir="+file("data"))
+	if err != nil || strings.Contains(made, "no keys") {
+		t.Errorf("backup: %v\n%s", err, made)
+	}
+	if verified, err := command(t, "backup", "verify", file("backup")); err != nil {
+		t.Errorf("backup verify: %v\n%s", err, verified)
+	}
 }
 
 // freePort returns an address of this machine that nothing listens on.

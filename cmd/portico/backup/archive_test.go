@@ -2,9 +2,11 @@ package backup
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -225,5 +227,26 @@ func TestShow(t *testing.T) {
 		if !strings.Contains(out.String(), "2001-09-09T01:46:40Z") || !strings.Contains(out.String(), "pki/admin.key") {
 			t.Errorf("got %s", &out)
 		}
+	}
+}
+
+// A command that is interrupted fails, and leaves neither half a file nor the snapshot.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir, parts := t.TempDir(), content()
+	err := writeFile(filepath.Join(dir, "backup"), func(w io.Writer) error {
+		p := startProgress(ctx, io.Discard, "writing", 1)
+		defer p.stop()
+		return writeArchive(w, manifestOf(parts), nil, func(part Part) (io.ReadCloser, error) {
+			return io.NopCloser(io.TeeReader(bytes.NewReader(parts[part.Name]), p)), nil
+		})
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
 	}
 }

@@ -50,7 +50,7 @@ acknowledged before the point in time that is printed. It holds private keys and
 			if err := o.complete(); err != nil {
 				return err
 			}
-			return cli.QuietIfStopped(cmd.Context(), o.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()))
+			return o.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fs := cmd.Flags()
@@ -124,7 +124,7 @@ func (o *options) run(ctx context.Context, file string, out, errOut io.Writer) e
 		return err
 	}
 	write := func(w io.Writer) error {
-		p := startProgress(errOut, "writing the backup", m.Parts[0].Size)
+		p := startProgress(ctx, errOut, "writing the backup", m.Parts[0].Size)
 		defer p.stop()
 		return writeArchive(w, m, recipients, func(part Part) (io.ReadCloser, error) { return openPart(part, s.file, p, files) })
 	}

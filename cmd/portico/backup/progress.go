@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"sync"
@@ -9,15 +10,16 @@ import (
 )
 
 // progress prints a line each second while a step runs, so none for a step of less than a second.
-// It counts what is written to it.
+// It counts what is written to it, and refuses it after its context has ended.
 type progress struct {
+	ctx  context.Context
 	done atomic.Int64
 	stop func() // may be called more than once
 }
 
 // startProgress begins a step. total is the number of bytes to be written; 0 if it is unknown.
-func startProgress(to io.Writer, what string, total int64) *progress {
-	p, ended := new(progress), make(chan struct{})
+func startProgress(ctx context.Context, to io.Writer, what string, total int64) *progress {
+	p, ended := &progress{ctx: ctx}, make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
 		tick := time.NewTicker(time.Second)
@@ -41,7 +43,7 @@ func startProgress(to io.Writer, what string, total int64) *progress {
 
 func (p *progress) Write(data []byte) (int, error) {
 	p.done.Add(int64(len(data)))
-	return len(data), nil
+	return len(data), p.ctx.Err()
 }
 
 // size returns a number of bytes for people.

@@ -62,7 +62,7 @@ clients that have seen later objects are told that their resource versions are t
 				return err
 			}
 			r.out, r.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return cli.QuietIfStopped(cmd.Context(), r.run(cmd.Context()))
+			return r.run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
@@ -100,7 +100,7 @@ func (r *restoration) check(bumpGiven bool) error {
 
 func (r *restoration) run(ctx context.Context) error {
 	if r.snapshotTo != "" {
-		return r.extract()
+		return r.extract(ctx)
 	}
 	if err := checkEmpty(r.dataDir, "--data-dir"); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (r *restoration) printRestored(dir *datadir.Dir, member *restored) {
 }
 
 // extract writes the parts of a backup for an etcd of the user's.
-func (r *restoration) extract() error {
+func (r *restoration) extract(ctx context.Context) error {
 	if r.pkiDir != "" {
 		if err := checkEmpty(r.pkiDir, "--pki-dir"); err != nil {
 			return err
@@ -166,7 +166,7 @@ func (r *restoration) extract() error {
 	}
 	tmp := r.snapshotTo + ".tmp"
 	defer os.Remove(tmp)
-	if err := r.read(tmp, 1); err != nil {
+	if err := r.read(ctx, tmp, 1); err != nil {
 		return err
 	}
 	if r.pkiDir != "" {

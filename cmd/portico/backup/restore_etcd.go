@@ -39,10 +39,10 @@ func (r *restoration) restoreEtcd(ctx context.Context, dir *datadir.Dir, work st
 		}
 		defer broken.Close()
 		snapshot = embedetcd.DatabaseFile(broken.File("etcd"))
-	} else if err := r.read(snapshot, 2); err != nil { // the snapshot, and the copy of it
+	} else if err := r.read(ctx, snapshot, 2); err != nil { // the snapshot, and the copy of it
 		return nil, err
 	}
-	p := startProgress(r.errOut, "restoring etcd", 0)
+	p := startProgress(ctx, r.errOut, "restoring etcd", 0)
 	defer p.stop()
 	log := slog.New(slog.DiscardHandler)
 	if err := embedetcd.Restore(embedetcd.RestoreConfig{Snapshot: snapshot, NoHash: r.from != "", Dir: member.folder, BumpRevision: r.bump, Logger: log}); err != nil {
@@ -112,19 +112,19 @@ func (r *restoration) readBroken() (*datadir.Dir, error) {
 
 // read reads the backup: the snapshot to a file, on a disk that must have room for it some times,
 // and the rest to memory.
-func (r *restoration) read(snapshot string, room uint64) error {
+func (r *restoration) read(ctx context.Context, snapshot string, room uint64) error {
 	r.files = map[string][]byte{}
 	var p *progress
 	err := readFile(r.file, &r.keys, func(m *Manifest) error {
 		r.manifest = m
-		p = startProgress(r.errOut, "reading the backup", m.Parts[0].Size)
+		p = startProgress(ctx, r.errOut, "reading the backup", m.Parts[0].Size)
 		return checkSpace(filepath.Dir(snapshot), room*uint64(m.Parts[0].Size))
 	}, func(part Part) (io.WriteCloser, error) {
 		if part.Name != snapshotName {
 			return &memory{name: part.Name, to: r.files}, nil
 		}
 		f, err := os.OpenFile(snapshot, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		return &counted{f, p}, err
+		return &counted{io.MultiWriter(f, p), f}, err
 	})
 	if p != nil {
 		p.stop()
@@ -132,16 +132,10 @@ func (r *restoration) read(snapshot string, room uint64) error {
 	return err
 }
 
-// counted is a file that is synced, and a count of what is written to it.
+// counted is a file that is synced, and the progress of what is written to it.
 type counted struct {
+	io.Writer
 	file *os.File
-	p    *progress
-}
-
-func (c *counted) Write(data []byte) (int, error) {
-	n, err := c.file.Write(data)
-	c.p.done.Add(int64(n))
-	return n, err
 }
 
 func (c *counted) Close() error { return errors.Join(c.file.Sync(), c.file.Close()) }

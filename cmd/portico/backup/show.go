@@ -83,7 +83,7 @@ func newVerify() *cobra.Command {
 			var m *Manifest
 			p := (*progress)(nil)
 			err := readFile(args[0], &keys, func(found *Manifest) error {
-				m, p = found, startProgress(cmd.ErrOrStderr(), "reading the backup", found.Parts[0].Size)
+				m, p = found, startProgress(cmd.Context(), cmd.ErrOrStderr(), "reading the backup", found.Parts[0].Size)
 				return nil
 			}, func(Part) (io.WriteCloser, error) { return nopCloser{p}, nil })
 			if p != nil {

@@ -82,7 +82,7 @@ func (s *snapshot) download(ctx context.Context, folder string) error {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	defer os.Remove(f.Name())
-	p := startProgress(s.report, "receiving the snapshot of etcd", s.status.Size)
+	p := startProgress(ctx, s.report, "receiving the snapshot of etcd", s.status.Size)
 	defer p.stop()
 	if err := s.client.Snapshot(ctx, io.MultiWriter(f, p)); err != nil {
 		return errors.Join(err, f.Close())
@@ -150,8 +150,13 @@ func openPart(p Part, snapshot *os.File, count io.Writer, files map[string][]byt
 	return io.NopCloser(io.TeeReader(snapshot, count)), nil
 }
 
-// checkSpace returns an error if a folder has room for fewer bytes.
+// spaceReserve is the space, in bytes, that is left on a disk: with less an embedded etcd on it
+// rejects writes.
+const spaceReserve = 80 << 20
+
+// checkSpace returns an error if a folder has room for fewer bytes and the reserve.
 func checkSpace(folder string, need uint64) error {
+	need += spaceReserve
 	free, err := embedetcd.FreeSpace(folder)
 	if err != nil {
 		return err
