@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,8 +77,12 @@ func portico(t *testing.T, args ...string) string {
 func TestRestoreDrill(t *testing.T) {
 	t.Parallel()
 	work, listen := t.TempDir(), "--listen=127.0.0.1:"+e2e.FreePort(t, "127.0.0.1")
-	passphrase, file, dir := filepath.Join(work, "passphrase"), filepath.Join(work, "portico.backup"), filepath.Join(work, "first")
-	e2e.WriteFile(t, passphrase, "a phrase\n")
+	identity, file, dir := filepath.Join(work, "key"), filepath.Join(work, "portico.backup"), filepath.Join(work, "first")
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.WriteFile(t, identity, "# of the drill\n"+key.String()+"\n")
 	up := e2e.Install(t, dir, listen)
 	cfg := up.Config(t)
 	before := fillInstallation(t, up)
@@ -104,14 +109,14 @@ func TestRestoreDrill(t *testing.T) {
 	for _, s := range load {
 		least[s.name] = s.count()
 	}
-	t.Log(portico(t, "backup", file, "--data-dir="+dir, "--passphrase-file="+passphrase))
+	t.Log(portico(t, "backup", file, "--data-dir="+dir, "--encrypt-to="+key.Recipient().String()))
 	progress(load[0].count() + 50)
 	latest := listVersion(t, up)
 	destroy(t, up, dir)
 	running.Wait()
 
 	restored := filepath.Join(work, "restored")
-	t.Log(portico(t, "restore", file, "--data-dir="+restored, "--passphrase-file="+passphrase))
+	t.Log(portico(t, "restore", file, "--data-dir="+restored, "--identity-file="+identity))
 	up = e2e.Install(t, restored, listen)
 	lost := 0
 	for _, s := range load {
