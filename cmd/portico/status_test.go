@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -36,6 +37,21 @@ func statusOf(t *testing.T, args ...string) (*status.Status, error) {
 	return s, err
 }
 
+// pictures counts how often the status is shown, and ends the command after the second time.
+type pictures struct {
+	n      int
+	cancel func()
+}
+
+func (p *pictures) Write(data []byte) (int, error) {
+	if strings.HasPrefix(string(data), "Healthy") {
+		if p.n++; p.n == 2 {
+			p.cancel()
+		}
+	}
+	return len(data), nil
+}
+
 // portico status shows an installation that is well, then a child that died, an API that is
 // down, what a user may not read, and at last that nothing runs.
 func TestStatus(t *testing.T) {
@@ -62,6 +78,15 @@ func TestStatus(t *testing.T) {
 	s, err := statusOf(t, at)
 	if err != nil || !s.Healthy || len(s.Installation.Etcd.Elections) != 5 || len(s.Folder.Processes) != 5 || len(s.Unread) != 0 {
 		t.Errorf("status is %+v, %v", s, err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	pictures := &pictures{cancel: cancel}
+	root := newRoot()
+	root.SetArgs([]string{"status", at, "--watch"})
+	root.SetOut(pictures)
+	if err := root.ExecuteContext(ctx); err != nil || pictures.n != 2 {
+		t.Errorf("--watch showed it %d times, and ended with %v", pictures.n, err)
 	}
 
 	if err := syscall.Kill(up.Child(t, "crd"), syscall.SIGKILL); err != nil {

@@ -75,9 +75,6 @@ func minor(v string) int {
 	return int(parsed.Minor())
 }
 
-// elections are those of a whole installation.
-var elections = []string{"controllers", "crd", "garbage-collector", "gateway", "service-repair"}
-
 func leaders(_ context.Context, p *patient) finding {
 	i, why, read := p.installation()
 	if !read {
@@ -91,10 +88,8 @@ func judgeLeaders(r *etcd.Report) finding {
 		return skip("the elections cannot be read: %s", r.Error)
 	}
 	var w worst
-	for _, name := range elections {
-		if !slices.ContainsFunc(r.Elections, func(e etcd.Election) bool { return e.Name == name }) {
-			w.fail("%s has no leader", name)
-		}
+	for _, name := range inspect.WithoutLeader(r) {
+		w.fail("%s has no leader", name)
 	}
 	return w.finding("%d elections have one leader each", len(r.Elections))
 }

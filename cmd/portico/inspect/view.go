@@ -22,6 +22,7 @@ import (
 	"portico/gateway"
 	"portico/resource"
 	"portico/resource/authn"
+	"portico/resource/etcd"
 )
 
 // Paths of lists.
@@ -143,6 +144,19 @@ func (v *View) readiness(ctx context.Context, from *client.Client) error {
 func (v *View) Answered() bool {
 	return v.Installation != nil || len(v.Metrics) > 0 || len(v.Failed) > 0 || v.APIs != nil || v.Backends != nil ||
 		slices.ContainsFunc(v.Unread, func(u Unread) bool { return u.Forbidden || u.Unauthorized })
+}
+
+// elections are those of a whole installation.
+var elections = []string{"controllers", "crd", "garbage-collector", "gateway", "service-repair"}
+
+// WithoutLeader returns the elections that have none; nothing if that is not known.
+func WithoutLeader(r *etcd.Report) (names []string) {
+	for _, name := range elections {
+		if r.Error == "" && !slices.ContainsFunc(r.Elections, func(e etcd.Election) bool { return e.Name == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // maxAnswer bounds the answer of a server on this machine, in bytes.

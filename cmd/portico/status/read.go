@@ -174,6 +174,9 @@ func (s *Status) judgeInstallation(i *gateway.Installation) {
 			s.problem("etcd %s: %s", m.Endpoint, alarm)
 		}
 	}
+	for _, name := range inspect.WithoutLeader(&i.Etcd) {
+		s.problem("no process leads %s", name)
+	}
 	if i.Etcd.Error != "" {
 		s.problem("etcd: %s", i.Etcd.Error)
 	}

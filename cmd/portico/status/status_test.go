@@ -1,0 +1,67 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"portico/cmd/portico/cli"
+	"portico/cmd/portico/inspect"
+	"portico/gateway"
+	"portico/resource/etcd"
+)
+
+// What is wrong is a problem, a line each, and red on a terminal.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := &Status{Endpoint: "https://gateway:6443", Gateway: &Gateway{Failed: []string{"etcd"}}}
+	s.Installation = &gateway.Installation{Instance: "a", Started: now.Add(-time.Minute), Servers: []gateway.Server{{Name: "core", Error: "refused"}},
+		Etcd: etcd.Report{
+			Members:   []etcd.Member{{Endpoint: "https://etcd-0:2379", Leader: true, Alarms: []string{"alarm:NOSPACE"}, Size: 3 << 30, Quota: 8 << 30}, {Endpoint: "https://etcd-1:2379", Error: "no answer"}},
+			Elections: []etcd.Election{{Name: "controllers", Leader: "a", Waiting: 2}, {Name: "crd", Leader: "b"}, {Name: "garbage-collector", Leader: "a"}, {Name: "gateway", Leader: "a"}},
+		}}
+	s.judgeInstallation(s.Installation)
+	m := inspect.Metrics{}
+	if err := m.Add([]byte(`# TYPE apiserver_request_terminations_total counter
+apiserver_request_terminations_total{code="429"} 7
+# TYPE apiserver_admission_webhook_rejection_count counter
+apiserver_admission_webhook_rejection_count{name="policy.example.com",error_type="calling_webhook_error"} 3
+apiserver_admission_webhook_rejection_count{name="policy.example.com",error_type="no_error"} 5
+# TYPE portico_certificate_expiration_timestamp_seconds gauge
+portico_certificate_expiration_timestamp_seconds{usage="serving",file="gateway.crt"} 1000
+`)); err != nil {
+		t.Fatal(err)
+	}
+	s.readCertificates(m, now)
+	s.readLoads(m)
+	for range 7 {
+		s.APIs.Down = append(s.APIs.Down, Down{"v1.billing.example.com", "MissingEndpoints", "none"})
+	}
+	want := []string{"core server: refused", "etcd https://etcd-0:2379: alarm:NOSPACE", "etcd https://etcd-1:2379: no answer", "no process leads service-repair"}
+	if got := s.Problems[:4]; strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("problems are %q", got)
+	}
+	if err := s.err(); err == nil || !strings.HasPrefix(err.Error(), "not healthy: 5 problems: ") || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
+	}
+	var plain, colored, wide strings.Builder
+	print := func(w *strings.Builder, paint func(cli.Color, string) string, all bool) {
+		if err := (&printer{w: w, paint: paint, wide: all, now: now}).status(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	without := func(_ cli.Color, text string) string { return text }
+	print(&plain, without, false)
+	print(&wide, without, true)
+	print(&colored, func(c cli.Color, text string) string { return string(c) + text }, false)
+	for _, want := range []string{"Ready        no: etcd failed", "controllers        a  2 waiting", "leads  3.0 GiB, 0 KiB in use of 8.0 GiB", "Refused      429: 7", "Failed hooks policy.example.com: 3",
+		"serving ended ", "and 2 more, which -o wide shows", "Problems     core server: refused"} {
+		if !strings.Contains(plain.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &plain)
+		}
+	}
+	if n := strings.Count(wide.String(), "MissingEndpoints"); n != 7 || !strings.Contains(colored.String(), string(cli.Red)+"429: 7") {
+		t.Errorf("wide has %d APIs; with color:\n%s", n, &colored)
+	}
+}
