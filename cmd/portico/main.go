@@ -23,6 +23,7 @@ import (
 	"portico/cmd/portico/config"
 	"portico/cmd/portico/doctor"
 	"portico/cmd/portico/logs"
+	"portico/cmd/portico/man"
 	"portico/cmd/portico/probe"
 	"portico/cmd/portico/registration"
 	"portico/cmd/portico/server"
@@ -79,7 +80,7 @@ func newRoot() *cobra.Command {
 		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute())
 	group("operate", "Operate an installation:",
 		status.New(), doctor.New(), logs.New(), probe.New(), certs.New(), config.New(processes), backup.New(), backup.NewRestore())
-	root.AddCommand(newVersion())
+	root.AddCommand(man.New(), newVersion())
 	root.Version = version.Info().GitVersion
 	root.Flags().Bool("version", false, "print the version")
 	root.SetVersionTemplate("portico {{.Version}}\n")
