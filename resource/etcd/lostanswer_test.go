@@ -9,10 +9,11 @@ import (
 	"portico/resource"
 )
 
-// The connection breaks before a write is answered. The write is sent again, and executed once. It
-// is acknowledged with the revision at which that was, also if another client has written since; if
-// the other one was first, it is made anew on what is stored. The outcome of an update stays unknown
-// if its value is stored, which may be by another client.
+// The connection breaks before a write is answered. An update and a deletion are sent again, and
+// executed once. They are acknowledged with the revision at which that was, also if another client has
+// written since; if the other one was first, the write is made anew on what is stored. The outcome of an
+// update stays unknown if its value is stored, which may be by another client. A creation is not sent
+// again: its outcome is known if its object is stored.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	store := func(c *Client) resource.Store { return c.Store(storetest.Namespaced()) }
@@ -27,6 +28,8 @@ func TestLostAnswer(t *testing.T) {
 		writes, at int64
 	}{
 		"create":                    {write: createY, writes: 1, at: 1},
+		"create, then deleted":      {write: createY, other: deleteY, writes: 2},
+		"create that was not heard": {write: createY, requests: true},
 		"update":                    {write: addOne, writes: 1},
 		"delete":                    {write: deleteX, writes: 1, at: 1},
 		"delete, then another":      {write: deleteX, other: func(t *testing.T, s resource.Store) { mustCreate(t, s, "x") }, writes: 2, at: 1},
@@ -71,6 +74,9 @@ func TestLostAnswer(t *testing.T) {
 				if code, retry := outcome(got.err); code != http.StatusGatewayTimeout || retry {
 					t.Errorf("got %v", got.err)
 				}
+				if all := s.Etcd.Server.KV().Rev() - made.Revision; all != tt.writes {
+					t.Errorf("%d writes, want %d", all, tt.writes)
+				}
 				return
 			}
 			if got.err != nil {
@@ -94,6 +100,12 @@ func addOne(t *testing.T, s resource.Store, made *resource.Object) (*resource.Ob
 
 func deleteX(t *testing.T, s resource.Store, made *resource.Object) (*resource.Object, error) {
 	return s.(resource.Hinted).DeleteFrom(t.Context(), keyX, made, nil)
+}
+
+func deleteY(t *testing.T, s resource.Store) {
+	if _, err := s.Delete(t.Context(), setting(t, "y", "1").Key(), nil); err != nil {
+		t.Error(err)
+	}
 }
 
 // another writes a value that addOne does not.

@@ -48,6 +48,11 @@ func (c *Client) commit(ctx context.Context, scope *scope, kind operation, key [
 	leader, _ := ctx.Value(fenceKey{}).(*fence)
 	leader.guard(txn)
 	resp, lost, err := c.transact(ctx, scope, kind, txn)
+	if lost != nil && resp == nil && rev == 0 {
+		if at, ok = c.created(ctx, txn); ok {
+			return at, nil, true, nil
+		}
+	}
 	if err != nil {
 		return 0, nil, false, clientv3.ContextError(ctx, err)
 	}
@@ -57,8 +62,8 @@ func (c *Client) commit(ctx context.Context, scope *scope, kind operation, key [
 	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 		cur = kvs[0]
 	}
-	if lost != nil && (cur == nil || cur.ModRevision != rev) {
-		switch at, ok, err = c.executed(ctx, txn, cur); {
+	if lost != nil && rev != 0 && (cur == nil || cur.ModRevision != rev) {
+		switch at, ok, err = c.executed(ctx, txn); {
 		case err != nil:
 			return 0, nil, false, lost
 		case ok:
@@ -78,8 +83,10 @@ const (
 )
 
 // transact sends a transaction, and again while it is not known whether it was executed: a member
-// of etcd that stops, or a leader that changes, loses answers. The condition of the transaction
-// lets it be executed once at most. lost is the error of an earlier attempt that may have been.
+// of etcd that stops, or a leader that changes, loses answers. The revision in the condition of the
+// transaction lets it be executed once at most. That of a creation has none: an object that was
+// created, and deleted by another client, would be created again. So it is sent once. lost is the
+// error of an attempt that may have been executed.
 func (c *Client) transact(ctx context.Context, scope *scope, kind operation, txn *etcdserverpb.TxnRequest) (resp *etcdserverpb.TxnResponse, lost, err error) {
 	for wait := minRepeat; ; wait = min(2*wait, maxRepeat) {
 		start := time.Now()
@@ -93,10 +100,29 @@ func (c *Client) transact(ctx context.Context, scope *scope, kind operation, txn
 		case lost == nil:
 			lost = err
 		}
-		if pause(ctx, wait) != nil {
+		if creates(txn) || pause(ctx, wait) != nil {
 			return nil, lost, lost
 		}
 	}
+}
+
+// creates reports whether a transaction is executed only if its key does not exist.
+func creates(txn *etcdserverpb.TxnRequest) bool { return txn.Compare[0].GetModRevision() == 0 }
+
+// created reports whether a creation without an answer was executed, and at which revision: its value
+// is stored. A value has the UID of its object.
+func (c *Client) created(ctx context.Context, txn *etcdserverpb.TxnRequest) (at int64, ok bool) {
+	for pause(ctx, minRepeat) == nil {
+		resp, err := c.etcd.Get(ctx, string(txn.Compare[0].Key))
+		if err != nil {
+			continue
+		}
+		if len(resp.Kvs) > 0 && bytes.Equal(resp.Kvs[0].Value, txn.Success[0].GetRequestPut().Value) {
+			return resp.Kvs[0].ModRevision, true
+		}
+		return 0, false
+	}
+	return 0, false
 }
 
 // errUnknown: nothing says whether a transaction was executed.
@@ -106,15 +132,9 @@ var errUnknown = errors.New("the key has been written since")
 // condition any more, and at which revision, by the first change since then. The deletion of the
 // same state by another client is as good as its own. An update to the same value is not: two
 // clients that each count one up write the same, and one of them must do it again. So the outcome
-// of an update is unknown then. cur is the current value.
-func (c *Client) executed(ctx context.Context, txn *etcdserverpb.TxnRequest, cur *mvccpb.KeyValue) (at int64, ok bool, err error) {
+// of an update is unknown then.
+func (c *Client) executed(ctx context.Context, txn *etcdserverpb.TxnRequest) (at int64, ok bool, err error) {
 	key, rev, put := txn.Compare[0].Key, txn.Compare[0].GetModRevision(), txn.Success[0].GetRequestPut()
-	if rev == 0 {
-		if cur != nil && bytes.Equal(cur.Value, put.Value) {
-			return cur.ModRevision, true, nil
-		}
-		return 0, false, errUnknown // it is not known since when there was no key
-	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	for resp := range c.etcd.Watch(ctx, string(key), clientv3.WithRev(rev+1)) {
