@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -221,5 +222,37 @@ func TestFaultsAreFound(t *testing.T) {
 				t.Fatalf("found %.2000v, want %q", err, fault.found)
 			}
 		})
+	}
+}
+
+// forgetting acknowledges deletions and does not make them.
+type forgetting struct{ resource.Store }
+
+func (f forgetting) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
+	return f.Store.Update(ctx, key, func(cur *resource.Object) (resource.Mutation, error) {
+		m, err := mutate(cur)
+		if m.Delete {
+			m = resource.Mutation{Object: cur}
+		}
+		return m, err
+	})
+}
+
+// Deletions that are acknowledged without a revision are judged by what was deleted during them.
+func TestSilentDeletions(t *testing.T) {
+	t.Parallel()
+	for _, want := range []string{"", "nothing deleted it"} {
+		m := memstore.New()
+		store := m.Store(history.Info())
+		if want != "" {
+			store = forgetting{store}
+		}
+		err := history.Play(t.Context(), history.System{
+			Doors:   []history.Door{{Name: "silent", Store: func() resource.Store { return store }, Silent: true}},
+			Journal: journalOf(t, m.Feed()).Read,
+		}, history.Config{Seed: 1, Steps: 400, Patience: 3 * time.Second})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("found %.2000v, want %q", err, want)
+		}
 	}
 }
