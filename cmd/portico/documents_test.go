@@ -57,6 +57,15 @@ var runElsewhere = map[string]string{
 	"kubectl -n monitoring create token prometheus --duration=8760h > prometheus.token":                                   "TestScrapeByToken",
 	"portico register batch --url=unix:///run/portico/batch.sock --all-groups":                                            "TestShard",
 	"go test ./cmd -run TestDashboards -update":                                                                           "TestDashboards",
+
+	// deploy/machines/README.md
+	"go build -C cmd/tools -o ../../bin/etcd go.etcd.io/etcd/server/v3":     "cmd/internal/testtools",
+	"go build -C cmd/tools -o ../../bin/etcdctl go.etcd.io/etcd/etcdctl/v3": "cmd/internal/testtools",
+	"kubectl create configmap hello --from-literal=to=everyone":             "TestPage",
+	"kubectl get configmap hello":                                           "TestPage",
+	"portico certs installation --dir=pki --server=https://portico.example.com:6443 --gateway-host=portico.example.com --gateway-host=gateway-0 --gateway-host=gateway-1 --gateway-host=gateway-2 --core-host=server-0 --core-host=server-1 --crd-host=server-0 --crd-host=server-1 --etcd-host=etcd-0 --etcd-host=etcd-1 --etcd-host=etcd-2": "TestPage",
+	"portico register core --all-groups --url=https://server-0:7443 --url=https://server-1:7443 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                               "TestRegisteredServers",
+	"portico register crd --all-groups --url=https://server-0:7444 --url=https://server-1:7444 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                                "TestRegisteredServers",
 }
 
 // documentsOf returns the documents of the repository by their paths.
