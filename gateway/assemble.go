@@ -223,7 +223,7 @@ func (g *Gateway) assembleServer() (err error) {
 		return err
 	}
 	g.server, err = serve.New(serve.Config{
-		Name: "gateway", Listen: g.cfg.Listen, Probe: g.cfg.ProbeListen, Chain: chain, Health: g.health,
+		Name: "gateway", Listen: g.cfg.Listen, Probe: g.cfg.ProbeListen, Answers: g.answers, Chain: chain, Health: g.health,
 		Certificates: g.cfg.certificates(), ShutdownDelay: g.cfg.ShutdownDelay, Logger: g.log,
 	})
 	return err

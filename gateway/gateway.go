@@ -157,6 +157,12 @@ func (g *Gateway) complete() bool {
 	return g.cache.Ready() && g.sync.Ready() && g.access.Ready() == nil
 }
 
+// answers reports whether requests can be answered: by the state of etcd, or by the local copy
+// of an earlier one while etcd is away.
+func (g *Gateway) answers() bool {
+	return g.complete() || g.lastGood.local.Load() && g.sync.Ready()
+}
+
 func (g *Gateway) addHealthChecks() {
 	notReady := func(ok func() bool, text string) func(*http.Request) error {
 		return func(*http.Request) error {

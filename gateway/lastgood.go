@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,6 +48,7 @@ type lastGood struct {
 	own       []*rest.Resource // own resources in the local copy
 	ownReady  func() bool      // reports whether these can be listed
 	seed      maphash.Seed
+	local     atomic.Bool // routes and access are those of the local copy
 }
 
 // keep makes the Keeper.
@@ -173,6 +175,7 @@ func (l *lastGood) restoreRegistrations(docs map[string][]byte) {
 	list := decodeAll[*apireg.APIService](l.log, l.services, objects(l.services.Resource))
 	if len(list) > 0 {
 		l.sync.RestoreRegistrations(list, decodeAll[*backend.Backend](l.log, l.backends, objects(l.backends.Resource)))
+		l.local.Store(true)
 	}
 }
 

@@ -28,6 +28,9 @@ type Config struct {
 	Probe string
 	// Chain serves the requests. Required.
 	Chain *filter.Chain
+	// Answers reports whether requests can be answered. Until then, for at most holdTimeout,
+	// connections wait, except those for probes. Default: at once.
+	Answers func() bool
 	// Health reports that the server is shutting down; the Chain's handler serves it.
 	// Default NewHealth().
 	Health *Health

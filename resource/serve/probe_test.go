@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,5 +112,50 @@ func TestProbeListenErrors(t *testing.T) {
 	cfg.Probe = "8080"
 	if _, err := New(cfg); err == nil || err.Error() != "--probe-listen=8080: must have the form host:port" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A server that cannot answer yet lets connections wait, except those for probes; after a time
+// it answers all the same.
+func TestConnectionsWaitForAnswers(t *testing.T) {
+	t.Parallel()
+	for name, answering := range map[string]bool{"answers soon": true, "never": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := make(chan struct{}, 1)
+			var answers atomic.Bool
+			s := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+				if answers.Load() == answering {
+					ok(w, nil)
+				}
+			}, func(c *testConfig) {
+				c.Server.Probe = "127.0.0.1:0"
+				c.Server.Answers = func() bool {
+					select {
+					case asked <- struct{}{}:
+					default:
+					}
+					return answers.Load()
+				}
+			})
+			s.start(t)
+			<-asked
+			probe := "http://" + s.listeners[1].Addr().String() + "/livez"
+			if response, _ := get(t, http.DefaultClient, probe); response.StatusCode != 200 {
+				t.Errorf("probe: got %d", response.StatusCode)
+			}
+			began := time.Now()
+			go func() {
+				<-asked
+				<-asked
+				answers.Store(answering)
+			}()
+			if _, body := get(t, s.client(t, false), "http://portico/x"); body != "ok" {
+				t.Errorf("got %q", body)
+			}
+			if waited := time.Since(began); (waited < holdTimeout/2) != answering {
+				t.Errorf("waited %v", waited)
+			}
+		})
 	}
 }

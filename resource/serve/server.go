@@ -18,6 +18,10 @@ const (
 	// longShutdownTimeout is the time within which long-running requests end at shutdown,
 	// spread over it so that their clients do not reconnect all at once.
 	longShutdownTimeout = 5 * time.Second
+	// holdTimeout is how long connections wait at the start for a server that cannot answer
+	// yet, which is asked every holdInterval. Then requests get errors that say what is missing.
+	holdTimeout  = 5 * time.Second
+	holdInterval = 5 * time.Millisecond
 	// closeTimeout is how long connections have to close by themselves after their
 	// requests have ended or were given up.
 	closeTimeout = 2 * time.Second
@@ -121,6 +125,9 @@ func (s *Server) Run(ctx context.Context) error {
 	var serving sync.WaitGroup
 	for _, l := range s.listeners {
 		serving.Go(func() {
+			if !l.probe {
+				s.hold(ctx)
+			}
 			if err := s.serve(l); !errors.Is(err, http.ErrServerClosed) {
 				failures <- fmt.Errorf("serve %s: %w", l.Addr(), err)
 			}
@@ -136,6 +143,24 @@ func (s *Server) Run(ctx context.Context) error {
 	s.shutdown()
 	serving.Wait()
 	return failed
+}
+
+// hold returns once requests can be answered, after holdTimeout, or when ctx ends.
+func (s *Server) hold(ctx context.Context) {
+	if s.cfg.Answers == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	defer cancel()
+	tick := time.NewTicker(holdInterval)
+	defer tick.Stop()
+	for !s.cfg.Answers() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // runChain runs the Chain. end ends it after the last request and returns when it has
