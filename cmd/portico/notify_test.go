@@ -1,9 +1,7 @@
 package main
 
 import (
-	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,32 +17,12 @@ import (
 // children answer, and does not let them speak for it.
 func TestUpNotifies(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	socket := filepath.Join(dir, "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	// await reads until a message begins with text.
-	await := func(text string) (before []string) {
+	n := listenForNotices(t)
+	await := func(text string) []string {
 		t.Helper()
-		if err := conn.SetReadDeadline(time.Now().Add(e2e.Patience)); err != nil {
-			t.Fatal(err)
-		}
-		buffer := make([]byte, 4096)
-		for {
-			n, err := conn.Read(buffer)
-			if err != nil {
-				t.Fatalf("wait for %s: %v, got %q", text, err, before)
-			}
-			if strings.HasPrefix(string(buffer[:n]), text) {
-				return before
-			}
-			before = append(before, string(buffer[:n]))
-		}
+		return n.await(t, text)
 	}
-	up := &e2e.Installation{Installation: startWith(t, filepath.Join(dir, "data"), "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC="+strconv.Itoa(int(time.Second/time.Microsecond)))}
+	up := &e2e.Installation{Installation: startWith(t, t.TempDir(), "NOTIFY_SOCKET="+n.path, "WATCHDOG_USEC="+strconv.Itoa(int(time.Second/time.Microsecond)))}
 	for _, line := range await("READY=1") {
 		if strings.Contains(line, "READY") || strings.Contains(line, "serving") {
 			t.Errorf("before it is ready: %q", line)
