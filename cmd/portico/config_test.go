@@ -71,6 +71,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"mapping for a value", head + "core: {event-ttl: {hours: 2}}", "must be a time with its unit", false},
 		{"list for one value", head + "core: {event-ttl: [2h]}", "core.event-ttl: takes one value, not a list", false},
 		{"numbers in a list of texts", head + "core: {api-audiences: [5]}", "core.api-audiences: line 3: an item of the list must be text", false},
+		{"negative time", head + "core: {event-ttl: -5s}", "core.event-ttl: --event-ttl=-5s: must not be negative", false},
+		{"prefix without a slash", head + "all: {etcd-prefix: x}", "all.etcd-prefix: --etcd-prefix=x: must begin with a slash", true},
 		{"unknown gate", head + "all: {feature-gates: NoSuchGate=true}", `all.feature-gates: "NoSuchGate=true": feature gate "NoSuchGate" is unknown`, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

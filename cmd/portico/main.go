@@ -51,9 +51,12 @@ func run(ctx context.Context, args []string) error {
 	return config.Explain(cmd, err)
 }
 
-// processes makes the commands that serve, which configuration files are for.
-func processes() []*cobra.Command {
-	return []*cobra.Command{up.New(), server.NewGateway(), server.NewCore(), server.NewCRD(), server.NewEtcd()}
+// processes are the commands that serve, which configuration files are for.
+var processes = config.Processes{
+	New: func() []*cobra.Command {
+		return []*cobra.Command{up.New(), server.NewGateway(), server.NewCore(), server.NewCRD(), server.NewEtcd()}
+	},
+	CheckValue: server.CheckValue,
 }
 
 func newRoot() *cobra.Command {
@@ -76,7 +79,7 @@ func newRoot() *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	group("run", "Run servers:", processes()...)
+	group("run", "Run servers:", processes.New()...)
 	group("register", "Register servers with a gateway, and look at what is behind it:",
 		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute())
 	group("operate", "Operate an installation:",

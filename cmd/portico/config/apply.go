@@ -52,7 +52,7 @@ func Apply(processes Processes) func(cmd *cobra.Command, args []string) error {
 		if cmd.Parent() == nil || cmd.Parent() != cmd.Root() || cmd.Flags().Lookup("config") == nil {
 			return nil
 		}
-		all := commands(processes())
+		all := processes.commands()
 		if all.named(cmd.Name()) == nil {
 			return nil
 		}
@@ -66,7 +66,7 @@ func Apply(processes Processes) func(cmd *cobra.Command, args []string) error {
 			}
 		}
 		// What up's variables set reaches its children as flags.
-		for _, process := range all {
+		for _, process := range all.of {
 			process.Flags().VisitAll(func(f *pflag.Flag) { os.Unsetenv(Variable(f.Name)) })
 		}
 		if file != nil {
@@ -132,7 +132,7 @@ func applyEnvironment(cmd *cobra.Command, getenv func(string) string) (err error
 // checkForeign refuses variables of flags that portico up lacks and a child of it has. A process that
 // runs alone ignores them: processes may share their environment.
 func checkForeign(all commands, cmd *cobra.Command, getenv func(string) string) (err error) {
-	for _, process := range all {
+	for _, process := range all.of {
 		process.Flags().VisitAll(func(f *pflag.Flag) {
 			if name := Variable(f.Name); err == nil && cmd.Flags().Lookup(f.Name) == nil && getenv(name) != "" {
 				err = fmt.Errorf("%s: portico up has no flag --%s; set it in section %s of the file of --config", name, f.Name, process.Name())

@@ -11,16 +11,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Processes makes the commands of all processes anew. Their names are those of sections, their
-// flags what sections may have.
-type Processes func() []*cobra.Command
+// Processes are the processes that have configuration.
+type Processes struct {
+	// New makes the commands of all processes anew. Their names are those of sections, their flags
+	// what sections may have.
+	New func() []*cobra.Command
+	// CheckValue refuses a value of a flag that could not work.
+	CheckValue func(*pflag.Flag) error
+}
 
-// commands are those of all processes.
-type commands []*cobra.Command
+// commands are those of all processes, made anew.
+type commands struct {
+	of         []*cobra.Command
+	checkValue func(*pflag.Flag) error
+}
+
+func (p Processes) commands() commands { return commands{p.New(), p.CheckValue} }
 
 // named returns the command of a process, nil if there is none of the name.
 func (c commands) named(name string) *cobra.Command {
-	for _, cmd := range c {
+	for _, cmd := range c.of {
 		if cmd.Name() == name {
 			return cmd
 		}
@@ -29,7 +39,7 @@ func (c commands) named(name string) *cobra.Command {
 }
 
 func (c commands) names() (out []string) {
-	for _, cmd := range c {
+	for _, cmd := range c.of {
 		out = append(out, cmd.Name())
 	}
 	return out
@@ -37,7 +47,7 @@ func (c commands) names() (out []string) {
 
 // with returns the names of the processes that have a flag.
 func (c commands) with(flag string) (out []string) {
-	for _, cmd := range c {
+	for _, cmd := range c.of {
 		if settable(cmd.Flags().Lookup(flag)) {
 			out = append(out, cmd.Name())
 		}
@@ -76,7 +86,7 @@ func (f *File) checkFlag(all commands, section, flag string) error {
 	case section != All && !slices.Contains(having, section):
 		return f.Errorf(section, flag, "portico %s has no flag --%s; of the processes %s has it", section, flag, strings.Join(having, ", "))
 	}
-	for _, cmd := range all {
+	for _, cmd := range all.of {
 		target := cmd.Flags().Lookup(flag)
 		if target == nil || section != All && section != cmd.Name() {
 			continue
@@ -85,6 +95,9 @@ func (f *File) checkFlag(all commands, section, flag string) error {
 			return f.Errorf(section, flag, "%w", err)
 		}
 		if err := setFlag(cmd.Flags(), target, f.Values(section, flag)); err != nil {
+			return f.Errorf(section, flag, "%w", err)
+		}
+		if err := all.checkValue(target); err != nil {
 			return f.Errorf(section, flag, "%w", err)
 		}
 	}

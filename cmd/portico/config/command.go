@@ -51,7 +51,7 @@ func newView(processes Processes) *cobra.Command {
 			if err := output.Check(); err != nil {
 				return err
 			}
-			names := commands(processes()).names()
+			names := processes.commands().names()
 			if len(args) > 0 {
 				if !slices.Contains(names, args[0]) {
 					return fmt.Errorf("%q: must be one of %s", args[0], strings.Join(names, ", "))
@@ -60,7 +60,7 @@ func newView(processes Processes) *cobra.Command {
 			}
 			effective := map[string][]setting{}
 			for _, name := range names {
-				process := commands(processes()).named(name)
+				process := processes.commands().named(name)
 				if err := process.ParseFlags(args); err != nil {
 					return cli.WrongFlag(process, err)
 				}
@@ -72,7 +72,7 @@ func newView(processes Processes) *cobra.Command {
 						return err
 					}
 				}
-				if _, err := apply(processes(), process, os.Getenv); err != nil {
+				if _, err := apply(processes.commands(), process, os.Getenv); err != nil {
 					return err
 				}
 				effective[name] = settings(process)
@@ -158,7 +158,7 @@ func newValidate(processes Processes) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := file.check(processes()); err != nil {
+			if err := file.check(processes.commands()); err != nil {
 				return err
 			}
 			if files {
@@ -179,7 +179,7 @@ var written = []string{"access-log", "audit-log-path", "kubeconfig"}
 
 // checkFiles checks that the files that are read can be read.
 func (f *File) checkFiles(processes Processes) error {
-	for _, process := range processes() {
+	for _, process := range processes.New() {
 		for section := range f.sections {
 			for flag := range f.sections[section] {
 				target := process.Flags().Lookup(flag)

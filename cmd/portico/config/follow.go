@@ -82,7 +82,7 @@ func (f *follower) look(log *slog.Logger) {
 		file, err = parse(f.path, data)
 	}
 	if err == nil {
-		err = file.check(f.processes())
+		err = file.check(f.processes.commands())
 	}
 	if err != nil {
 		log.Error("the configuration file is not valid; what was read before stays in use", "err", err)

@@ -9,12 +9,15 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const head = "apiVersion: config.portico.dev/v1alpha1\nkind: PorticoConfiguration\n"
 
-// processes are commands with a few flags.
-func processes() []*cobra.Command {
+// processes are one, with a few flags.
+var processes = Processes{New: newCommands, CheckValue: func(*pflag.Flag) error { return nil }}
+
+func newCommands() []*cobra.Command {
 	core := &cobra.Command{Use: "core"}
 	AddFlag(core.Flags())
 	core.Flags().Int("v", 0, "")
@@ -36,11 +39,11 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	write(head + "all: {v: 0, etcd-servers: [a]}")
-	cmd := processes()[0]
+	cmd := newCommands()[0]
 	if err := cmd.ParseFlags([]string{"--config=" + path, "--etcd-prefix=/x"}); err != nil {
 		t.Fatal(err)
 	}
-	file, err := apply(processes(), cmd, func(string) string { return "" })
+	file, err := apply(processes.commands(), cmd, func(string) string { return "" })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // durationPattern is the form of Go's durations.
-const durationPattern = `^(0|-?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))*)$`
+const durationPattern = `^(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))*)$`
 
 // ofMachine is a flag of which the default depends on the machine.
 const ofMachine = "max-long-running-requests"
@@ -22,7 +22,7 @@ func Schema(processes Processes) ([]byte, error) {
 		"kind":       map[string]any{"type": "string", "enum": []string{kind}},
 	}
 	all := map[string]any{}
-	for _, process := range processes() {
+	for _, process := range processes.New() {
 		own := map[string]any{}
 		process.Flags().VisitAll(func(f *pflag.Flag) {
 			if settable(f) {

@@ -89,6 +89,20 @@ func CheckFlags(fs *pflag.FlagSet) error {
 
 // checkFlag checks a flag that was given.
 func checkFlag(fs *pflag.FlagSet, f *pflag.Flag) error {
+	if err := CheckValue(f); err != nil {
+		return err
+	}
+	given := strings.Trim(f.Value.String(), "[]") != ""
+	for _, row := range append(slices.Clone(companions), pair(f.Name)...) {
+		if row.flag == f.Name && given && !anyGiven(fs, row.others) {
+			return fmt.Errorf("--%s without --%s: %s", f.Name, strings.Join(row.others, " or --"), row.why)
+		}
+	}
+	return nil
+}
+
+// CheckValue refuses a value of a flag that could not work, whatever the other flags are.
+func CheckValue(f *pflag.Flag) error {
 	value := f.Value.String()
 	if f.Value.Type() == "duration" {
 		if d, err := time.ParseDuration(value); err == nil && d < 0 {
@@ -104,11 +118,6 @@ func checkFlag(fs *pflag.FlagSet, f *pflag.Flag) error {
 			if problem := check(value); value != "" && problem != "" {
 				return fmt.Errorf("--%s=%s: %s", f.Name, value, problem)
 			}
-		}
-	}
-	for _, row := range append(slices.Clone(companions), pair(f.Name)...) {
-		if row.flag == f.Name && strings.Join(values, "") != "" && !anyGiven(fs, row.others) {
-			return fmt.Errorf("--%s without --%s: %s", f.Name, strings.Join(row.others, " or --"), row.why)
 		}
 	}
 	return nil

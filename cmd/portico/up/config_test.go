@@ -28,9 +28,9 @@ func configured(t *testing.T, sections string, args ...string) (*stack, error) {
 	if err := cmd.ParseFlags(append(args, "--config="+file)); err != nil {
 		t.Fatal(err)
 	}
-	processes := func() []*cobra.Command {
+	processes := config.Processes{CheckValue: server.CheckValue, New: func() []*cobra.Command {
 		return []*cobra.Command{New(), server.NewGateway(), server.NewCore(), server.NewCRD(), server.NewEtcd()}
-	}
+	}}
 	cmd.SetContext(t.Context())
 	if err := config.Apply(processes)(cmd, nil); err != nil {
 		t.Fatal(err)
