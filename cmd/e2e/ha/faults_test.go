@@ -102,7 +102,7 @@ func (f *faults) play(t *testing.T, seed uint64, admin *rest.Config, doors []*re
 
 // schedule returns some faults, or one of each kind.
 func (f *faults) schedule(count int) (all []func(context.Context) error) {
-	for i := 0; i < count || count == 0 && i == 0; i += len(all) {
+	for len(all) < max(count, 1) {
 		var round []func(context.Context) error
 		for _, of := range []string{"gateway", "core", "crd", "etcd follower", "etcd leader"} {
 			for _, kind := range []string{"kill", "stop", "separate"} {
