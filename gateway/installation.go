@@ -123,7 +123,10 @@ func (g *Gateway) versionOf(ctx context.Context, gv schema.GroupVersion) (string
 	}
 	identifyGateway(req.Header)
 	answer, err := rt.Upstream.RoundTrip(req)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("no answer within %v", serverTimeout)
+	case err != nil:
 		return "", err
 	}
 	defer answer.Body.Close()

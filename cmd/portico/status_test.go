@@ -102,6 +102,29 @@ func TestStatus(t *testing.T) {
 		return fmt.Errorf("processes are %+v", s.Folder.Processes)
 	})
 
+	// What does not answer is named, and the rest is shown from memory.
+	for child, seen := range map[string]func(*status.Status) bool{
+		"core": func(s *status.Status) bool { return strings.Contains(fmt.Sprint(s.Problems), "core server: ") },
+		"etcd": func(s *status.Status) bool {
+			return !s.Gateway.Ready && s.APIs != nil && s.Installation.Etcd.Members[0].Error != ""
+		},
+	} {
+		pid := up.Child(t, child)
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		e2e.Eventually(t, child+" that is stopped is seen", func() error {
+			s, err := statusOf(t, at)
+			if err == nil || !seen(s) {
+				return fmt.Errorf("%v, %+v", err, s)
+			}
+			return nil
+		})
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	down := filepath.Join(t.TempDir(), "down.yaml")
 	e2e.WriteFile(t, down, `{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.status.example.com}, spec: {group: status.example.com,
   version: v1, groupPriorityMinimum: 100, versionPriority: 100, insecureSkipTLSVerify: true, service: {namespace: nowhere, name: api}}}`)

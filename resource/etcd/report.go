@@ -2,12 +2,14 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/status"
 )
 
 // reportTimeout bounds a Report: an operator asks because something does not answer.
@@ -69,8 +71,11 @@ func (c *Client) Report(ctx context.Context) Report {
 func (c *Client) member(ctx context.Context, endpoint string) Member {
 	start := time.Now()
 	s, err := c.etcd.Status(ctx, endpoint)
-	if err != nil {
-		return Member{Endpoint: endpoint, Error: err.Error()}
+	switch {
+	case ctx.Err() != nil:
+		return Member{Endpoint: endpoint, Error: fmt.Sprintf("no answer within %v", reportTimeout)}
+	case err != nil:
+		return Member{Endpoint: endpoint, Error: status.Convert(err).Message()}
 	}
 	return Member{
 		Endpoint: endpoint, Version: s.Version, Leader: s.Leader != 0 && s.Leader == s.Header.GetMemberId(),

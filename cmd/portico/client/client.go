@@ -1,8 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -100,9 +103,23 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	result := request.Do(ctx)
 	answer, _ := result.Raw()
 	if err := result.Error(); err != nil {
-		return answer, c.explain(method, path, err)
+		return []byte(cmp.Or(string(answer), unexpected(err))), c.explain(method, path, err)
 	}
 	return answer, nil
+}
+
+// unexpected returns the text of a response that is no Status.
+func unexpected(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return ""
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Type == metav1.CauseTypeUnexpectedServerResponse {
+			return cause.Message
+		}
+	}
+	return ""
 }
 
 // Get sends a GET and returns the body of the response, also with an error.

@@ -73,8 +73,9 @@ const (
 
 func judgeSpace(r *etcd.Report) finding {
 	var w worst
-	known := false
+	known, answers := false, false
 	for _, m := range r.Members {
+		answers = answers || m.Error == ""
 		if m.Quota == 0 {
 			continue
 		}
@@ -86,7 +87,10 @@ func judgeSpace(r *etcd.Report) finding {
 			w.warn("%s uses %d of %d MiB", m.Endpoint, m.InUse>>20, m.Quota>>20)
 		}
 	}
-	if !known {
+	switch {
+	case !answers:
+		return skip("no member answers")
+	case !known:
 		return skip("etcd does not report its quota: 3.6 and newer do")
 	}
 	return w.finding("less than %.0f%% of the quota", 100*nearlyFull)

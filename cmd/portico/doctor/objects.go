@@ -77,7 +77,7 @@ func webhooks(ctx context.Context, p *patient) finding {
 			continue
 		}
 		asked++
-		err := p.gateway.Send(ctx, http.MethodGet, "/api/v1/namespaces/"+s.Namespace+"/services/"+s.Name, nil, nil, nil)
+		err := p.gateway.Send(ctx, http.MethodGet, "/api/v1/namespaces/"+s.Namespace+"/services/"+s.Name, inspect.FromMemory(), nil, nil)
 		switch {
 		case !apierrors.IsNotFound(err): // or it cannot be known
 		case h.required:
@@ -215,11 +215,11 @@ func tokens(ctx context.Context, p *patient) finding {
 	}
 	seconds := int64(tokenLife)
 	made := authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	if why, done := p.send(ctx, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts/default/token", &made, &made); !done {
+	if why, done := p.send(ctx, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts/default/token", nil, &made, &made); !done {
 		return finding{failed, "make a token: " + why.text}
 	}
 	review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: made.Status.Token}}
-	if why, done := p.send(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", &review, &review); !done {
+	if why, done := p.send(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", nil, &review, &review); !done {
 		return why
 	}
 	if !review.Status.Authenticated {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -151,16 +152,16 @@ const requestTimeout = 10 * time.Second
 
 // get reads an object or a list. The finding is why it cannot be read; done is false then.
 func (p *patient) get(ctx context.Context, path string, into any) (why finding, done bool) {
-	return p.send(ctx, http.MethodGet, path, nil, into)
+	return p.send(ctx, http.MethodGet, path, inspect.FromMemory(), nil, into)
 }
 
-func (p *patient) send(ctx context.Context, method, path string, body, into any) (why finding, done bool) {
+func (p *patient) send(ctx context.Context, method, path string, query url.Values, body, into any) (why finding, done bool) {
 	if p.away() {
 		return noGateway(), false
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := p.gateway.Send(ctx, method, path, nil, body, into); err != nil {
+	if err := p.gateway.Send(ctx, method, path, query, body, into); err != nil {
 		return skip("%v", err), false
 	}
 	return finding{}, true

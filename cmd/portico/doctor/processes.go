@@ -36,6 +36,20 @@ func (p *patient) installation() (i *gateway.Installation, why finding, read boo
 	return p.view.Installation, why, read
 }
 
+func servers(_ context.Context, p *patient) finding {
+	i, why, read := p.installation()
+	if !read {
+		return why
+	}
+	var w worst
+	for _, s := range i.Servers {
+		if s.Error != "" {
+			w.fail("%s: %s", s.Name, s.Error)
+		}
+	}
+	return w.finding("%d servers answer the gateway", len(i.Servers))
+}
+
 func versions(_ context.Context, p *patient) finding {
 	i, why, read := p.installation()
 	if !read {
@@ -59,11 +73,9 @@ func judgeVersions(own string, i *gateway.Installation) finding {
 	for _, s := range i.Servers {
 		if s.Error == "" {
 			compare(s.Name, s.Version)
-			continue
 		}
-		w.warn("the version of %s is not known: %s", s.Name, s.Error)
 	}
-	return w.finding("all have %s", i.Version)
+	return w.finding("all that answer have %s", i.Version)
 }
 
 // minor returns the minor version; 0 if there is none.

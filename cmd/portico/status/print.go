@@ -158,7 +158,10 @@ func (p *printer) rest(s *Status) {
 	p.line("Failed hooks", p.sums(s.Webhooks))
 }
 
-func (p *printer) counts(name string, c Counts) {
+func (p *printer) counts(name string, c *Counts) {
+	if c == nil {
+		return
+	}
 	if len(c.Down) == 0 {
 		p.line(name, fmt.Sprintf("%d, none down", c.Total))
 		return

@@ -30,14 +30,15 @@ type Status struct {
 	// Installation is what the gateway sees: versions, leaders, etcd.
 	Installation *gateway.Installation `json:"installation,omitempty"`
 	// Folder is set if the installation runs on this machine.
-	Folder       *Folder          `json:"folder,omitempty"`
-	Certificates []Certificate    `json:"certificates,omitempty"`
-	APIs         Counts           `json:"apis"`
-	Backends     Counts           `json:"backends"`
-	Slowest      []inspect.Load   `json:"slowest,omitempty"`
-	Busiest      []inspect.Load   `json:"busiest,omitempty"`
-	Refused      map[string]int64 `json:"refused,omitempty"`
-	Webhooks     map[string]int64 `json:"failedWebhooks,omitempty"`
+	Folder       *Folder       `json:"folder,omitempty"`
+	Certificates []Certificate `json:"certificates,omitempty"`
+	// APIs and Backends are nil if they could not be read.
+	APIs     *Counts          `json:"apis,omitempty"`
+	Backends *Counts          `json:"backends,omitempty"`
+	Slowest  []inspect.Load   `json:"slowest,omitempty"`
+	Busiest  []inspect.Load   `json:"busiest,omitempty"`
+	Refused  map[string]int64 `json:"refused,omitempty"`
+	Webhooks map[string]int64 `json:"failedWebhooks,omitempty"`
 	// Unread is what the user could not read, and why.
 	Unread []inspect.Unread `json:"unread,omitempty"`
 }
@@ -183,7 +184,10 @@ func (s *Status) judgeInstallation(i *gateway.Installation) {
 }
 
 func (s *Status) readAPIs(v *inspect.View) {
-	s.APIs.Total = len(v.APIs)
+	if !v.Read("APIs") {
+		return
+	}
+	s.APIs = &Counts{Total: len(v.APIs)}
 	for i := range v.APIs {
 		a := &v.APIs[i]
 		if c, ok := apiservice.Current(a); ok && !c.Available() {
@@ -196,7 +200,10 @@ func (s *Status) readAPIs(v *inspect.View) {
 }
 
 func (s *Status) readBackends(v *inspect.View) {
-	s.Backends.Total = len(v.Backends)
+	if !v.Read("Backends") {
+		return
+	}
+	s.Backends = &Counts{Total: len(v.Backends)}
 	for i := range v.Backends {
 		b := &v.Backends[i]
 		for _, e := range b.Status.Endpoints {

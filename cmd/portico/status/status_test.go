@@ -35,6 +35,7 @@ portico_certificate_expiration_timestamp_seconds{usage="serving",file="gateway.c
 	}
 	s.readCertificates(m, now)
 	s.readLoads(m)
+	s.APIs = new(Counts)
 	for range 7 {
 		s.APIs.Down = append(s.APIs.Down, Down{"v1.billing.example.com", "MissingEndpoints", "none"})
 	}
