@@ -179,7 +179,7 @@ func anonymous(ctx context.Context, p *patient) finding {
 	return w.finding("health and version only")
 }
 
-// everyone are users that include what nobody has given rights.
+// everyone are a user and groups that include users without any right.
 var everyone = []string{"system:anonymous", "system:unauthenticated", "system:authenticated", "system:serviceaccounts"}
 
 func clusterAdmin(ctx context.Context, p *patient) finding {
