@@ -22,7 +22,7 @@ func composeProject(t *testing.T) *types.Project {
 		WorkingDir:  filepath.Dir(composeFile),
 		ConfigFiles: []types.ConfigFile{{Filename: composeFile}},
 		Environment: types.Mapping{"PORTICO_VERSION": "1.2.3"},
-	})
+	}, loader.WithProfiles([]string{"backup"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,12 +33,12 @@ func composeProject(t *testing.T) *types.Project {
 func once(s types.ServiceConfig) bool { return s.Restart == types.RestartPolicyNo }
 
 // No service may do more than it must: no root, no capabilities, no writing outside volumes,
-// and no key of another service. What serves has a health check, and only gateways have ports
+// and no key of another service but for certs, which makes them, and backup. What serves has a health check, and only gateways have ports
 // on the machine, of loopback.
 func TestComposeGrantsLittle(t *testing.T) {
 	t.Parallel()
 	project := composeProject(t)
-	if len(project.Services) != 10 {
+	if len(project.Services) != 11 {
 		t.Errorf("services %v", project.ServiceNames())
 	}
 	images := []string{"portico:1.2.3"}
@@ -65,7 +65,7 @@ func TestComposeGrantsLittle(t *testing.T) {
 			if _, ok := project.Volumes[v.Source]; v.Type != types.VolumeTypeVolume || !ok {
 				t.Errorf("%s has volume %+v", name, v)
 			}
-			if v.Source == "pki" && name != "certs" && (!v.ReadOnly || v.Volume == nil || v.Volume.Subpath == "" || v.Volume.Subpath == "authorities") {
+			if v.Source == "pki" && name != "certs" && (!v.ReadOnly || name != "backup" && (v.Volume == nil || v.Volume.Subpath == "" || v.Volume.Subpath == "authorities")) {
 				t.Errorf("%s can read or write keys of others: %+v", name, v)
 			}
 		}

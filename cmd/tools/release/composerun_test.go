@@ -101,7 +101,12 @@ func newComposition(t *testing.T, project *types.Project, images map[string]v1.I
 	return c
 }
 
-// folder returns the folder of a volume, or of the image's own volume of a service.
+// ownVolume returns the folder of the volume that a service has by its image.
+func (c *composition) ownVolume(service string) string {
+	return filepath.Join(c.dir, "volumes", "of-"+service)
+}
+
+// folder returns the folder of a volume.
 func (c *composition) folder(service string, v types.ServiceVolumeConfig) string {
 	if v.Volume != nil {
 		return filepath.Join(c.dir, "volumes", v.Source, v.Volume.Subpath)
@@ -135,7 +140,7 @@ func (c *composition) local(service, s string) string {
 	for _, v := range c.project.Services[service].Volumes {
 		s = strings.ReplaceAll(s, v.Target, c.folder(service, v))
 	}
-	return s
+	return strings.ReplaceAll(s, "/var/lib/portico", c.ownVolume(service))
 }
 
 // command returns a program of a service's image with arguments and the environment.
@@ -160,8 +165,12 @@ func (c *composition) start(name string, s *types.ServiceConfig) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	folders := []string{c.ownVolume(name)}
 	for _, v := range s.Volumes {
-		if err := os.MkdirAll(c.folder(name, v), 0o700); err != nil {
+		folders = append(folders, c.folder(name, v))
+	}
+	for _, dir := range folders {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
@@ -271,6 +280,9 @@ func testComposition(t *testing.T, images map[string]v1.Image) {
 				t.Errorf("%s: %s: %v", name, path, err)
 			}
 		}
+	}
+	if log := c.running["backup"].log.String(); !strings.Contains(log, "revision") {
+		t.Errorf("backup: %q", log)
 	}
 	c.stop()
 }
