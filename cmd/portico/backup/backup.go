@@ -14,6 +14,7 @@ import (
 	"portico/cmd/internal/datadir"
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/server"
+	"portico/resource/etcd"
 )
 
 const backupExample = `  # of the portico up of this user
@@ -105,12 +106,19 @@ func (o *options) run(ctx context.Context, file string, out, errOut io.Writer) e
 	if err != nil {
 		return err
 	}
-	client, err := o.etcd.Open("unix://"+o.socket, slog.New(slog.DiscardHandler))
+	cfg := o.etcd.Config(slog.New(slog.DiscardHandler))
+	if len(cfg.Endpoints) == 0 {
+		cfg.Endpoints = []string{"unix://" + o.socket}
+	}
+	if err := etcd.Diagnose(ctx, cfg); err != nil {
+		return fmt.Errorf("connect to etcd: %w", err)
+	}
+	client, err := etcd.Open(cfg)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	s := &snapshot{client: client, prefix: o.etcd.Prefix(), report: errOut}
+	s := &snapshot{client: client, prefix: cfg.Prefix, report: errOut}
 	folder := filepath.Dir(file)
 	if file == "-" {
 		folder = os.TempDir()

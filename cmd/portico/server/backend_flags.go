@@ -27,7 +27,7 @@ type backendFlags struct{ serverFlags }
 func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, gateway string) {
 	f.listen.add(fs, address, "for a gateway of the same user on this machine")
 	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
-	f.etcd.addPrefix(fs)
+	f.etcd.AddPrefix(fs)
 	f.proxy.add(fs)
 	fs.StringVar(&cfg.Gateway.URL, "gateway", "", "`URL` of the gateway, https://host:port, "+gateway)
 	fs.StringVar(&cfg.Gateway.CAFile, "gateway-ca-file", "", "PEM `file` of CAs for the gateway's certificate (default: the system's)")

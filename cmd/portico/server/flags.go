@@ -47,7 +47,8 @@ func (f *EtcdFlags) Add(fs *pflag.FlagSet, servers string) {
 	fs.StringVar(&f.keyFile, "etcd-keyfile", "", "PEM `file` of the key of --etcd-certfile")
 }
 
-func (f *EtcdFlags) addPrefix(fs *pflag.FlagSet) {
+// AddPrefix adds --etcd-prefix.
+func (f *EtcdFlags) AddPrefix(fs *pflag.FlagSet) {
 	fs.StringVar(&f.prefix, "etcd-prefix", etcd.DefaultPrefix, "`prefix` of all keys in etcd")
 }
 

@@ -85,7 +85,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.listen.add(fs, "127.0.0.1:6443", "for clients of the same user on this machine, by tokens only")
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`address:port` at which clients reach the gateway, an endpoint of Service default/kubernetes while it runs (default: none)")
 	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
-	f.etcd.addPrefix(fs)
+	f.etcd.AddPrefix(fs)
 	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway as `name=URL` (unix:///path or https://host:port), with commas between several URLs; its groups are registered by discovery. May be repeated")
 	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "PEM file of CAs for the certificate of a backend, as `name=file`; a file without a name is for all (default: the system's)")
 	fs.StringVar(&f.cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of CAs; their client certificates name users (CN) and groups (O) (default: none)")
