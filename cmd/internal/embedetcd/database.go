@@ -3,7 +3,9 @@ package embedetcd
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -25,6 +27,8 @@ type Database struct {
 	index uint64
 }
 
+var errDamaged = errors.New("it is damaged")
+
 // ReadDatabase reads a file that no process writes. It reads a few pages, so it does not find
 // every damage.
 func ReadDatabase(file string) (d *Database, err error) {
@@ -45,13 +49,19 @@ func ReadDatabase(file string) (d *Database, err error) {
 	return d, nil
 }
 
-// guard calls f and returns its panic, or the fault of a page that is not in the file, as an
-// error.
+// guard calls f and returns an error that it panics with. Other panics, and the fault of a page
+// that is not in the file, are of a damaged page; which one it is differs from time to time.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("damaged: %v", r)
+		switch r := recover().(type) {
+		case nil:
+		case runtime.Error:
+			err = errDamaged
+		case error:
+			err = r
+		default:
+			err = errDamaged
 		}
 	}()
 	return f()
