@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +33,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	// A second signal ends the process at once: it has the default handler again.
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, os.Args[1:]); err != nil {

@@ -83,6 +83,12 @@ func (k *KeyPair) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certif
 // reloadInterval is the shortest interval at which a file in use is checked.
 const reloadInterval = 10 * time.Second
 
+// reloads counts the calls of Reload.
+var reloads atomic.Int64
+
+// Reload has every file checked when it is next used, instead of within reloadInterval.
+func Reload() { reloads.Add(1) }
+
 // reloaded is a value read from files, and read again when they change. A caller checks
 // the files at most once per interval. If they cannot be read the last value stays in
 // force, and the error is logged once. Safe for concurrent use.
@@ -92,6 +98,7 @@ type reloaded[T any] struct {
 	interval time.Duration
 	current  atomic.Pointer[T]
 	next     atomic.Int64 // time of the next check, in Unix nanoseconds
+	asked    atomic.Int64 // reloads at the last check
 	checking sync.Mutex
 	seen     string // guarded by checking: fingerprints of the files
 }
@@ -104,6 +111,7 @@ func newReloaded[T any](load func() (T, error), paths ...string) (*reloaded[T], 
 		return nil, err
 	}
 	r.current.Store(&value)
+	r.asked.Store(reloads.Load())
 	r.next.Store(time.Now().Add(r.interval).UnixNano())
 	return r, nil
 }
@@ -111,8 +119,10 @@ func newReloaded[T any](load func() (T, error), paths ...string) (*reloaded[T], 
 // get returns the value. When a check is due one caller makes it; concurrent callers get
 // the present value.
 func (r *reloaded[T]) get() T {
-	if now := time.Now(); now.UnixNano() >= r.next.Load() && r.checking.TryLock() {
+	asked := reloads.Load()
+	if now := time.Now(); (now.UnixNano() >= r.next.Load() || r.asked.Load() != asked) && r.checking.TryLock() {
 		r.check()
+		r.asked.Store(asked)
 		r.next.Store(now.Add(r.interval).UnixNano())
 		r.checking.Unlock()
 	}

@@ -75,3 +75,23 @@ func TestKeyPairIsReadAgain(t *testing.T) {
 		t.Error("the new certificate was not read")
 	}
 }
+
+// Reload has files checked at once.
+func TestReload(t *testing.T) {
+	first, second := newTestCA(t, "first"), newTestCA(t, "second")
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	writeFile(t, path, certPEM(first.cert))
+	file, err := NewCAFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := file.Pool()
+	writeFile(t, path, append(certPEM(first.cert), certPEM(second.cert)...))
+	if file.Pool() != before {
+		t.Error("the file was checked before the interval")
+	}
+	Reload()
+	if file.Pool() == before {
+		t.Error("the file was not read again")
+	}
+}

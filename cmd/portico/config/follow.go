@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"portico/cmd/internal/logging"
+	"portico/cmd/portico/cli"
 )
 
 // followInterval is the time between two looks at the file.
@@ -55,11 +56,15 @@ func newFollower(processes Processes, cmd *cobra.Command, file *File) *follower 
 func follow(ctx context.Context, f *follower) {
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
+	hangups := make(chan struct{}, 1)
+	cli.OnHangup(ctx, func() { hangups <- struct{}{} })
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			f.look(slog.Default())
+		case <-hangups:
 			f.look(slog.Default())
 		}
 	}

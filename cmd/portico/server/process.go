@@ -11,6 +11,8 @@ import (
 	"portico/cmd/internal/pace"
 	"portico/cmd/internal/sdnotify"
 	"portico/cmd/internal/supervise"
+	"portico/cmd/portico/cli"
+	"portico/resource/authn"
 	"portico/resource/serve"
 )
 
@@ -26,6 +28,10 @@ func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.L
 	// Upstream's engines log through klog. Their information is shown with -v only.
 	klog.SetLogger(logr.FromSlogHandler(log.Handler()).V(1))
 	go pace.Keep(ctx, work)
+	cli.OnHangup(ctx, func() {
+		log.Info("SIGHUP: files that changed are read again")
+		authn.Reload()
+	})
 	// At once: the other processes of the supervisor end as well.
 	return log, supervise.WatchLifeline(func() {
 		log.Error("the supervisor is gone")

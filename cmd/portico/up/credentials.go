@@ -32,7 +32,7 @@ func (s *stack) ensureCredentials() (err error) {
 	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
 }
 
-// keepCredentials renews what nears its end, until ctx ends. The processes read
+// keepCredentials renews what nears its end, every renewInterval and after SIGHUP, until ctx ends. The processes read
 // their certificates again when the files change.
 func (s *stack) keepCredentials(ctx context.Context) {
 	tick := time.NewTicker(renewInterval)
@@ -42,6 +42,7 @@ func (s *stack) keepCredentials(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-s.hangups:
 		}
 		if err := s.ensureCredentials(); err != nil {
 			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; next attempt in %v\n", err, renewInterval)

@@ -53,6 +53,7 @@ type stack struct {
 	errOut     io.Writer
 	adminTLS   *tls.Config // the administrator as a client of the gateway
 	ready      atomic.Bool // everything has started
+	hangups    chan struct{}
 }
 
 // runStack runs an installation until ctx ends or something fails for good.
@@ -87,6 +88,14 @@ func (s *stack) start(ctx context.Context) error {
 	if err := supervise.WatchLifeline(func() { os.Exit(1) }); err != nil {
 		return err
 	}
+	s.hangups = make(chan struct{}, 1)
+	cli.OnHangup(ctx, func() {
+		s.say("SIGHUP: files that changed are read again")
+		select {
+		case s.hangups <- struct{}{}:
+		default: // it is pending
+		}
+	})
 	defer sdnotify.Start(ctx, sdnotify.Checks{Ready: s.checkReady, Live: s.checkLive})()
 	if err := s.prepare(); err != nil {
 		return err
