@@ -96,6 +96,26 @@ func (f *upFlags) checkQuota() error {
 	return f.quota.Check()
 }
 
+// check checks all flags, and reads the file of --config.
+func (f *upFlags) check(children *childFlags) error {
+	if err := server.CheckFlags(f.all); err != nil {
+		return err
+	}
+	if err := children.check(); err != nil {
+		return err
+	}
+	if err := checkSANs(f.sans); err != nil {
+		return err
+	}
+	if f.maxLogSize < 1 || f.maxLogBackups < 1 {
+		return errors.New("--log-max-size and --log-max-backups must be at least 1")
+	}
+	if err := f.readConfig(); err != nil {
+		return err
+	}
+	return f.checkQuota()
+}
+
 // New returns the command.
 func New() *cobra.Command {
 	var f upFlags
@@ -111,19 +131,7 @@ func New() *cobra.Command {
 		Example: upExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := server.CheckFlags(cmd.Flags()); err != nil {
-				return err
-			}
-			if err := errors.Join(children.check(), checkSANs(f.sans)); err != nil {
-				return err
-			}
-			if f.maxLogSize < 1 || f.maxLogBackups < 1 {
-				return errors.New("--log-max-size and --log-max-backups must be at least 1")
-			}
-			if err := f.readConfig(); err != nil {
-				return err
-			}
-			if err := f.checkQuota(); err != nil {
+			if err := f.check(&children); err != nil {
 				return err
 			}
 			if f.dataDir == "" {
