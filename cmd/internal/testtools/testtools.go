@@ -102,13 +102,27 @@ func folder() (root, dir string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", fmt.Errorf("create folder of programs: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, ownerFile), []byte(root), 0o600); err != nil {
+	if err := own(dir, root); err != nil {
 		return "", "", fmt.Errorf("write owner of programs: %w", err)
 	}
 	if err := prune(all); err != nil {
 		return "", "", fmt.Errorf("remove programs of removed working copies: %w", err)
 	}
 	return root, dir, nil
+}
+
+// own writes the owner of a folder if it has none. It is never empty: another test run would take
+// the folder for that of a removed working copy.
+func own(dir, root string) error {
+	file := filepath.Join(dir, ownerFile)
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
+	temporary := fmt.Sprint(file, os.Getpid())
+	if err := os.WriteFile(temporary, []byte(root), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, file)
 }
 
 // prune removes the programs of working copies that no longer exist: 330 MB each.
