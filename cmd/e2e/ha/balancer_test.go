@@ -20,8 +20,8 @@ import (
 const (
 	// checkEvery is the interval of the balancer's checks.
 	checkEvery = 100 * time.Millisecond
-	// checkTime is how long it waits for the result of one.
-	checkTime = 500 * time.Millisecond
+	// checkTime is how long it waits for the result of one: a gateway that ends refuses it at once.
+	checkTime = 5 * time.Second
 )
 
 // balancer is a load balancer for TCP in front of the gateways: new connections go in turn to those

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"portico/cmd/e2e"
@@ -43,6 +44,7 @@ func TestFaults(t *testing.T) {
 	f.in = install(t, 500*time.Millisecond, func(in *installation, address string) { balance(t, in, address) })
 	t.Logf("seed %d; the servers were ready after %v", seed, f.in.startup.Round(time.Millisecond))
 	admin := f.in.Config(t)
+	admin.Host = "https://" + f.in.address(gateways[0])
 	define(t, admin)
 	var doors []*rest.Config
 	for _, name := range gateways {
@@ -66,7 +68,7 @@ func TestFaults(t *testing.T) {
 	stop()
 	wait()
 	for _, v := range all {
-		v.check(t, f.in.Client(t))
+		v.check(t, kubernetes.NewForConfigOrDie(admin))
 	}
 	f.in.oneLeaderEach(t)
 	f.observer.report(t)
