@@ -57,4 +57,7 @@ func testHangupInTerminal(t *testing.T) {
 	if err := up.Await("stopping etcd"); err != nil {
 		t.Error(err)
 	}
+	if err := <-up.Exited; err != nil {
+		t.Error(err)
+	}
 }
