@@ -113,7 +113,7 @@ func diagnose(ctx context.Context, endpoint string, tlsConfig *tls.Config, prefi
 	if err == nil {
 		return nil
 	}
-	cause, advice, lasting := adviseRead(ctx, err, prefix)
+	advice, lasting, cause := adviseRead(ctx, err, prefix)
 	return &EndpointError{endpoint, withAdvice(cause, advice), lasting}
 }
 
@@ -170,9 +170,9 @@ func adviseConnect(err error) (advice string, lasting bool) {
 	return "is etcd running there?", false
 }
 
-// adviseRead returns the cause of a failed read without gRPC's words, the remedy, and whether
-// it is lasting.
-func adviseRead(ctx context.Context, err error, prefix string) (cause error, advice string, lasting bool) {
+// adviseRead returns the remedy for a failed read, whether it is lasting, and its cause without
+// gRPC's words.
+func adviseRead(ctx context.Context, err error, prefix string) (advice string, lasting bool, cause error) {
 	text := status.Convert(err).Message()
 	// connection error: desc = "…"
 	if _, desc, ok := strings.Cut(text, `desc = "`); ok {
@@ -181,16 +181,16 @@ func adviseRead(ctx context.Context, err error, prefix string) (cause error, adv
 	cause = errors.New(text)
 	switch code := errorCode(err); {
 	case strings.Contains(text, "no application protocol"):
-		return cause, "the server is no etcd", true
+		return "the server is no etcd", true, cause
 	case strings.Contains(text, "tls: "):
-		return cause, "give a client certificate that etcd accepts with --etcd-certfile and --etcd-keyfile", true
+		return "give a client certificate that etcd accepts with --etcd-certfile and --etcd-keyfile", true, cause
 	case code == codes.PermissionDenied, code == codes.Unauthenticated, code == codes.InvalidArgument:
-		return cause, "its user may not read " + prefix + ": see \"Several machines\" in docs/operations.md for the rights, and give its certificate with --etcd-certfile", true
+		return "its user may not read " + prefix + ": see \"Several machines\" in docs/operations.md for the rights, and give its certificate with --etcd-certfile", true, cause
 	case code == codes.Unimplemented, strings.Contains(text, "HTTP/1.1 header"), strings.Contains(text, "unexpected HTTP status code"),
 		strings.Contains(text, "server preface"):
-		return cause, "the server is no etcd, or speaks TLS (use https://)", true
+		return "the server is no etcd, or speaks TLS (use https://)", true, cause
 	case ctx.Err() != nil:
-		return fmt.Errorf("no answer within %v", diagnoseTimeout), "has the cluster a leader?", false
+		return "has the cluster a leader?", false, fmt.Errorf("no answer within %v", diagnoseTimeout)
 	}
-	return cause, "", false
+	return "", false, cause
 }
