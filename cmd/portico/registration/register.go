@@ -96,7 +96,7 @@ func (f *registerFlags) run(ctx context.Context, out, progress io.Writer) error 
 	if err != nil {
 		return err
 	}
-	if err := register(ctx, gateway, &f.want, out); err != nil {
+	if err := retryUnavailable(ctx, f.wait, progress, func() error { return register(ctx, gateway, &f.want, out) }); err != nil {
 		return err
 	}
 	if f.wait <= 0 {

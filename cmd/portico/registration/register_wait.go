@@ -24,6 +24,27 @@ const (
 	repeatReason = 2 * time.Second
 )
 
+// retryUnavailable repeats write while the gateway answers 503 or 429, for limit, and prints why: a
+// gateway that starts takes no writes until it has read admission configurations from the core server.
+func retryUnavailable(ctx context.Context, limit time.Duration, progress io.Writer, write func() error) error {
+	deadline := time.Now().Add(limit)
+	for said := ""; ; {
+		err := write()
+		if err == nil || !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) || time.Now().After(deadline) {
+			return err
+		}
+		if err.Error() != said {
+			said = err.Error()
+			fmt.Fprintf(progress, "waiting: %s\n", said)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(waitInterval):
+		}
+	}
+}
+
 // waitRegistered returns nil once the Backend is available and registered, and prints why it
 // is not meanwhile.
 func waitRegistered(ctx context.Context, c *client.Client, r *registration, limit time.Duration, out, progress io.Writer) error {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"portico/apiservice"
@@ -97,5 +98,30 @@ func TestRegisterApplies(t *testing.T) {
 	stored = `{"metadata":{"name":"x","labels":{"` + apiservice.AutomanagedLabel + `":"onstart"}}}`
 	if err := register(t.Context(), c, r, io.Discard); err == nil || !strings.Contains(err.Error(), "the gateway starts with a backend of that name") {
 		t.Errorf("a backend of the gateway's: %v", err)
+	}
+}
+
+// A 503 of the gateway is repeated within --wait, and its reason printed once; other errors are not.
+func TestRegisterRepeatsUnavailable(t *testing.T) {
+	for _, tc := range []struct {
+		failure error
+		limit   time.Duration
+		want    int
+	}{
+		{apierrors.NewServiceUnavailable("configurations are not known yet"), time.Minute, 3},
+		{apierrors.NewServiceUnavailable("configurations are not known yet"), 0, 1},
+		{apierrors.NewBadRequest("no"), time.Minute, 1},
+	} {
+		calls := 0
+		var progress strings.Builder
+		err := retryUnavailable(t.Context(), tc.limit, &progress, func() error {
+			if calls++; calls == 3 {
+				return nil
+			}
+			return tc.failure
+		})
+		if calls != tc.want || (err == nil) != (tc.want == 3) || strings.Count(progress.String(), "waiting: ") != tc.want/3 {
+			t.Errorf("%v within %v: %d calls, %v, %q", tc.failure, tc.limit, calls, err, &progress)
+		}
 	}
 }
