@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,6 +16,10 @@ import (
 // processes have if the test has one, it stops them in order.
 func TestHangup(t *testing.T) {
 	t.Parallel()
+	// Children of a program that nohup started ignore the signal, unless it is caught here.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	if terminal, err := os.Open("/dev/tty"); err == nil {
 		terminal.Close()
 		testHangupInTerminal(t)
