@@ -210,7 +210,7 @@ func TestSilentConnection(t *testing.T) {
 		if h2.HTTP2.SendPingTimeout == 0 || h2.HTTP2.PingTimeout == 0 {
 			t.Error("PINGs are disabled")
 		}
-		h2.HTTP2.SendPingTimeout, h2.HTTP2.PingTimeout = 50*time.Millisecond, 200*time.Millisecond
+		h2.HTTP2.SendPingTimeout, h2.HTTP2.PingTimeout = 50*time.Millisecond, time.Second
 	}
 	for range 2 {
 		res, err := e.get(t, watchPath)
