@@ -34,7 +34,7 @@ func gauge(t *testing.T, metrics, series string) int {
 // one user's share: further ones get 429, and other users are served.
 func TestWritesWhoseBodyNeverComes(t *testing.T) {
 	t.Parallel()
-	up := e2e.SharedInstallation(t)
+	up := e2e.Install(t, t.TempDir()) // writes of other tests would count
 	ns := e2e.NewNamespace(t, up.Client(t))
 	up.MustKubectl(t, "create", "rolebinding", "-n", ns, "writers", "--clusterrole=edit", "--user=hostile-"+ns, "--user=polite-"+ns)
 	url := up.Endpoint + "/api/v1/namespaces/" + ns + "/configmaps"
