@@ -76,32 +76,32 @@ func (c *disruption) queueBudget(pod *corev1.Pod) {
 	c.queue.Add(Key(budgets[0]))
 }
 
-// sync writes the status of a budget. One that cannot be computed allows no disruption.
+// sync writes the status of a budget. One that cannot be computed allows no disruption, and is
+// computed again later: the kind of an owner may just have been defined.
 func (c *disruption) sync(ctx context.Context, namespace, name string) error {
 	pdb, err := c.budgets.PodDisruptionBudgets(namespace).Get(name)
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	status, recheck, err := c.status(ctx, pdb)
-	if err != nil {
-		c.env.Log.Warn("the status of a PodDisruptionBudget cannot be computed", "budget", Key(pdb), "err", err)
+	status, recheck, failed := c.status(ctx, pdb)
+	if failed != nil {
 		status = pdb.Status.DeepCopy()
 		status.DisruptionsAllowed = 0
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
-			Message: err.Error(), ObservedGeneration: status.ObservedGeneration,
+			Message: failed.Error(), ObservedGeneration: status.ObservedGeneration,
 		})
 	}
 	if recheck > 0 {
 		c.queue.AddAfter(Key(pdb), recheck)
 	}
 	if apiequality.Semantic.DeepEqual(*status, pdb.Status) {
-		return nil
+		return failed
 	}
 	changed := pdb.DeepCopy()
 	changed.Status = *status
 	_, err = c.env.Client.PolicyV1().PodDisruptionBudgets(namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-	return ignoreNotFound(err)
+	return errors.Join(failed, ignoreNotFound(err))
 }
 
 // status computes the status of a budget. recheck is when it changes by time alone; 0: never.
