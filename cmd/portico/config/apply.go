@@ -149,8 +149,8 @@ func annotate(f *pflag.Flag, from Source) {
 	f.Annotations[sourceKey] = []string{from.Text, from.Section}
 }
 
-// Explain adds the sources of the flags that the error of a command names, so that a user who gave
-// no such flag finds it.
+// Explain adds to the error of a command where the flags that it names were set: a variable, or a file
+// and the path in it.
 func Explain(cmd *cobra.Command, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err

@@ -61,7 +61,7 @@ func withChecksum(text []byte) []byte {
 	return append(fmt.Appendf(nil, "%s%x\n", checksumLine, sha256.Sum256(text)), text...)
 }
 
-// pristine reports whether nobody changed a file since portico wrote it.
+// pristine reports whether a file is as portico wrote it.
 func pristine(data []byte) bool {
 	_, text, found := bytes.Cut(data, []byte("\n"))
 	return found && bytes.Equal(data, withChecksum(text))

@@ -5,7 +5,7 @@
 //
 //   - The units are the files of the folder units, which deploy/systemd shows to readers.
 //   - A written file begins with a checksum of the rest. By that an administrator's change is
-//     noticed, and only what nobody changed is replaced by a later version. The configuration file
+//     noticed, and a later version replaces only files that are unchanged. The configuration file
 //     is written once and never again.
 //   - With --root nothing but files is written, for images and packages: systemd makes the user and
 //     the folders when the machine starts.
@@ -30,7 +30,7 @@ import (
 const program = "/usr/local/bin/portico"
 
 const installLong = `Write systemd units, the user portico, its folders and a configuration file. Nothing is started. Run it again after an
-upgrade: files that nobody changed are written anew, others are kept.
+upgrade: unchanged files are written anew, changed ones are kept.
 
 The role is what this machine runs: up is a whole installation; gateway, core and crd are single processes of an installation
 on several machines. Each has a unit portico.service, portico-gateway.service, portico-core.service or portico-crd.service.
