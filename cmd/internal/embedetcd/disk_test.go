@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -95,11 +96,18 @@ func TestNearlyFullDiskIsGivenSpaceBack(t *testing.T) {
 		t.Errorf("the database was copied to a disk that has no room: %d bytes, %d before", size, before)
 	}
 	free.Store(diskReserve - 1)
-	if err := s.relieveOnce(ctx, gone.Header.Revision); err != nil {
-		t.Fatal(err)
-	}
-	if size := s.etcd.Server.Backend().Size(); size > shrinkWorth/2 {
-		t.Errorf("the database still has %d bytes, %d before", size, before)
+	// bbolt counts the pages of removed values as free some commits later; relieve looks again.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err := s.relieveOnce(ctx, gone.Header.Revision); err != nil {
+			t.Fatal(err)
+		}
+		size := s.etcd.Server.Backend().Size()
+		if size <= shrinkWorth/2 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the database still has %d bytes, %d before", size, before)
+		}
 	}
 }
 
