@@ -18,7 +18,9 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -276,8 +278,14 @@ func testComposition(t *testing.T, images map[string]v1.Image) {
 	}
 	for name, client := range map[string]*kubernetes.Clientset{"gateway-0": one, "gateway-1": other} {
 		for _, path := range []string{"/apis/pets.example.com/v1/pets", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/api/v1/namespaces/default/serviceaccounts"} {
-			if err := client.RESTClient().Get().AbsPath(path).Do(t.Context()).Error(); err != nil {
-				t.Errorf("%s: %s: %v", name, path, err)
+			// A gateway is healthy without its backends: it may answer 503 until it probes them again.
+			var answer error
+			err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+				answer = client.RESTClient().Get().AbsPath(path).Do(ctx).Error()
+				return !apierrors.IsServiceUnavailable(answer), nil
+			})
+			if err != nil || answer != nil {
+				t.Errorf("%s: %s: %v, %v", name, path, err, answer)
 			}
 		}
 	}
