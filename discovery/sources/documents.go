@@ -180,6 +180,13 @@ func (s *Source) fetchAndUpdate(ctx context.Context, ids []schema.GroupVersion) 
 	defer s.mu.Unlock()
 	s.record(batch)
 	known, now := s.knownVersions(), time.Now()
+	for _, r := range s.results {
+		// store publishes nothing until every path has a result; the documents of one that has are not
+		// fetched again.
+		for _, gv := range r.groupVersions {
+			known[idOf(&gv)] = gv
+		}
+	}
 	for _, path := range s.paths() {
 		if l := s.indexes[path]; l != nil {
 			s.results[path] = s.resultOf(l, known, batch, now)

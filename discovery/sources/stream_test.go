@@ -278,6 +278,23 @@ func TestCheckBesideAStream(t *testing.T) {
 	}
 }
 
+// The document of the core group that was read before a stream remains if a check reads the other
+// groups because the stream does not begin.
+func TestCheckBeforeAStream(t *testing.T) {
+	server := newBackend(t, things("", groupA)...)
+	s := server.source()
+	defer s.Close()
+	server.answer("/apis", http.StatusServiceUnavailable, acceptLegacy, "")
+	if err := s.Follow(t.Context(), func() {}); err == nil || IsNoStream(err) {
+		t.Fatalf("a stream that is refused for now ended with %v", err)
+	}
+	server.heal()
+	check(t, s, true)
+	if core := groups(t, s, "", groupA)[0]; core.Legacy[0].StorageVersionHash == "" {
+		t.Errorf("the core group is known as %+v, which is not its document", core.Legacy)
+	}
+}
+
 // silent is a server that sends nothing, or headers only.
 type silent struct{ headers bool }
 
