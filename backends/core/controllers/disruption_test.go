@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -104,6 +106,43 @@ func TestDisruptionBudgetWithoutScale(t *testing.T) {
 	if got := pdb.Status.Conditions[0].Message; got != `found no controllers for pod "a"` {
 		t.Errorf("message %q", got)
 	}
+}
+
+// lateMapper does not know a kind before it is defined.
+type lateMapper struct {
+	meta.RESTMapper
+	defined atomic.Bool
+	asked   atomic.Int32
+}
+
+func (m *lateMapper) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	if m.asked.Add(1); !m.defined.Load() {
+		return nil, &meta.NoKindMatchError{GroupKind: gk, SearchedVersions: versions}
+	}
+	return m.RESTMapper.RESTMapping(gk, versions...)
+}
+
+// A status that cannot be computed is computed again without a change of the budget or its pods: the
+// kind of their owner may just have been defined.
+func TestDisruptionBudgetOfLateKind(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "d"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	d := must[*appsv1.Deployment](t)(s.AppsV1().Deployments("default").Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "d"},
+		Spec:       appsv1.DeploymentSpec{Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
+	}, metav1.CreateOptions{}))
+	s.addPod("d-1", "n1", "d", ownedBy("Deployment", "apps/v1", "d", d))
+	s.addBudget("d", "d", nil, new(intstr.FromInt32(2)))
+	env := s.env("disruption-controller", Options{}, nil)
+	mapper := &lateMapper{RESTMapper: env.Mapper}
+	env.Mapper = mapper
+	s.runIn("disruption-controller", env)
+	s.waitBudget("d", "0 allowed, 0 of 0 healthy, 0 expected: SyncFailed")
+	// The second computation is because of the status of the first.
+	eventually(t, "the status is computed again", func() bool { return mapper.asked.Load() > 2 })
+	mapper.defined.Store(true)
+	s.waitBudget("d", "1 allowed, 1 of 0 healthy, 2 expected: SufficientPods")
 }
 
 // A pod that an eviction has counted is not healthy for two minutes, and counts again if it

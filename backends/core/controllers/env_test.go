@@ -134,7 +134,12 @@ func (s *server) env(name string, opts Options, c clock.WithTicker) *Env {
 // run runs a controller until the test ends. c may be nil.
 func (s *server) run(name string, opts Options, c clock.WithTicker) {
 	s.t.Helper()
-	env := s.env(name, opts, c)
+	s.runIn(name, s.env(name, opts, c))
+}
+
+// runIn is run with an Env.
+func (s *server) runIn(name string, env *Env) {
+	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- rowOf(name).Run(ctx, env) }()
