@@ -284,6 +284,22 @@ func (c *claims) obsolete(have *apireg.APIService) bool {
 	return false
 }
 
+// stale reports whether an automanaged APIService of another server, as kube-apiserver leaves
+// them in etcd, is to be deleted: no Backend claims it, or may claim it once its discovery is
+// read. As in kube-aggregator, one that is managed at the start only was there at the start.
+func (c *claims) stale(have *apireg.APIService, atStart map[string]bool) bool {
+	if have.Annotations[apiservice.BackendAnnotation] != "" || !c.whole {
+		return false
+	}
+	for _, auto := range c.incomplete {
+		if auto != nil && auto.Takes(have.Spec.Group, have.Spec.Version) {
+			return false
+		}
+	}
+	label := have.Labels[apiservice.AutomanagedLabel]
+	return label == apiservice.Managed || label == apiservice.OnStart && atStart[have.Name]
+}
+
 // absent names the entries of autoRegister.groups that the server does not serve.
 func absent(gvs []discovery.GroupVersion, auto *backend.AutoRegister) string {
 	served := make([]schema.GroupVersion, 0, len(gvs))

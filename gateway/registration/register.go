@@ -56,6 +56,7 @@ type registrar struct {
 	resultsChanged *loop.Signal
 
 	// Of the writing goroutine only:
+	atStart    map[string]bool // APIServices that were stored when the gateway started
 	offered    map[string]bool // APIServices that were missing, or were stored since
 	introduced map[string]bool // static Backends that are stored, or were once
 	claims     *claims         // the last ones
@@ -98,6 +99,12 @@ func (g *registrar) write(ctx context.Context) (again time.Duration, err error) 
 	stored := make(map[string]*apireg.APIService, len(list))
 	for _, a := range list {
 		stored[a.Name] = a
+	}
+	if g.atStart == nil {
+		g.atStart = make(map[string]bool, len(list))
+		for _, a := range list {
+			g.atStart[a.Name] = true
+		}
 	}
 	err = g.register(ctx, stored)
 	known := g.found.Conditions()
@@ -157,7 +164,7 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	for name, have := range stored {
 		switch {
 		case desired[name] != nil:
-		case claims.obsolete(have):
+		case claims.obsolete(have), claims.stale(have, g.atStart):
 			gone = append(gone, have)
 		case orphaned(all, have):
 			orphans = append(orphans, have)

@@ -111,6 +111,45 @@ func TestUnservedAPIServiceIsDeleted(t *testing.T) {
 	}
 }
 
+// Of what kube-apiserver left in etcd, an automanaged APIService that a Backend claims gets its
+// annotation. Another is deleted once every Backend that may claim it is read; one that is managed
+// at the start only, if it was there at the start. Those of users remain.
+func TestAPIServicesOfAnotherServer(t *testing.T) {
+	g := newRegistry(t, nil)
+	upstreams := func(version, group, label string) string {
+		a := automanaged(discovery.GroupVersion{Group: group, Version: version}, "", label, 1000, 100)
+		delete(a.Annotations, apiservice.BackendAnnotation)
+		if label == "" {
+			a.Labels = nil
+		}
+		if err := g.create(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		return a.Name
+	}
+	apps, alpha := upstreams("v1", "apps", apiservice.OnStart), upstreams("v1alpha1", "internal.apiserver.k8s.io", apiservice.OnStart)
+	gone, mine := upstreams("v1", "gone.example.com", apiservice.Managed), upstreams("v1", "mine.example.com", "")
+	if got := g.sync(t, nil); got[alpha] == nil || got[gone] == nil {
+		t.Errorf("while the server is not read: %v", got)
+	}
+	g.serves("crd", serving("apps", "v1"))
+	later := upstreams("v1alpha2", "internal.apiserver.k8s.io", apiservice.OnStart)
+	got := g.sync(t, nil)
+	if got[alpha] != nil || got[gone] != nil || got[mine] == nil || got[later] == nil {
+		t.Errorf("once it is read: %v", got)
+	}
+	if a := got[apps]; a == nil || holder(a) != "crd" || a.Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
+		t.Errorf("claimed is %+v", a)
+	}
+	if n := g.writes(func() { g.sync(t, nil) }); n != 0 {
+		t.Errorf("%d writes without a difference", n)
+	}
+	g.atStart = nil // as a gateway that starts
+	if got := g.sync(t, nil); got[later] != nil || got[mine] == nil {
+		t.Errorf("after another start: %v", got)
+	}
+}
+
 // A condition is written and counted when it changes.
 func TestConditionIsWrittenOnChange(t *testing.T) {
 	g := newRegistry(t, widgets())
