@@ -33,7 +33,7 @@ func Kind() (*rest.Kind, error) {
 			Group: Group, Versions: []string{"v1"}, Resource: "apiservices", Kind: "APIService",
 			Categories: []string{"api-extensions"}, Path: Group + "/apiservices",
 		},
-		Codec:     rest.TypedJSON(scheme, apireg.SchemeGroupVersion.WithKind("APIService")),
+		Codec:     rest.TypedJSON(scheme, apireg.SchemeGroupVersion.WithKind("APIService"), nil),
 		Ownership: func() (managedfields.TypeConverter, error) { return applyconfiguration.NewTypeConverter(scheme), nil },
 		Strategy:  strategy(),
 		Subresources: []rest.Subresource{{

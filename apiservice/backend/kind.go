@@ -25,7 +25,7 @@ func Kind() (*rest.Kind, error) {
 	if err := AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register Backend: %w", err)
 	}
-	codec, ok := rest.TypedJSON(scheme, GroupVersion().WithKind("Backend")).(rest.Versioned)
+	codec, ok := rest.TypedJSON(scheme, GroupVersion().WithKind("Backend"), nil).(rest.Versioned)
 	if !ok {
 		return nil, errors.New("register Backend: its codec has no versions")
 	}

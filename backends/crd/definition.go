@@ -39,7 +39,7 @@ type definitions struct {
 // newDefinitionKind returns the row of CustomResourceDefinition. Its schema is that of the
 // Go type; validation is upstream's, on its internal type.
 func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourceDefinition, totals func() *totals) *rest.Kind {
-	d := &definitions{scheme: definitionScheme(), peers: peers, totals: totals, claims: newClaims()}
+	d := &definitions{scheme: custom.DefinitionScheme(), peers: peers, totals: totals, claims: newClaims()}
 	return &rest.Kind{
 		Info: resource.Info{
 			Group: apiextensionsv1.GroupName, Versions: []string{"v1"}, Kind: "CustomResourceDefinition",
@@ -47,7 +47,7 @@ func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourc
 			ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 			Path: apiextensionsv1.GroupName + "/customresourcedefinitions",
 		},
-		Codec:         rest.TypedJSON(d.scheme, apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")),
+		Codec:         custom.DefinitionCodec(),
 		ReturnDeleted: true,
 		Ownership: sync.OnceValues(func() (managedfields.TypeConverter, error) {
 			return applyconfiguration.NewTypeConverter(d.scheme), nil
@@ -79,17 +79,6 @@ func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourc
 		Columns: definitionColumns(),
 		Cells:   definitionCells,
 	}
-}
-
-// definitionScheme returns a scheme of the served version and the internal one.
-func definitionScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{apiextensionsv1.AddToScheme, apiextensions.AddToScheme} {
-		if err := add(s); err != nil {
-			panic(fmt.Sprintf("crd: build scheme: %v", err)) // fixed types: a programming error
-		}
-	}
-	return s
 }
 
 func asDefinition(obj rest.Object) *apiextensionsv1.CustomResourceDefinition {

@@ -24,7 +24,7 @@ func ScaleKind() *Kind {
 	return &Kind{
 		Info: resource.Info{Group: autoscalingv1.GroupName, Versions: []string{"v1"}, Resource: "scales", Kind: "Scale"},
 		// JSON is what most clients request.
-		Codec: TypedJSON(scheme, autoscalingv1.SchemeGroupVersion.WithKind("Scale")),
+		Codec: TypedJSON(scheme, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), nil),
 		Ownership: sync.OnceValues(func() (managedfields.TypeConverter, error) {
 			parser, err := smd.NewParser(scaleSchema)
 			if err != nil {

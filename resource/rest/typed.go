@@ -42,7 +42,7 @@ func Typed(scheme *runtime.Scheme, storage schema.GroupVersionKind) Codec {
 }
 
 // TypedConverted is Typed for a kind with versions of different fields: convert
-// converts from the storage version to the others and back.
+// converts from the storage version to the others and back. nil: they have the same fields.
 func TypedConverted(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) Codec {
 	c := newTyped(scheme, storage, convert)
 	if obj, err := scheme.New(storage); err == nil && hasProtobuf(obj) {
@@ -51,9 +51,9 @@ func TypedConverted(scheme *runtime.Scheme, storage schema.GroupVersionKind, con
 	return c
 }
 
-// TypedJSON is Typed for a kind that is stored as JSON.
-func TypedJSON(scheme *runtime.Scheme, storage schema.GroupVersionKind) Codec {
-	return newTyped(scheme, storage, nil)
+// TypedJSON is TypedConverted for a kind that is stored as JSON.
+func TypedJSON(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) Codec {
+	return newTyped(scheme, storage, convert)
 }
 
 func newTyped(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) *typed {

@@ -25,7 +25,7 @@ func TestTypedStoresInItsEncoding(t *testing.T) {
 	for _, c := range []struct {
 		codec    rest.Codec
 		encoding resource.Encoding
-	}{{rest.Typed(resttest.CoreScheme(), gvk), resource.Protobuf}, {rest.TypedJSON(resttest.CoreScheme(), gvk), resource.JSON}} {
+	}{{rest.Typed(resttest.CoreScheme(), gvk), resource.Protobuf}, {rest.TypedJSON(resttest.CoreScheme(), gvk, nil), resource.JSON}} {
 		obj := resttest.ConfigMap("a")
 		obj.ResourceVersion = "99"
 		o, err := c.codec.EncodeStored(obj)
@@ -55,7 +55,7 @@ func TestTypedStoresInItsEncoding(t *testing.T) {
 // A kind may be kept in etcd in the other encoding, by an earlier version.
 func TestTypedReadsBothEncodings(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	written, err := rest.TypedJSON(resttest.CoreScheme(), gvk).EncodeStored(resttest.ConfigMap("a"))
+	written, err := rest.TypedJSON(resttest.CoreScheme(), gvk, nil).EncodeStored(resttest.ConfigMap("a"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func configMaps() *rest.Kind {
 	}
 	return &rest.Kind{
 		Info:  resource.Info{Versions: []string{"v1"}, Resource: "configmaps", Kind: "ConfigMap", Namespaced: true},
-		Codec: rest.TypedJSON(scheme, corev1.SchemeGroupVersion.WithKind("ConfigMap")),
+		Codec: rest.TypedJSON(scheme, corev1.SchemeGroupVersion.WithKind("ConfigMap"), nil),
 	}
 }
 

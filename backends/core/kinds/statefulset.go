@@ -42,7 +42,7 @@ func statefulSets(scheme *runtime.Scheme) *rest.Kind {
 	strategy.ValidateName = apivalidation.NameIsDNSLabel
 	return &rest.Kind{
 		Info:     info,
-		Codec:    rest.TypedJSON(scheme, appsv1.SchemeGroupVersion.WithKind(info.Kind)),
+		Codec:    rest.TypedJSON(scheme, appsv1.SchemeGroupVersion.WithKind(info.Kind), nil),
 		Strategy: strategy,
 		Subresources: []rest.Subresource{
 			scale(&info, func(sts *appsv1.StatefulSet) **int32 { return &sts.Spec.Replicas },

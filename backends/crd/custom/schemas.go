@@ -73,7 +73,11 @@ func NewOutline(o *resource.Object) (*Outline, error) {
 		Spec     spec                                           `json:"spec"`
 		Status   apiextensionsv1.CustomResourceDefinitionStatus `json:"status"`
 	}
-	if err := json.Unmarshal(o.Data, &in); err != nil {
+	data, err := definitionJSON(o)
+	if err == nil {
+		err = json.Unmarshal(data, &in)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read definition %s: %w", o.Name, err)
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{
@@ -179,7 +183,11 @@ type validators struct {
 // build reads the schemas of a stored definition.
 func build(o *Outline) (*built, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := json.Unmarshal(o.Stored.Data, crd); err != nil {
+	data, err := definitionJSON(o.Stored)
+	if err == nil {
+		err = json.Unmarshal(data, crd)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read definition %s: %w", o.Name, err)
 	}
 	b := &built{versions: map[string]*versionSchema{}}

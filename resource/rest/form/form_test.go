@@ -50,7 +50,7 @@ func TestPartialOfBothEncodings(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	const want = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","namespace":"default",` +
 		`"uid":"u-1","resourceVersion":"5","creationTimestamp":"2026-01-02T03:04:05Z","labels":{"name":"a"}}}`
-	for _, codec := range []rest.Codec{rest.Typed(resttest.CoreScheme(), gvk), rest.TypedJSON(resttest.CoreScheme(), gvk)} {
+	for _, codec := range []rest.Codec{rest.Typed(resttest.CoreScheme(), gvk), rest.TypedJSON(resttest.CoreScheme(), gvk, nil)} {
 		o := resttest.Stored(t, &rest.Kind{Codec: codec}, resttest.ConfigMap("a"), 5)
 		got, err := encodePartial(&rest.Kind{}, o, Form{Version: "v1", Partial: true})
 		if err != nil || string(got) != want {

@@ -45,7 +45,7 @@ func TestListsTakeLittleMemory(t *testing.T) {
 	debug.SetGCPercent(20)
 	defer debug.SetGCPercent(100)
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	asJSON, asProtobuf := rest.TypedJSON(resttest.CoreScheme(), gvk), rest.Typed(resttest.CoreScheme(), gvk)
+	asJSON, asProtobuf := rest.TypedJSON(resttest.CoreScheme(), gvk, nil), rest.Typed(resttest.CoreScheme(), gvk)
 	const object = 100 << 10
 	for _, c := range []struct {
 		name    string

@@ -67,7 +67,7 @@ func awkward(i int) *corev1.ConfigMap {
 // A list sent in pieces is the list that an encoder writes.
 func TestListsAreByteIdentical(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []*rest.Kind{resttest.ConfigMaps(), {Info: resttest.ConfigMaps().Info, Codec: rest.TypedJSON(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap"))}} {
+	for _, kind := range []*rest.Kind{resttest.ConfigMaps(), {Info: resttest.ConfigMaps().Info, Codec: rest.TypedJSON(resttest.CoreScheme(), corev1.SchemeGroupVersion.WithKind("ConfigMap"), nil)}} {
 		for _, n := range []int{0, 1, 3, 700} {
 			want := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "more"}, Items: []corev1.ConfigMap{}}
 			want.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMapList"})

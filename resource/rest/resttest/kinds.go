@@ -38,7 +38,7 @@ func ConfigMaps() *rest.Kind {
 func Secrets() *rest.Kind {
 	return &rest.Kind{
 		Info:    resource.Info{Versions: []string{"v1"}, Resource: "secrets", Kind: "Secret", Namespaced: true},
-		Codec:   rest.TypedJSON(CoreScheme(), corev1.SchemeGroupVersion.WithKind("Secret")),
+		Codec:   rest.TypedJSON(CoreScheme(), corev1.SchemeGroupVersion.WithKind("Secret"), nil),
 		Columns: []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name"}, {Name: "Data", Type: "integer"}},
 		Cells: func(obj runtime.Object) ([]any, error) {
 			secret := obj.(*corev1.Secret)
