@@ -187,5 +187,6 @@ func newScheme() *runtime.Scheme {
 	metav1.AddToGroupVersion(scheme, authenticationv1.SchemeGroupVersion)
 	scheme.AddKnownTypes(policyv1beta1.SchemeGroupVersion, &policyv1beta1.Eviction{})
 	metav1.AddToGroupVersion(scheme, policyv1beta1.SchemeGroupVersion)
+	addStoredVersions(scheme)
 	return scheme
 }

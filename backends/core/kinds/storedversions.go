@@ -1,0 +1,45 @@
+package kinds
+
+import (
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
+	batchv1beta1 "k8s.io/api/batch/v1beta1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
+	nodev1beta1 "k8s.io/api/node/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1beta1 "k8s.io/api/storage/v1beta1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// addStoredVersions adds the versions that kube-apiserver stores objects in, or did once, and that
+// are not served: those that have the JSON fields of the version of the row. They are read, and
+// written in the version of the row.
+func addStoredVersions(scheme *runtime.Scheme) {
+	for gv, types := range map[schema.GroupVersion][]runtime.Object{
+		admissionregistrationv1beta1.SchemeGroupVersion: {
+			&admissionregistrationv1beta1.ValidatingAdmissionPolicy{}, &admissionregistrationv1beta1.ValidatingAdmissionPolicyBinding{},
+			&admissionregistrationv1beta1.MutatingAdmissionPolicy{}, &admissionregistrationv1beta1.MutatingAdmissionPolicyBinding{},
+		},
+		batchv1beta1.SchemeGroupVersion:        {&batchv1beta1.CronJob{}},
+		certificatesv1beta1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.PodCertificateRequest{}},
+		coordinationv1beta1.SchemeGroupVersion: {&coordinationv1beta1.Lease{}},
+		networkingv1beta1.SchemeGroupVersion:   {&networkingv1beta1.IPAddress{}, &networkingv1beta1.ServiceCIDR{}},
+		nodev1beta1.SchemeGroupVersion:         {&nodev1beta1.RuntimeClass{}},
+		resourcev1beta2.SchemeGroupVersion: {
+			&resourcev1beta2.DeviceClass{}, &resourcev1beta2.DeviceTaintRule{}, &resourcev1beta2.ResourceClaim{},
+			&resourcev1beta2.ResourceClaimTemplate{}, &resourcev1beta2.ResourceSlice{},
+		},
+		schedulingv1beta1.SchemeGroupVersion: {&schedulingv1beta1.PriorityClass{}},
+		storagev1beta1.SchemeGroupVersion: {
+			&storagev1beta1.CSIDriver{}, &storagev1beta1.CSINode{}, &storagev1beta1.CSIStorageCapacity{}, &storagev1beta1.StorageClass{},
+			&storagev1beta1.VolumeAttachment{}, &storagev1beta1.VolumeAttributesClass{},
+		},
+		storagemigrationv1beta1.SchemeGroupVersion: {&storagemigrationv1beta1.StorageVersionMigration{}},
+	} {
+		scheme.AddKnownTypes(gv, types...)
+	}
+}
