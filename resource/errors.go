@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // CauseResourceVersionTooLarge is the cause type that client-go's reflectors
@@ -57,6 +58,31 @@ func Unavailable(message string, seconds int32) *apierrors.StatusError {
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: seconds}
 	}
 	return err
+}
+
+// MaxUnreadable bounds the errors of UnreadableList.
+const MaxUnreadable = 100
+
+// UnreadableList is the 500 for a list of a resource, given the errors of reading those of its
+// objects that cannot be read. The message has the first error, the causes are those of all.
+func UnreadableList(of schema.GroupResource, errs []error) *apierrors.StatusError {
+	details := &metav1.StatusDetails{Group: of.Group, Kind: of.Resource, Name: "list"}
+	for _, err := range errs {
+		if d := AsStatus(err).Details; d != nil {
+			details.Causes = append(details.Causes, d.Causes...)
+		}
+	}
+	message := fmt.Sprintf("failed to read one or more %s from the storage: %v", of, errs[0])
+	if len(errs) > 1 {
+		message += fmt.Sprintf(" (and %d more)", len(errs)-1)
+	}
+	if len(errs) >= MaxUnreadable {
+		details.Causes = append(details.Causes, metav1.StatusCause{Type: metav1.CauseTypeTooMany, Message: "too many errors, the list is truncated"})
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+		Message: message, Details: details,
+	}}
 }
 
 // ReasonInsufficientStorage is the reason of InsufficientStorage. Kubernetes has no

@@ -99,17 +99,20 @@ func errorCode(err error) codes.Code {
 	return status.Code(err)
 }
 
-// internal is a 500 without a reason, as kube-apiserver's for other errors of etcd.
-func internal(message string) error { return serverError(metav1.StatusReasonUnknown, message) }
-
-// unreadable is the error for a stored value that cannot be decrypted or decoded.
+// unreadable is the error for a stored value that cannot be decrypted or decoded. Its cause
+// has the key as field.
 func unreadable(key string, err error) error {
-	return serverError(metav1.StatusReasonStoreReadError, fmt.Sprintf("unable to read the stored object at key %q: %v", key, err))
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+		Message: fmt.Sprintf("unable to read the stored object at key %q: %v", key, err),
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Field: key, Message: err.Error()}}},
+	}}
 }
 
-func serverError(reason metav1.StatusReason, message string) error {
+// internal is a 500 without a reason, as kube-apiserver's for other errors of etcd.
+func internal(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: reason, Message: message,
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown, Message: message,
 	}}
 }
 

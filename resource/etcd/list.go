@@ -25,6 +25,8 @@ type listing struct {
 	found    int64
 	size     int64
 	counting bool
+	// unreadable are the errors of objects that cannot be read, with which the list fails.
+	unreadable []error
 	// remaining is the number of keys after the page.
 	remaining int64
 }
@@ -45,9 +47,12 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 		if err != nil {
 			return nil, err
 		}
-		if !more || l.full() || l.part() {
+		if !more || l.full() || l.part() || len(l.unreadable) >= resource.MaxUnreadable {
 			break
 		}
+	}
+	if len(l.unreadable) > 0 {
+		return nil, resource.UnreadableList(s.info.GroupResource(), l.unreadable)
 	}
 	return l.finish(ctx)
 }
@@ -113,10 +118,11 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 			return true, nil
 		}
 		obj, _, err := l.store.decode(kv)
-		if err != nil {
-			return false, err
-		}
 		l.last = string(kv.Key)
+		if err != nil {
+			l.unreadable = append(l.unreadable, err)
+			continue
+		}
 		if !l.opts.Selector.Matches(obj) {
 			continue
 		}

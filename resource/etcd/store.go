@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -112,9 +114,18 @@ func (identity) ToStorage(data, aad []byte) ([]byte, error) { return data, nil }
 
 func (identity) FromStorage(data, aad []byte) ([]byte, bool, error) {
 	if bytes.HasPrefix(data, []byte(encryptedPrefix)) {
-		return nil, false, errors.New("the value is encrypted and no key is configured")
+		return nil, false, errEncrypted(data)
 	}
 	return data, false, nil
+}
+
+// errEncrypted names the provider and the key of an encrypted value.
+func errEncrypted(data []byte) error {
+	head := strings.SplitN(string(data[len(encryptedPrefix):min(len(data), 256)]), ":", 4)
+	if len(head) < 4 {
+		return errors.New("it is encrypted")
+	}
+	return fmt.Errorf("it is encrypted by provider %s (%s) with key %q: let kube-apiserver store it with provider identity first", head[0], head[1], head[2])
 }
 
 // decode makes an Object of a stored value; stale is that of Transformer.FromStorage.

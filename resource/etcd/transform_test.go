@@ -129,6 +129,13 @@ func TestValuesThatCannotBeDecrypted(t *testing.T) {
 	c := newServer(t).client(t, encrypted(t, "one"))
 	direct, through := c.Store(storetest.Namespaced()), cached(t, c).Store(storetest.Namespaced())
 	mustCreate(t, direct, "x")
+	readable, err := resource.Parse([]byte(`{"apiVersion":"storetest.portico.dev/v1","kind":"Setting","metadata":{"namespace":"b","name":"z"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := direct.Create(t.Context(), readable.Key(), readable, 0); err != nil {
+		t.Fatal(err)
+	}
 	w, err := through.Watch(t.Context(), resource.WatchOptions{InitialEvents: true})
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +162,14 @@ func TestValuesThatCannotBeDecrypted(t *testing.T) {
 				t.Errorf("%s: delete %s: %v", what, name, err)
 			}
 		}
-		if _, err := store.List(t.Context(), resource.ListOptions{}); !isUnreadable(err) {
+		_, err := store.List(t.Context(), resource.ListOptions{})
+		if !isUnreadable(err) || !strings.HasPrefix(err.Error(), "failed to read one or more settings.storetest.portico.dev from the storage: ") || !strings.HasSuffix(err.Error(), " (and 1 more)") {
 			t.Errorf("%s: list: %v", what, err)
+		} else if causes := resource.AsStatus(err).Details.Causes; len(causes) != 2 || causes[0].Field != c.prefix+pathX || causes[1].Field != c.prefix+"storetest.portico.dev/settings/a/y" {
+			t.Errorf("%s: list: causes %v", what, causes)
+		}
+		if l, err := store.List(t.Context(), resource.ListOptions{Namespace: "b"}); err != nil || len(l.Items) != 1 {
+			t.Errorf("%s: list of another namespace: %v, %v", what, l, err)
 		}
 	}
 	if _, err := through.Watch(t.Context(), resource.WatchOptions{InitialEvents: true}); !isUnreadable(err) {
@@ -180,6 +193,25 @@ func TestValuesThatCannotBeDecrypted(t *testing.T) {
 	discardAll(t, direct, through.(resource.Discarder))
 }
 
+// A value that kube-apiserver encrypted is unreadable, and the error says with what.
+func TestEncryptedValuesOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	c := newServer(t).client(t)
+	for value, want := range map[string]string{
+		"k8s:enc:aescbc:v1:key1:\x00:\xff": `it is encrypted by provider aescbc (v1) with key "key1": let kube-apiserver store it with provider identity first`,
+		"k8s:enc:kms:v2:vault:\x0a":        `it is encrypted by provider kms (v2) with key "vault": let kube-apiserver store it with provider identity first`,
+		"k8s:enc:":                         "it is encrypted",
+	} {
+		if _, err := c.etcd.Put(t.Context(), c.prefix+pathX, value); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Store(storetest.Namespaced()).Get(t.Context(), keyX, resource.At{})
+		if full := `unable to read the stored object at key "` + c.prefix + pathX + `": ` + want; !isUnreadable(err) || err.Error() != full {
+			t.Errorf("got %v, want %s", err, full)
+		}
+	}
+}
+
 // discardAll removes x and y, which cannot be read.
 func discardAll(t *testing.T, direct resource.Store, d resource.Discarder) {
 	for _, dryRun := range []bool{true, false} {
@@ -200,7 +232,7 @@ func discardAll(t *testing.T, direct resource.Store, d resource.Discarder) {
 	if err := d.Discard(t.Context(), readable.Key(), false); !apierrors.IsConflict(err) {
 		t.Errorf("discard of what can be read: %v", err)
 	}
-	l, err := d.List(t.Context(), resource.ListOptions{})
+	l, err := d.List(t.Context(), resource.ListOptions{Namespace: "a"})
 	if err != nil || len(l.Items) != 1 {
 		t.Errorf("list once all can be read: %v, %v", l, err)
 	}

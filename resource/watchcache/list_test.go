@@ -81,26 +81,29 @@ func TestKeptSnapshotsAreBounded(t *testing.T) {
 // it goes to the store beneath.
 func TestListsOfUnreadableObjects(t *testing.T) {
 	f := fake(t, watchcache.Config{})
-	f.beneath.unreadable = &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Reason: metav1.StatusReasonStoreReadError}}
+	f.beneath.unreadable = &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Reason: metav1.StatusReasonStoreReadError, Message: "cannot be read"}}
 	f.beneath.key = resource.Key{Namespace: "b", Name: "bad"}
 	f.feed.reset(9, thing("a", 1))
 	f.feed.deliver(func(s resource.FeedSink) {
 		s.Apply([]resource.Change{{Path: things.ObjectPath(f.beneath.key), Revision: 10, Unreadable: f.beneath.unreadable}})
 	})
 	f.feed.current.Store(10)
+	unreadable := errors.New("failed to read one or more things from the storage: cannot be read")
 	for what, tt := range map[string]struct {
 		opts resource.ListOptions
 		want error
 	}{
-		"all":               {resource.ListOptions{}, f.beneath.unreadable},
-		"some":              {resource.ListOptions{Selector: selector(t, "k=v")}, f.beneath.unreadable},
-		"its namespace":     {resource.ListOptions{Namespace: "b"}, f.beneath.unreadable},
+		"all":               {resource.ListOptions{}, unreadable},
+		"some":              {resource.ListOptions{Selector: selector(t, "k=v")}, unreadable},
+		"its namespace":     {resource.ListOptions{Namespace: "b"}, unreadable},
 		"another namespace": {resource.ListOptions{Namespace: "a"}, nil},
 		"another name":      {resource.ListOptions{Namespace: "b", Selector: byName("x")}, errBeneath},
 		"a page":            {resource.ListOptions{Limit: 1}, errBeneath},
 	} {
-		if _, err := f.store.List(t.Context(), tt.opts); !errors.Is(err, tt.want) {
+		if _, err := f.store.List(t.Context(), tt.opts); fmt.Sprint(err) != fmt.Sprint(tt.want) {
 			t.Errorf("%s: %v, want %v", what, err, tt.want)
+		} else if err != nil && tt.want != errBeneath && apierrors.ReasonForError(err) != metav1.StatusReasonStoreReadError {
+			t.Errorf("%s: the reason is %s", what, apierrors.ReasonForError(err))
 		}
 	}
 	f.beneath.unreadable = nil

@@ -89,11 +89,19 @@ func (s *snapshot) hides(path string) bool {
 	return found
 }
 
-// hidesBelow reports whether any value below prefix cannot be read.
-func (s *snapshot) hidesBelow(prefix string) bool {
-	i, _ := slices.BinarySearch(s.unreadable, prefix)
-	return i < len(s.unreadable) && strings.HasPrefix(s.unreadable[i], prefix)
+// hidden returns the paths below prefix of values that cannot be read, the first
+// resource.MaxUnreadable.
+func (s *snapshot) hidden(prefix string) []string {
+	start, _ := slices.BinarySearch(s.unreadable, prefix)
+	end := start
+	for end < len(s.unreadable) && end-start < resource.MaxUnreadable && strings.HasPrefix(s.unreadable[end], prefix) {
+		end++
+	}
+	return s.unreadable[start:end]
 }
+
+// hidesBelow reports whether any value below prefix cannot be read.
+func (s *snapshot) hidesBelow(prefix string) bool { return len(s.hidden(prefix)) > 0 }
 
 // withPath returns the sorted paths with or without a path. Snapshots share the slice, so
 // it is copied if it changes.

@@ -3,7 +3,6 @@ package watchcache
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -191,23 +190,28 @@ func (s *store) refuseUnreadable(ctx context.Context, opts resource.WatchOptions
 	return apierrors.NewTooManyRequests("an object could not be read until now", 1)
 }
 
-// readHidden returns the error of reading the first unreadable object of a list, if the
-// list includes it. The list itself would fail only after a part of it was sent. now may be
-// nil.
+// readHidden returns the error of a list with unreadable objects, if it includes any. The list
+// itself would fail only after a part of it was sent. now may be nil.
 func (s *store) readHidden(ctx context.Context, now *snapshot, opts resource.ListOptions) error {
 	_, single := s.single(opts.Namespace, opts.Selector)
 	if now == nil || single || opts.Limit > 0 || opts.Continue != "" || opts.At.Freshness == resource.Exact {
 		return nil
 	}
-	i, _ := slices.BinarySearch(now.unreadable, s.info.RangePath(opts.Namespace))
-	key := resource.Key{Name: strings.TrimPrefix(now.unreadable[i], s.info.RangePath(""))}
-	if s.info.Namespaced {
-		key.Namespace, key.Name, _ = strings.Cut(key.Name, "/")
+	var errs []error
+	for _, path := range now.hidden(s.info.RangePath(opts.Namespace)) {
+		key := resource.Key{Name: strings.TrimPrefix(path, s.info.RangePath(""))}
+		if s.info.Namespaced {
+			key.Namespace, key.Name, _ = strings.Cut(key.Name, "/")
+		}
+		// By now it may be readable, or deleted.
+		if _, err := s.beneath.Get(ctx, key, resource.At{}); apierrors.ReasonForError(err) == metav1.StatusReasonStoreReadError {
+			errs = append(errs, err)
+		}
 	}
-	if _, err := s.beneath.Get(ctx, key, resource.At{}); apierrors.ReasonForError(err) == metav1.StatusReasonStoreReadError {
-		return err
+	if len(errs) > 0 {
+		return resource.UnreadableList(s.info.GroupResource(), errs)
 	}
-	return nil // it is readable or deleted by now
+	return nil
 }
 
 var _ resource.Discarder = (*store)(nil)
