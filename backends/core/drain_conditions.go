@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -151,18 +152,24 @@ func (r *result) discoveryMessage() string {
 	return fmt.Sprintf("Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s%s", len(groups), named(groups), r.advice(r.unknown))
 }
 
-// advice says how a namespace goes that is held up by servers that do not respond; "": they
-// are not what holds it up.
-func (r *result) advice(failed []emptied) string {
-	apis := servicesOf(failed)
+// advice says how a namespace goes that is held up by objects that cannot be read, or by servers
+// that do not respond; "": they are not what holds it up.
+func (r *result) advice(failed []emptied) (advice string) {
+	others := slices.DeleteFunc(slices.Clone(failed), func(e emptied) bool {
+		return apierrors.ReasonForError(e.err) == metav1.StatusReasonStoreReadError
+	})
+	if len(others) < len(failed) {
+		advice = "; repair what cannot be read, or delete it with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
+	}
+	apis := servicesOf(others)
 	if len(apis) == 0 {
-		return ""
+		return advice
 	}
 	if more := len(apis) - maxAdvised; more > 0 {
 		apis = append(apis[:maxAdvised:maxAdvised], fmt.Sprintf("and %d more", more))
 	}
 	names := strings.Join(apis, " ")
-	return fmt.Sprintf("; repair the server of APIService %s, or leave behind what it has in this namespace: kubectl annotate apiservice %s %s=%s",
+	return advice + fmt.Sprintf("; repair the server of APIService %s, or leave behind what it has in this namespace: kubectl annotate apiservice %s %s=%s",
 		names, names, apiservice.AbandonAnnotation, r.namespace)
 }
 

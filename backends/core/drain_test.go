@@ -52,6 +52,23 @@ func TestDrainConditionsAreBounded(t *testing.T) {
 	}
 }
 
+// The condition of a namespace with objects that cannot be read names them and says what to do; it
+// does not advise about the server, which answers.
+func TestDrainNamesWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	const message = `failed to read one or more widgets.example.com from the storage: unable to read the stored object at key "/registry/x"`
+	r := newResult("shop")
+	r.add(emptied{api: "v1.example.com", resource: schema.GroupResource{Group: "example.com", Resource: "widgets"}, err: resource.UnreadableList(
+		schema.GroupResource{Group: "example.com", Resource: "widgets"}, []error{errors.New(`unable to read the stored object at key "/registry/x"`)})})
+	r.settle(func(string) bool { return false })
+	got := condition(&corev1.Namespace{Status: corev1.NamespaceStatus{Conditions: r.conditions()}}, corev1.NamespaceDeletionContentFailure)
+	want := "Failed to delete all resource types, 1 remaining: widgets.example.com: " + message +
+		"; repair what cannot be read, or delete it with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
+	if got.Status != corev1.ConditionTrue || got.Message != want {
+		t.Errorf("condition is %s %q, want %q", got.Status, got.Message, want)
+	}
+}
+
 // Namespaces have no deletecollection, and system namespaces cannot be deleted.
 func TestNamespacesHaveNoDeleteCollection(t *testing.T) {
 	t.Parallel()
