@@ -22,6 +22,8 @@ const (
 	// yet, which is asked every holdInterval. Then requests get errors that say what is missing.
 	holdTimeout  = 5 * time.Second
 	holdInterval = 5 * time.Millisecond
+	// slowDrain is the time after which a line of the log says what a shutdown waits for.
+	slowDrain = time.Second
 	// closeTimeout is how long connections have to close by themselves after their
 	// requests have ended or were given up.
 	closeTimeout = 2 * time.Second
@@ -196,11 +198,15 @@ func (s *Server) shutdown() {
 
 	lifecycle.Reject()
 	shortDone := lifecycle.Short.Close()
+	slow := time.AfterFunc(slowDrain, func() {
+		s.log.Info("waiting for requests in flight", "requests", lifecycle.Short.Count(), "atMost", s.cfg.ShutdownTimeout)
+	})
 	select {
 	case <-shortDone:
 	case <-time.After(s.cfg.ShutdownTimeout):
 		s.log.Warn("gave up on requests in flight", "requests", lifecycle.Short.Count(), "waited", s.cfg.ShutdownTimeout)
 	}
+	slow.Stop()
 	longDone := lifecycle.Long.Close()
 	lifecycle.Long.End(longShutdownTimeout)
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -78,18 +79,25 @@ func TestShutdownSequence(t *testing.T) {
 	})
 }
 
-// Requests that do not finish are given up after the timeout.
+// Requests that do not finish are given up after the timeout; after a second a line of the log says
+// what is waited for.
 func TestShutdownGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		s := newTestServer(t, func(http.ResponseWriter, *http.Request) { <-release })
+		var log bytes.Buffer
+		s := newTestServer(t, func(http.ResponseWriter, *http.Request) { <-release }, func(c *testConfig) {
+			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		})
 		slow, watch := inBackground(s, pathPods), inBackground(s, pathPods+"?watch=1")
 		synctest.Wait()
 		began := time.Now()
 		s.shutdown()
 		if took := time.Since(began); took != DefaultShutdownTimeout+closeTimeout+abandonTimeout {
 			t.Errorf("took %v", took)
+		}
+		if n := strings.Count(log.String(), `msg="waiting for requests in flight" requests=1 atMost=`); n != 1 {
+			t.Errorf("%d lines say what is waited for:\n%s", n, &log)
 		}
 		close(release)
 		<-slow

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// progress prints a line each second while a step runs, so none for a step of less than a second.
+// progress prints a line each second while a step runs, with the second, so none for a step of less
+// than a second.
 // It counts what is written to it, and refuses it after its context has ended.
 type progress struct {
 	ctx  context.Context
@@ -22,7 +23,7 @@ func startProgress(ctx context.Context, to io.Writer, what string, total int64) 
 	p, ended := &progress{ctx: ctx}, make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
-		tick := time.NewTicker(time.Second)
+		start, tick := time.Now(), time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
 			select {
@@ -30,7 +31,7 @@ func startProgress(ctx context.Context, to io.Writer, what string, total int64) 
 				return
 			case <-tick.C:
 			}
-			line := "portico: " + what
+			line := fmt.Sprintf("portico: %.0f s: %s", time.Since(start).Seconds(), what)
 			if total > 0 {
 				line += fmt.Sprintf(": %s of %s", size(p.done.Load()), size(total))
 			}

@@ -66,7 +66,7 @@ func (s *stack) startChild(name string, args []string, ready func(context.Contex
 			s.say("stopping " + name)
 		}
 		cancel()
-		<-ended
+		s.step(name+" to stop").await(context.Background(), ended, func() error { return nil })
 	})
 	return c, nil
 }

@@ -24,7 +24,8 @@ func (s *stack) checkEtcd(ctx context.Context) error {
 	case etcd.Lasting(problem):
 		return fmt.Errorf("--etcd-servers: %w", problem)
 	}
-	s.say("waiting for etcd: " + problem.Error())
+	start := s.began
+	s.say(waitingFor(start, "etcd: "+problem.Error()))
 	go func() {
 		said := problem.Error()
 		for {
@@ -39,7 +40,7 @@ func (s *stack) checkEtcd(ctx context.Context) error {
 				return
 			case problem.Error() != said && ctx.Err() == nil:
 				said = problem.Error()
-				s.say("waiting for etcd: " + said)
+				s.say(waitingFor(start, "etcd: "+said))
 			}
 		}
 	}()

@@ -30,8 +30,6 @@ const (
 	// tokenIssuer is the issuer of service-account tokens, that of most Kubernetes
 	// installations. It is independent of the address, which may change between starts.
 	tokenIssuer = "https://kubernetes.default.svc.cluster.local"
-	// stillWaiting is the pause between lines that name what is not ready.
-	stillWaiting = 2 * time.Second
 	// patience bounds the start of everything, crdPatience the time until the gateway
 	// then reaches the CRD server: the others serve without it.
 	patience    = 2 * time.Minute
@@ -54,6 +52,7 @@ type stack struct {
 	adminTLS   *tls.Config // the administrator as a client of the gateway
 	ready      atomic.Bool // everything has started
 	hangups    chan struct{}
+	began      time.Time // the start, or the stop
 }
 
 // runStack runs an installation until ctx ends or something fails for good.
@@ -63,7 +62,7 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 		return err
 	}
 	defer dir.Close()
-	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut}
+	s := &stack{flags: f, dir: dir, etcd: f.etcd, out: out, errOut: errOut, began: time.Now()}
 	file, err := supervise.OpenLog(supervise.LogConfig{File: s.logFile("up"), MaxMegabytes: f.maxLogSize, MaxBackups: f.maxLogBackups})
 	if err != nil {
 		return err
@@ -194,6 +193,7 @@ func (s *stack) runChildren(ctx context.Context) error {
 	go s.keepCredentials(ctx)
 	select {
 	case <-ctx.Done():
+		s.began = time.Now()
 		s.say("stopping; Ctrl-C again stops at once")
 		return nil
 	case err := <-core.done:
@@ -274,7 +274,7 @@ func (s *stack) waitBehind(ctx context.Context, name, path, socket string) error
 		{"the " + name + " to take writes", backendReady(socket, "/readyz/"+serve.WritesCheck)},
 		{"the gateway to take writes", s.gatewayReady("/readyz/" + serve.WritesCheck)},
 	} {
-		if err := waitReached(ctx, wait.reached); err != nil {
+		if err := waitReached(ctx, s.step(wait.what), wait.reached); err != nil {
 			return fmt.Errorf("wait for %s: %w (%w)", wait.what, context.Cause(ctx), err)
 		}
 	}
@@ -283,12 +283,13 @@ func (s *stack) waitBehind(ctx context.Context, name, path, socket string) error
 
 // waitReached calls reached until it succeeds, or returns its last error when ctx
 // ends.
-func waitReached(ctx context.Context, reached func(context.Context) error) error {
+func waitReached(ctx context.Context, step *step, reached func(context.Context) error) error {
 	for {
 		err := reached(ctx)
 		if err == nil {
 			return nil
 		}
+		step.look(err)
 		select {
 		case <-ctx.Done():
 			return err
@@ -298,19 +299,16 @@ func waitReached(ctx context.Context, reached func(context.Context) error) error
 }
 
 func (s *stack) waitChild(ctx context.Context, c *child) error {
-	tick := time.NewTicker(stillWaiting)
-	defer tick.Stop()
-	for {
-		select {
-		case <-c.process.Ready():
-			return nil
-		case err := <-c.done:
-			return fmt.Errorf("%w (its log: %s)", err, c.logFile)
-		case <-tick.C:
-			s.say(fmt.Sprintf("waiting for %s: %v", c.name, c.process.Waiting()))
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w (%v; its log: %s)", c.name, context.Cause(ctx), c.process.Waiting(), c.logFile)
-		}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.step(c.name).await(waiting, c.process.Ready(), c.process.Waiting)
+	select {
+	case <-c.process.Ready():
+		return nil
+	case err := <-c.done:
+		return fmt.Errorf("%w (its log: %s)", err, c.logFile)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for %s: %w (%v; its log: %s)", c.name, context.Cause(ctx), c.process.Waiting(), c.logFile)
 	}
 }
 
@@ -326,10 +324,4 @@ func backendReady(socket, path string) func(context.Context) error {
 	// A peer of the same uid is trusted to name the user.
 	header := http.Header{"X-Remote-User": {pki.AdminName}, "X-Remote-Group": {"system:masters"}}
 	return supervise.HTTPReady("http://backend"+path, socket, nil, header)
-}
-
-// say prints and logs a line of progress.
-func (s *stack) say(line string) {
-	fmt.Fprintln(s.out, "portico: "+line)
-	s.log.Info(line)
 }

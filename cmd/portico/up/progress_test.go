@@ -1,0 +1,44 @@
+package up
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A step of more than a second is a line with the second and the reason; more lines follow when the
+// reason changes, and after ten seconds.
+func TestSlowStep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		s := &stack{out: &out, log: slog.New(slog.NewTextHandler(io.Discard, nil)), began: time.Now()}
+		reason := errors.New("not yet")
+		done := make(chan struct{})
+		<-time.After(2 * time.Second) // of other steps
+		go s.step("core").await(t.Context(), done, func() error { return reason })
+		<-time.After(900 * time.Millisecond)
+		synctest.Wait()
+		if out.Len() > 0 {
+			t.Errorf("after less than a second: %s", &out)
+		}
+		<-time.After(12200 * time.Millisecond)
+		synctest.Wait()
+		reason = errors.New("soon")
+		<-time.After(time.Second)
+		synctest.Wait()
+		close(done)
+		synctest.Wait()
+		fast := make(chan struct{})
+		close(fast)
+		s.step("gateway to stop").await(t.Context(), fast, func() error { return nil })
+		want := "portico: 3 s: waiting for core: not yet\nportico: 13 s: waiting for core: not yet\nportico: 16 s: waiting for core: soon\n"
+		if out.String() != want {
+			t.Errorf("got\n%s\nwant\n%s", &out, want)
+		}
+	})
+}
