@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/coreos/go-semver/semver"
 	"go.etcd.io/etcd/api/v3/version"
@@ -42,6 +43,18 @@ func check(dir string) error {
 		return fmt.Errorf("database %s: it is missing, or older than its write-ahead log, which continues entry %d", file, first)
 	}
 	return nil
+}
+
+// lastBroken returns the newest copy that etcd made of a write-ahead log before it cut off an
+// incomplete last entry, and when it did; "" without one.
+func lastBroken(dir string) (name string, at time.Time) {
+	names, _ := filepath.Glob(filepath.Join(datadir.ToWALDir(dir), "*.wal.broken")) // the pattern is valid
+	for _, n := range names {
+		if info, err := os.Stat(n); err == nil && info.ModTime().After(at) {
+			name, at = n, info.ModTime()
+		}
+	}
+	return name, at
 }
 
 // usable returns an error for a database that this version of etcd, or a single member, cannot

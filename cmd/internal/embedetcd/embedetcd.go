@@ -115,6 +115,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := check(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
+	_, before := lastBroken(cfg.Dir)
 	stopping := new(atomic.Bool)
 	disk := &disk{dir: cfg.Dir, free: cfg.FreeSpace, log: cfg.Logger}
 	e, err := embed.StartEtcd(memberConfig(cfg, client, stopping, disk))
@@ -134,6 +135,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 			stopping.Store(true)
 			e.Close()
 			return nil, fmt.Errorf("start etcd: %w", err)
+		}
+		if name, at := lastBroken(cfg.Dir); at.After(before) {
+			cfg.Logger.Error("the write-ahead log ended within an entry, which was cut off: the write was not acknowledged to any client; the log as it was is in " + name)
 		}
 		var watch context.Context
 		watch, s.stop = context.WithCancel(context.Background())

@@ -49,7 +49,8 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// StopTimeout is the time between SIGTERM and SIGKILL. Required.
 	StopTimeout time.Duration
-	// Report receives a line for each event of the child. Required.
+	// Report receives a line for each event of the child after it was ready for the first time:
+	// what ends it before that is the error of Run, or passes with the next attempt. Required.
 	Report func(line string)
 }
 
@@ -102,7 +103,9 @@ func (p *Process) Run(ctx context.Context) error {
 		if !p.wasReady() && deaths >= startAttempts {
 			return p.startError(err)
 		}
-		p.cfg.Report(fmt.Sprintf("%s ended (%v); starting it again in %v", p.cfg.Name, err, pause))
+		if p.wasReady() {
+			p.cfg.Report(fmt.Sprintf("%s ended (%v); starting it again in %v", p.cfg.Name, err, pause))
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,8 @@ type errorLines struct {
 	to     io.Writer
 	prefix string
 	shown  map[string]time.Time
+	// starting leaves out why the process ended, which is the error of a start that fails.
+	starting atomic.Bool
 }
 
 const (
@@ -31,11 +34,8 @@ func (e *errorLines) Write(line []byte) (int, error) {
 	if strings.HasPrefix(text, "{") {
 		text = textOfJSON(text)
 	}
-	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok && !strings.Contains(record, " by=etcd") {
-		text = unquoteMessage(record)
-	} else if reason, ok := strings.CutPrefix(text, "portico: "); ok {
-		text = strings.TrimPrefix(reason, "etcd: ")
-	} else if !strings.HasPrefix(text, "panic: ") && !strings.HasPrefix(text, "fatal error: ") {
+	text, shown := e.sentence(text)
+	if !shown {
 		return len(line), nil
 	}
 	if when, ok := e.shown[text]; ok && time.Since(when) < repeatAfter {
@@ -47,6 +47,20 @@ func (e *errorLines) Write(line []byte) (int, error) {
 	e.shown[text] = time.Now()
 	fmt.Fprintln(e.to, e.prefix+text)
 	return len(line), nil
+}
+
+// sentence returns what a line says to people; shown is false if it is not for standard error.
+func (e *errorLines) sentence(text string) (sentence string, shown bool) {
+	if _, record, ok := strings.Cut(text, " level=ERROR msg="); ok && !strings.Contains(record, " by=etcd") {
+		return unquoteMessage(record), true
+	}
+	if e.starting.Load() {
+		return "", false
+	}
+	if reason, ok := strings.CutPrefix(text, "portico: "); ok {
+		return strings.TrimPrefix(reason, "etcd: "), true
+	}
+	return text, strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ")
 }
 
 // unquoteMessage returns a record of slog's text format that begins with the

@@ -210,7 +210,9 @@ func (s *stack) runChildren(ctx context.Context) error {
 func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 	s.say("starting etcd")
 	ready := supervise.HTTPReady("http://etcd/readyz", s.etcdSocket(), nil, nil)
-	etcd, err := s.startChild("etcd", s.etcdArgs(), ready, &errorLines{to: s.errOut, prefix: "portico: etcd: "})
+	lines := &errorLines{to: s.errOut, prefix: "portico: etcd: "}
+	lines.starting.Store(true)
+	etcd, err := s.startChild("etcd", s.etcdArgs(), ready, lines)
 	if err != nil {
 		return nil, err
 	}
@@ -220,6 +222,7 @@ func (s *stack) startEtcd(ctx context.Context) (*child, error) {
 		etcd.stop()
 		return nil, s.adviseEtcd(err)
 	}
+	lines.starting.Store(false)
 	return etcd, nil
 }
 
