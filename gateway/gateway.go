@@ -23,6 +23,7 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/etcd"
+	"portico/resource/fairshare"
 	"portico/resource/loop"
 	"portico/resource/masterlease"
 	"portico/resource/rest"
@@ -102,6 +103,9 @@ func New(cfg Config) (*Gateway, error) {
 
 // Health returns the health checks of the gateway.
 func (g *Gateway) Health() *serve.Health { return g.health }
+
+// InFlight returns the limits of reads and of writes in flight. They may be set while it runs.
+func (g *Gateway) InFlight() (reads, writes *fairshare.Limit) { return g.server.InFlight() }
 
 // Listen binds the listening address, so that an address in use is known before anything
 // else starts. Run calls it if it was not called.

@@ -12,7 +12,7 @@ import (
 )
 
 // Sections of a file reach the children of `up`; its environment is stronger, and flags are stronger than
-// that. A change of the log level in the file takes effect while the processes run, one of another
+// that. A change of the log level or of a limit in the file takes effect while the processes run, one of another
 // flag and one that is invalid are lines of their logs.
 func TestConfigurationOfInstallation(t *testing.T) {
 	e2e.NeedsInstallation(t)
@@ -54,6 +54,11 @@ crd: {max-requests-inflight: 304}
 	for _, child := range []string{"core", "crd", "gateway"} {
 		logged(t, up, child, `"msg":"configuration reloaded"`, `"changed":["all.v"]`)
 		logged(t, up, child, `"msg":"changes in the configuration file need a restart of the process"`, `"changed":["all.etcd-prefix"]`)
+	}
+	e2e.WriteFile(t, file, head+"all: {v: 1, etcd-prefix: /another}"+strings.Replace(sections, "304", "305", 1))
+	logged(t, up, "crd", `"msg":"configuration reloaded"`, `"changed":["crd.max-requests-inflight"]`)
+	if want := `portico_inflight_requests_limit{request_kind="readOnly"} 305`; !strings.Contains(up.Metrics(t, "crd"), want) {
+		t.Errorf("%s is not among the metrics of crd", want)
 	}
 	e2e.WriteFile(t, file, head+"core: {event-ttl: soon}")
 	logged(t, up, "core", `"level":"ERROR"`, `core.event-ttl: \"soon\": must be a time with its unit`)

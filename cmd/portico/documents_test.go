@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"portico/cmd/e2e"
+	"portico/cmd/portico/config"
 	"portico/cmd/portico/server"
 )
 
@@ -157,13 +158,22 @@ func TestCommandsNamedInText(t *testing.T) {
 }
 
 // The table of flags in docs/operations.md names each flag of the processes, and
-// no other.
+// no other, and which of them are reloaded with the configuration file.
 func TestDocumentedFlags(t *testing.T) {
 	_, table, _ := strings.Cut(documentsOf(t)["docs/operations.md"], "\n## Flags\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	var documented []string
 	for _, m := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(table, -1) {
 		documented = append(documented, m[1])
+	}
+	var reloaded []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (.*?) \| .*? \| config \|`).FindAllStringSubmatch(table, -1) {
+		for _, m := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+			reloaded = append(reloaded, m[1])
+		}
+	}
+	if slices.Sort(reloaded); !slices.Equal(reloaded, config.Reloaded) {
+		t.Errorf("docs/operations.md says that %q are reloaded, which %q are", reloaded, config.Reloaded)
 	}
 	known := map[string]bool{}
 	for _, cmd := range newRoot().Commands() {

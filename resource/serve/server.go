@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"portico/resource/authn"
+	"portico/resource/fairshare"
 )
 
 const (
@@ -114,6 +115,10 @@ func (s *Server) Addresses() []net.Addr {
 	}
 	return addresses
 }
+
+// InFlight returns the limits of reads and of writes in flight. They may be set while the server
+// runs.
+func (s *Server) InFlight() (reads, writes *fairshare.Limit) { return s.cfg.Chain.InFlight() }
 
 // Run serves until ctx ends or an address fails, shuts down (see shutdown) and returns when
 // that is done: nil after ctx, else the failure. It runs once.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,10 +20,27 @@ import (
 // followInterval is the time between two looks at the file.
 const followInterval = 10 * time.Second
 
-// reloadable are the flags that change while the process runs, with what sets them.
-var reloadable = map[string]func(string) error{
-	"v":       logging.Process.SetVerbosity,
-	"vmodule": logging.Process.SetModules,
+// Reloaded are the flags that change while a process runs.
+var Reloaded = []string{"max-mutating-requests-inflight", "max-requests-inflight", "v", "vmodule"}
+
+// setters set the flags of this process that are reloaded.
+var setters = struct {
+	sync.Mutex
+	of map[string]func(string) error
+}{of: map[string]func(string) error{"v": logging.Process.SetVerbosity, "vmodule": logging.Process.SetModules}}
+
+// OnReload has set called with the values of a flag of Reloaded that change in the file of --config.
+func OnReload(flag string, set func(value string) error) {
+	setters.Lock()
+	defer setters.Unlock()
+	setters.of[flag] = set
+}
+
+// setter returns what sets a flag of this process; nil before OnReload.
+func setter(flag string) func(string) error {
+	setters.Lock()
+	defer setters.Unlock()
+	return setters.of[flag]
 }
 
 // given is what a file gives for a flag: the section, "" for none, and the values.
@@ -104,8 +122,9 @@ func (f *follower) compare(log *slog.Logger, file *File) {
 		if slices.Equal(next.values, old.values) {
 			continue
 		}
-		set := reloadable[name]
-		if set == nil || f.process == "up" && (next.section == f.process || old.section == f.process) {
+		up := f.process == "up" // the values of sections of its children are set by them
+		set := setter(name)
+		if !slices.Contains(Reloaded, name) || !up && set == nil || up && (next.section == f.process || old.section == f.process) {
 			restart = append(restart, cmp.Or(section, old.section)+"."+name)
 			continue
 		}
@@ -114,8 +133,8 @@ func (f *follower) compare(log *slog.Logger, file *File) {
 			value = next.values[0]
 		}
 		f.running[name] = next
-		if f.process == "up" {
-			continue // its children do it
+		if up {
+			continue
 		}
 		if err := set(value); err != nil {
 			log.Error("the configuration file has a value that is not valid", "flag", name, "err", err)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,8 @@ func newCommands() []*cobra.Command {
 	AddFlag(core.Flags())
 	core.Flags().Int("v", 0, "")
 	core.Flags().String("vmodule", "", "")
+	core.Flags().Uint("max-requests-inflight", 400, "")
+	core.Flags().Uint("max-mutating-requests-inflight", 200, "")
 	core.Flags().Duration("event-ttl", 0, "")
 	core.Flags().String("etcd-prefix", "/registry", "")
 	core.Flags().StringSlice("etcd-servers", nil, "")
@@ -48,6 +51,11 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFollower(processes, cmd, file)
+	var limits []string
+	OnReload("max-requests-inflight", func(value string) error {
+		limits = append(limits, value)
+		return nil
+	})
 	for _, step := range []struct{ text, want string }{
 		{head + "all: {v: 0, etcd-servers: [a]}", ""},
 		{head + "all: {v: 1, etcd-servers: [a]}", `INFO configuration reloaded changed=[all.v]`},
@@ -55,6 +63,9 @@ func TestFollow(t *testing.T) {
 		{head + "all: {v: 1, etcd-servers: [a]}\ncore: {vmodule: 'x=1', etcd-prefix: /y}", `INFO configuration reloaded changed=[core.vmodule]`},
 		{head + "all: {v: 1, etcd-servers: [a, b]}\ncore: {event-ttl: 1h}",
 			"INFO configuration reloaded changed=[core.vmodule]\nWARN changes in the configuration file need a restart of the process changed=\"[all.etcd-servers core.event-ttl]\""},
+		{head + "all: {v: 1, etcd-servers: [a]}\ncore: {max-requests-inflight: 7, max-mutating-requests-inflight: 8}",
+			"INFO configuration reloaded changed=[core.max-requests-inflight]\nWARN changes in the configuration file need a restart of the process changed=[core.max-mutating-requests-inflight]"},
+		{head + "all: {v: 1, etcd-servers: [a]}", "INFO configuration reloaded changed=[core.max-requests-inflight]"},
 		{head + "all: {v: 2", `ERROR the configuration file is not valid; what was read before stays in use err="FILE: line 2: did not find expected ',' or '}'"`},
 		{head + "all: {v: much}", `ERROR the configuration file is not valid; what was read before stays in use err="FILE: all.v: \"much\": must be a whole number"`},
 		{head + "all: {v: 1, etcd-servers: [a]}\ncore: {vmodule: nonsense}",
@@ -80,5 +91,8 @@ func TestFollow(t *testing.T) {
 			}
 			step.want = ""
 		}
+	}
+	if want := []string{"7", "400"}; !slices.Equal(limits, want) {
+		t.Errorf("the limit was set to %q, want %q", limits, want)
 	}
 }

@@ -2,10 +2,13 @@ package server
 
 import (
 	"cmp"
+	"fmt"
+	"strconv"
 
 	"github.com/spf13/pflag"
 
 	"portico/cmd/internal/pace"
+	"portico/resource/fairshare"
 	"portico/resource/serve/filter"
 )
 
@@ -32,6 +35,18 @@ func (l *Limits) AddInFlight(fs *pflag.FlagSet) {
 func (l *Limits) AddLongRunning(fs *pflag.FlagSet) {
 	fs.UintVar(&l.long, "max-long-running-requests", uint(max(leastLongRunning, pace.Memory()/2/longRunningMemory)), "maximum `number` of watches and other long-running requests, shared in the same way; the default is half of the memory at 64 KiB each. 0 means no limit")
 	fs.UintVar(&l.longPerUser, "max-long-running-requests-per-user", longRunningPerUser, "maximum `number` of these requests of one user, except system:masters. 0 means the user's share")
+}
+
+// setLimit returns what sets a limit to the value of a flag.
+func setLimit(limit *fairshare.Limit) func(string) error {
+	return func(value string) error {
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err != nil {
+			return fmt.Errorf("%q: must be a whole number", value)
+		}
+		limit.Set(int(n))
+		return nil
+	}
 }
 
 // inFlight returns the limits of requests in flight in the form of serve.Config, where

@@ -35,6 +35,10 @@ func newLimits(cfg *Config) limits {
 	}
 }
 
+// InFlight returns the limits of reads and of writes in flight. They may be set while the process
+// runs.
+func (c *Chain) InFlight() (reads, writes *fairshare.Limit) { return c.limits.reads, c.limits.writes }
+
 // bounds returns the limits for the metrics.
 func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 	return metrics.Bounds{
