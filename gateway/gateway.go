@@ -141,7 +141,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			},
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
-			g.etcd.Compact,
+			func(ctx context.Context) error { return g.etcd.Compact(ctx, g.cfg.InstanceID) },
 			g.advertise,
 		)
 	})

@@ -21,6 +21,10 @@ const (
 	compactTimeout = 30 * time.Second
 )
 
+// claimedKey is below the key of an election, so that a Report names the process that claimed the
+// last round beside the leaders. It is for people only: there is no election of a compactor.
+const claimedKey = "compaction/claimed"
+
 // compaction is the state of one compactor between rounds.
 type compaction struct {
 	// round is the version of compactKey when it was last seen.
@@ -31,12 +35,12 @@ type compaction struct {
 
 // Compact removes old history from etcd every 5 minutes until ctx ends, and returns ctx's
 // error. Any number of processes may run it on one etcd: in each round one of them
-// compacts. At least 5 minutes of history are kept.
+// compacts. At least 5 minutes of history are kept. id identifies the process for people.
 //
 // The key's version counts the rounds. A process that finds the version of its last round
 // increments it and compacts to the revision of that round; one that finds another version
 // remembers it and waits for the next round.
-func (c *Client) Compact(ctx context.Context) error {
+func (c *Client) Compact(ctx context.Context, id string) error {
 	tick := time.NewTicker(compactEvery)
 	defer tick.Stop()
 	var state compaction
@@ -46,7 +50,7 @@ func (c *Client) Compact(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		next, compacted, err := c.compactRound(ctx, state)
+		next, compacted, err := c.compactRound(ctx, id, state)
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("compaction of etcd failed; the next round retries", "error", err)
 		}
@@ -59,17 +63,33 @@ func (c *Client) Compact(ctx context.Context) error {
 
 // compactRound runs one round. compacted is the revision compacted to; 0 if another process
 // compacts, and in the first round.
-func (c *Client) compactRound(ctx context.Context, state compaction) (next compaction, compacted int64, err error) {
+func (c *Client) compactRound(ctx context.Context, id string, state compaction) (next compaction, compacted int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()
 	next, mine, err := c.claimRound(ctx, state)
-	if err != nil || !mine || state.rev == 0 {
+	if err != nil || !mine {
 		return next, 0, err
+	}
+	c.announce(ctx, id)
+	if state.rev == 0 {
+		return next, 0, nil
 	}
 	if _, err := c.etcd.Compact(ctx, state.rev); err != nil && !isCompacted(err) {
 		return next, 0, err
 	}
 	return next, state.rev, nil
+}
+
+// announce names this process as the one that claimed the last round, for two rounds. A full etcd
+// does not store it.
+func (c *Client) announce(ctx context.Context, id string) {
+	lease, err := c.grantLease(ctx, int64(2*compactEvery/time.Second))
+	if err == nil {
+		_, err = c.etcd.Put(ctx, electionRoot+c.prefix+claimedKey, id, clientv3.WithLease(lease))
+	}
+	if err != nil {
+		c.log.Debug("the compactor of etcd is not announced", "error", err)
+	}
 }
 
 // claimRound reports whether this process compacts in the round.

@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,11 +13,12 @@ import (
 )
 
 // In each round, one of two processes compacts one etcd to the revision of the round before.
-// When one of them ends, the other one takes over.
+// When one of them ends, the other one takes over. A report names the one of the last round.
 func TestCompactors(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	clients := []*Client{s.client(t), s.client(t)}
+	same := func(cfg *Config) { cfg.Prefix = "/shared" }
+	clients := []*Client{s.client(t, same), s.client(t, same)}
 	var states [2]compaction
 	var before int64 // etcd's revision in the round before
 	for round := range 6 {
@@ -29,7 +31,7 @@ func TestCompactors(t *testing.T) {
 			if i == 0 && round >= 4 {
 				continue // its process has ended
 			}
-			next, compacted, err := c.compactRound(t.Context(), states[i])
+			next, compacted, err := c.compactRound(t.Context(), fmt.Sprint("process-", i), states[i])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,6 +46,14 @@ func TestCompactors(t *testing.T) {
 			t.Errorf("round %d: the state of the round: %v", round, err)
 		}
 		before = resp.Header.Revision
+		claimed := []Election{{Name: "compaction", Leader: "process-0"}}
+		if round >= 4 {
+			claimed[0].Leader = "process-1"
+		}
+		// In round 4 the process that goes on sees that the other one has ended.
+		if got, err := clients[1].elections(t.Context()); round != 4 && (err != nil || !slices.Equal(got, claimed)) {
+			t.Errorf("round %d: the report has %+v (%v), want %+v", round, got, err, claimed)
+		}
 	}
 }
 
@@ -52,7 +62,7 @@ func TestCompactionOfAFullEtcd(t *testing.T) {
 	t.Parallel()
 	const quota = 2 << 20
 	c := newServer(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = quota }).client(t)
-	state, _, err := c.compactRound(t.Context(), compaction{})
+	state, _, err := c.compactRound(t.Context(), "a", compaction{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +73,7 @@ func TestCompactionOfAFullEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		next, compacted, err := c.compactRound(t.Context(), state)
+		next, compacted, err := c.compactRound(t.Context(), "a", state)
 		if err != nil || compacted != state.rev {
 			t.Errorf("a round compacts to %d (%v), want %d", compacted, err, state.rev)
 		}
