@@ -20,12 +20,12 @@ const (
 	soon, soonAuthority = 30 * 24 * time.Hour, 365 * 24 * time.Hour
 )
 
-func keyPairs(_ context.Context, p *patient) finding {
-	if p.folder == nil {
+func keyPairs(_ context.Context, t *target) finding {
+	if t.folder == nil {
 		return noFolder()
 	}
 	var w worst
-	keys, _ := filepath.Glob(p.folder.File(datadir.PKIFolder, "*.key"))
+	keys, _ := filepath.Glob(t.folder.File(datadir.PKIFolder, "*.key"))
 	n := 0
 	for _, key := range keys {
 		if filepath.Base(key) == "service-account.key" {
@@ -37,17 +37,17 @@ func keyPairs(_ context.Context, p *patient) finding {
 		}
 	}
 	if n == 0 {
-		return skip("no keys in %s", p.folder.File(datadir.PKIFolder))
+		return skip("no keys in %s", t.folder.File(datadir.PKIFolder))
 	}
 	return w.finding("%d pairs", n)
 }
 
 // certificates calls each with the certificates in the data folder.
-func (p *patient) certificates(each func(file string, c *x509.Certificate, err error)) {
-	if p.folder == nil {
+func (t *target) certificates(each func(file string, c *x509.Certificate, err error)) {
+	if t.folder == nil {
 		return
 	}
-	files, _ := filepath.Glob(p.folder.File(datadir.PKIFolder, "*.crt"))
+	files, _ := filepath.Glob(t.folder.File(datadir.PKIFolder, "*.crt"))
 	for _, file := range files {
 		all, err := certutil.CertsFromFile(file)
 		if err != nil {
@@ -69,10 +69,10 @@ func (w *worst) end(name string, ends time.Time, warnBefore time.Duration) {
 	}
 }
 
-func certificateEnds(_ context.Context, p *patient) finding {
+func certificateEnds(_ context.Context, t *target) finding {
 	var w worst
 	seen := map[string]bool{}
-	p.certificates(func(file string, c *x509.Certificate, err error) {
+	t.certificates(func(file string, c *x509.Certificate, err error) {
 		switch {
 		case err != nil:
 			w.fail("%v", err)
@@ -81,7 +81,7 @@ func certificateEnds(_ context.Context, p *patient) finding {
 			w.end(file, c.NotAfter, soon)
 		}
 	})
-	for _, s := range p.view.Metrics["portico_certificate_expiration_timestamp_seconds"] {
+	for _, s := range t.view.Metrics["portico_certificate_expiration_timestamp_seconds"] {
 		if file := inspect.Label(s, "file"); !seen[file] && !strings.HasSuffix(inspect.Label(s, "usage"), "-ca") {
 			seen[file] = true
 			w.end(file, time.Unix(int64(inspect.Value(s)), 0), soon)
@@ -93,16 +93,16 @@ func certificateEnds(_ context.Context, p *patient) finding {
 	return w.finding("%d certificates", len(seen))
 }
 
-func authorityEnds(_ context.Context, p *patient) finding {
+func authorityEnds(_ context.Context, t *target) finding {
 	var w worst
 	seen := map[string]bool{}
-	p.certificates(func(file string, c *x509.Certificate, err error) {
+	t.certificates(func(file string, c *x509.Certificate, err error) {
 		if err == nil && c.IsCA {
 			seen[file] = true
 			w.end(file, c.NotAfter, soonAuthority)
 		}
 	})
-	for _, s := range p.view.Metrics["portico_certificate_expiration_timestamp_seconds"] {
+	for _, s := range t.view.Metrics["portico_certificate_expiration_timestamp_seconds"] {
 		if file := inspect.Label(s, "file"); !seen[file] && strings.HasSuffix(inspect.Label(s, "usage"), "-ca") {
 			seen[file] = true
 			w.end(file, time.Unix(int64(inspect.Value(s)), 0), soonAuthority)

@@ -8,7 +8,7 @@ import (
 // check is a row of the table.
 type check struct {
 	name, what string
-	run        func(ctx context.Context, p *patient) finding
+	run        func(ctx context.Context, t *target) finding
 	// advice is what to do if it warns or fails.
 	advice string
 }

@@ -28,17 +28,17 @@ import (
 	"portico/resource/etcd"
 )
 
-// sick makes a patient that a check warns of, or that fails it.
-type sick struct {
+// badTarget makes a target of which a check warns, or that fails it.
+type badTarget struct {
 	check string
 	want  verdict
 	text  string // part of the finding
-	make  func(t *testing.T) *patient
+	make  func(t *testing.T) *target
 }
 
-// withFolder returns a patient with a data folder, whose certificates were made at a time.
-func withFolder(change func(t *testing.T, dir string, p *patient), made time.Time) func(*testing.T) *patient {
-	return func(t *testing.T) *patient {
+// withFolder returns a target with a data folder and certificates that were made at a time.
+func withFolder(change func(t *testing.T, dir string, p *target), made time.Time) func(*testing.T) *target {
+	return func(t *testing.T) *target {
 		dir := t.TempDir()
 		if _, err := pki.Ensure(pki.Config{Dir: filepath.Join(dir, "pki"), Hosts: []string{"localhost"}, Now: made}); err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func withFolder(change func(t *testing.T, dir string, p *patient), made time.Tim
 		if err := os.Chmod(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		p := meet(t.Context(), nil, &inspect.Folder{Path: dir}, errors.New("no kubeconfig"))
+		p := observe(t.Context(), nil, &inspect.Folder{Path: dir}, errors.New("no kubeconfig"))
 		change(t, dir, p)
 		return p
 	}
@@ -62,31 +62,31 @@ func clientOf(t *testing.T, url string) *client.Client {
 	return c
 }
 
-// answering returns a patient with a gateway that answers each path with a text.
-func answering(answers map[string]string) func(*testing.T) *patient {
-	return func(t *testing.T) *patient {
+// answering returns a target with a gateway that answers each path with a text.
+func answering(answers map[string]string) func(*testing.T) *target {
+	return func(t *testing.T) *target {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			io.WriteString(w, answers[r.URL.Path])
 		}))
 		t.Cleanup(s.Close)
-		return &patient{gateway: clientOf(t, s.URL), view: new(inspect.View), write: true}
+		return &target{gateway: clientOf(t, s.URL), view: new(inspect.View), write: true}
 	}
 }
 
-// seen returns a patient of which the gateway tells something.
-func seen(v inspect.View, metrics string) func(*testing.T) *patient {
-	return func(t *testing.T) *patient {
+// seen returns a target with what the gateway reports.
+func seen(v inspect.View, metrics string) func(*testing.T) *target {
+	return func(t *testing.T) *target {
 		v.Metrics = inspect.Metrics{}
 		if err := v.Metrics.Add([]byte(metrics + "\n")); err != nil {
 			t.Fatal(err)
 		}
-		return &patient{gateway: clientOf(t, "http://gateway.invalid"), view: &v}
+		return &target{gateway: clientOf(t, "http://gateway.invalid"), view: &v}
 	}
 }
 
-// reported returns a patient with what the gateway reports of etcd.
-func reported(r etcd.Report) func(*testing.T) *patient {
+// reported returns a target with what the gateway reports of etcd.
+func reported(r etcd.Report) func(*testing.T) *target {
 	return seen(inspect.View{Installation: &gateway.Installation{Etcd: r}}, "")
 }
 
@@ -99,7 +99,7 @@ func elected(names ...string) (r etcd.Report) {
 
 func members(all ...etcd.Member) etcd.Report { return etcd.Report{Members: all} }
 
-func backends(all ...backend.Backend) func(*testing.T) *patient {
+func backends(all ...backend.Backend) func(*testing.T) *target {
 	return seen(inspect.View{Backends: all}, "")
 }
 
@@ -121,17 +121,17 @@ func write(t *testing.T, path, text string) {
 
 var now = time.Now()
 
-// sickness has at least one row for each check that needs no installation.
-var sickness = []sick{
-	{"data-folder", warns, "sockets of one that was killed", withFolder(func(t *testing.T, dir string, _ *patient) { write(t, dir+"/run/core.sock", "") }, now)},
-	{"data-folder", warns, "no portico up uses", withFolder(func(*testing.T, string, *patient) {}, now)},
-	{"data-folder", failed, "crd.sock is gone", withFolder(func(t *testing.T, dir string, p *patient) { write(t, dir+"/run/core.sock", ""); p.holder = 1 }, now)},
-	{"file-modes", failed, "core.key has mode 0640", withFolder(func(t *testing.T, dir string, _ *patient) {
+// badTargets has at least one row for each check that needs no installation.
+var badTargets = []badTarget{
+	{"data-folder", warns, "sockets of one that was killed", withFolder(func(t *testing.T, dir string, _ *target) { write(t, dir+"/run/core.sock", "") }, now)},
+	{"data-folder", warns, "no portico up uses", withFolder(func(*testing.T, string, *target) {}, now)},
+	{"data-folder", failed, "crd.sock is gone", withFolder(func(t *testing.T, dir string, p *target) { write(t, dir+"/run/core.sock", ""); p.holder = 1 }, now)},
+	{"file-modes", failed, "core.key has mode 0640", withFolder(func(t *testing.T, dir string, _ *target) {
 		if err := os.Chmod(dir+"/pki/core.key", 0o640); err != nil {
 			t.Error(err)
 		}
 	}, now)},
-	{"file-modes", warns, "pki has mode 0755", withFolder(func(t *testing.T, dir string, _ *patient) {
+	{"file-modes", warns, "pki has mode 0755", withFolder(func(t *testing.T, dir string, _ *target) {
 		if err := os.Chmod(dir+"/pki", 0o755); err != nil {
 			t.Error(err)
 		}
@@ -142,38 +142,38 @@ var sickness = []sick{
 	{"disk-sync", failed, "a write takes 70ms", withFolder(syncing(70*time.Millisecond, nil), now)},
 	{"disk-sync", warns, "a write takes 20ms", withFolder(syncing(20*time.Millisecond, nil), now)},
 	{"disk-sync", failed, "no space left", withFolder(syncing(0, syscall.ENOSPC), now)},
-	{"logs", warns, "1 files have 400 MiB", withFolder(func(t *testing.T, dir string, _ *patient) {
+	{"logs", warns, "1 files have 400 MiB", withFolder(func(t *testing.T, dir string, _ *target) {
 		write(t, dir+"/logs/core.log", "")
 		if err := os.Truncate(dir+"/logs/core.log", 400<<20); err != nil {
 			t.Error(err)
 		}
 	}, now)},
-	{"key-pairs", failed, "core.key: tls: private key does not match", withFolder(func(t *testing.T, dir string, _ *patient) {
+	{"key-pairs", failed, "core.key: tls: private key does not match", withFolder(func(t *testing.T, dir string, _ *target) {
 		if err := os.Rename(dir+"/pki/crd.key", dir+"/pki/core.key"); err != nil {
 			t.Error(err)
 		}
 	}, now)},
-	{"certificates", failed, "gateway.crt ended ", withFolder(func(*testing.T, string, *patient) {}, now.AddDate(-2, 0, 0))},
-	{"certificates", warns, "gateway.crt ends in ", withFolder(func(*testing.T, string, *patient) {}, now.AddDate(-1, 0, 10))},
+	{"certificates", failed, "gateway.crt ended ", withFolder(func(*testing.T, string, *target) {}, now.AddDate(-2, 0, 0))},
+	{"certificates", warns, "gateway.crt ends in ", withFolder(func(*testing.T, string, *target) {}, now.AddDate(-1, 0, 10))},
 	{"certificates", failed, "core.crt ended ", seen(inspect.View{}, `portico_certificate_expiration_timestamp_seconds{usage="serving",file="core.crt"} 1000`)},
-	{"authorities", warns, "serving-ca.crt ends in ", withFolder(func(*testing.T, string, *patient) {}, now.AddDate(-9, -6, 0))},
+	{"authorities", warns, "serving-ca.crt ends in ", withFolder(func(*testing.T, string, *target) {}, now.AddDate(-9, -6, 0))},
 	{"authorities", failed, "client-ca.crt ended ", seen(inspect.View{}, `portico_certificate_expiration_timestamp_seconds{usage="client-ca",file="client-ca.crt"} 1000`)},
 	{"open-files", warns, "a process may open 1024 files", seen(inspect.View{}, "process_max_fds 1024\nprocess_open_fds 10")},
 	{"open-files", failed, "1000 of 1024 files open", seen(inspect.View{}, "process_max_fds 1024\nprocess_open_fds 1000")},
-	{"systemd", warns, "portico-core.service is not enabled", func(t *testing.T) *patient {
+	{"systemd", warns, "portico-core.service is not enabled", func(t *testing.T) *target {
 		dir := t.TempDir()
 		write(t, dir+"/portico-core.service", "[Install]\nWantedBy=multi-user.target\n")
 		write(t, dir+"/portico-crd.service", "[Install]\nWantedBy=multi-user.target\n")
 		write(t, dir+"/multi-user.target.wants/portico-crd.service", "")
-		return &patient{units: dir}
+		return &target{units: dir}
 	}},
-	{"kubeconfig", failed, "no kubeconfig", withFolder(func(*testing.T, string, *patient) {}, now)},
+	{"kubeconfig", failed, "no kubeconfig", withFolder(func(*testing.T, string, *target) {}, now)},
 	{"kubeconfig", failed, "does not know", seen(inspect.View{Unread: []inspect.Unread{{What: "APIs", Why: "the gateway does not know the user", Unauthorized: true}}}, "")},
 	{"name", failed, "gateway.invalid", seen(inspect.View{}, "")},
-	{"port", failed, "connection refused", func(t *testing.T) *patient {
+	{"port", failed, "connection refused", func(t *testing.T) *target {
 		s := httptest.NewServer(nil)
 		s.Close()
-		return &patient{gateway: clientOf(t, s.URL)}
+		return &target{gateway: clientOf(t, s.URL)}
 	}},
 	{"clock", failed, "1h0m0s ahead", answered(time.Hour)},
 	{"clock", warns, "s ahead", answered(-10 * time.Second)},
@@ -186,7 +186,7 @@ var sickness = []sick{
 	{"refusals", warns, "7 with 429, 2 for Backend billing", seen(inspect.View{}, `apiserver_request_terminations_total{code="429"} 7`+"\n"+`portico_upstream_queue_rejections_total{backend="billing"} 2`)},
 	{"audit", failed, "no sink", answering(map[string]string{"/flagz": "audit-policy-file=p.yaml\n"})},
 	{"audit", failed, "no policy", answering(map[string]string{"/flagz": "audit-log-path=-\n"})},
-	{"audit", failed, "3 events were lost", func(t *testing.T) *patient {
+	{"audit", failed, "3 events were lost", func(t *testing.T) *target {
 		p := answering(map[string]string{"/flagz": "audit-log-path=-\naudit-policy-file=p.yaml\n"})(t)
 		p.view = seen(inspect.View{}, `apiserver_audit_error_total{plugin="log"} 3`)(t).view
 		return p
@@ -217,8 +217,8 @@ var sickness = []sick{
 	{"events", warns, "300000 events", answering(map[string]string{"/api/v1/events": `{"metadata":{"remainingItemCount":299999},"items":[{}]}`})},
 }
 
-func space(free, inodesFree, inodes uint64) func(*testing.T, string, *patient) {
-	return func(_ *testing.T, _ string, p *patient) {
+func space(free, inodesFree, inodes uint64) func(*testing.T, string, *target) {
+	return func(_ *testing.T, _ string, p *target) {
 		p.statfs = func(_ string, s *syscall.Statfs_t) error {
 			s.Bsize, s.Bavail, s.Ffree, s.Files = 1, free, inodesFree, inodes
 			return nil
@@ -226,15 +226,15 @@ func space(free, inodesFree, inodes uint64) func(*testing.T, string, *patient) {
 	}
 }
 
-func syncing(took time.Duration, err error) func(*testing.T, string, *patient) {
-	return func(_ *testing.T, _ string, p *patient) {
+func syncing(took time.Duration, err error) func(*testing.T, string, *target) {
+	return func(_ *testing.T, _ string, p *target) {
 		p.write, p.sync = true, func(string) (time.Duration, error) { return took, err }
 	}
 }
 
-// answered returns a patient with a clock that is ahead of the gateway's.
-func answered(ahead time.Duration) func(*testing.T) *patient {
-	return func(t *testing.T) *patient {
+// answered returns a target with a clock that is ahead of the gateway's.
+func answered(ahead time.Duration) func(*testing.T) *target {
+	return func(t *testing.T) *target {
 		p := seen(inspect.View{}, "")(t)
 		p.answered = now
 		p.answer = &http.Response{Header: http.Header{"Date": {now.Add(-ahead).UTC().Format(http.TimeFormat)}}}
@@ -260,7 +260,7 @@ func row(t *testing.T, name string) check {
 
 func TestChecksFail(t *testing.T) {
 	t.Parallel()
-	for _, s := range sickness {
+	for _, s := range badTargets {
 		t.Run(s.check+" "+s.text, func(t *testing.T) {
 			t.Parallel()
 			if f := row(t, s.check).run(t.Context(), s.make(t)); f.verdict != s.want || !strings.Contains(f.text, s.text) {
@@ -287,10 +287,10 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{"memory": true, "proxy": true, "server-certificate": true}
-	for _, s := range sickness {
+	for _, s := range badTargets {
 		seen[s.check] = true
 	}
-	for _, s := range living {
+	for _, s := range badObjects {
 		seen[s.check] = true
 	}
 	names := map[string]bool{}
@@ -325,7 +325,7 @@ func TestSyncOnce(t *testing.T) {
 // A proxy of the environment that takes requests for the gateway is warned of, one that NO_PROXY
 // excepts is not.
 func TestProxy(t *testing.T) {
-	p := &patient{gateway: clientOf(t, "https://gateway.example:6443")}
+	p := &target{gateway: clientOf(t, "https://gateway.example:6443")}
 	t.Setenv("HTTPS_PROXY", "http://user:secret@proxy.example:3128")
 	if f := row(t, "proxy").run(t.Context(), p); f.verdict != warns || !strings.Contains(f.text, "proxy.example:3128") || strings.Contains(f.text, "secret") {
 		t.Errorf("found %v", f)

@@ -16,28 +16,28 @@ import (
 // connectTimeout bounds a connection, and a question to DNS.
 const connectTimeout = 3 * time.Second
 
-func kubeconfig(_ context.Context, p *patient) finding {
-	if p.gateway == nil {
-		return fail("%v", p.unopened)
+func kubeconfig(_ context.Context, t *target) finding {
+	if t.gateway == nil {
+		return fail("%v", t.unopened)
 	}
 	// The gateway says the same of all requests of a user that it does not know.
-	for _, u := range p.view.Unread {
+	for _, u := range t.view.Unread {
 		if u.Unauthorized {
 			return fail("%s", u.Why)
 		}
 	}
-	if p.unanswered != nil {
-		return fail("%v", p.unanswered)
+	if t.unanswered != nil {
+		return fail("%v", t.unanswered)
 	}
-	return ok("it leads to %s", p.gateway.Host())
+	return ok("it leads to %s", t.gateway.Host())
 }
 
 // address returns host and port of the gateway.
-func (p *patient) address() (host, port string, why finding, known bool) {
-	if p.gateway == nil {
+func (t *target) address() (host, port string, why finding, known bool) {
+	if t.gateway == nil {
 		return "", "", noGateway(), false
 	}
-	u, err := url.Parse(p.gateway.Host())
+	u, err := url.Parse(t.gateway.Host())
 	if err != nil {
 		return "", "", skip("%v", err), false
 	}
@@ -47,8 +47,8 @@ func (p *patient) address() (host, port string, why finding, known bool) {
 	return u.Hostname(), port, finding{}, true
 }
 
-func hostName(ctx context.Context, p *patient) finding {
-	host, _, why, known := p.address()
+func hostName(ctx context.Context, t *target) finding {
+	host, _, why, known := t.address()
 	if !known {
 		return why
 	}
@@ -64,8 +64,8 @@ func hostName(ctx context.Context, p *patient) finding {
 	return ok("%s is %s", host, some(addresses))
 }
 
-func port(ctx context.Context, p *patient) finding {
-	host, port, why, known := p.address()
+func port(ctx context.Context, t *target) finding {
+	host, port, why, known := t.address()
 	if !known {
 		return why
 	}
@@ -79,11 +79,11 @@ func port(ctx context.Context, p *patient) finding {
 	return ok("%s accepts connections", net.JoinHostPort(host, port))
 }
 
-func httpProxy(_ context.Context, p *patient) finding {
-	if p.gateway == nil {
+func httpProxy(_ context.Context, t *target) finding {
+	if t.gateway == nil {
 		return noGateway()
 	}
-	u, err := url.Parse(p.gateway.Host())
+	u, err := url.Parse(t.gateway.Host())
 	if err != nil {
 		return skip("%v", err)
 	}
@@ -93,22 +93,22 @@ func httpProxy(_ context.Context, p *patient) finding {
 	case err != nil:
 		return fail("HTTPS_PROXY: %v", err)
 	case through != nil:
-		return warn("requests for %s go through the proxy %s", p.gateway.Host(), through.Redacted())
+		return warn("requests for %s go through the proxy %s", t.gateway.Host(), through.Redacted())
 	}
 	return ok("requests go to the gateway at once")
 }
 
-func serverCertificate(_ context.Context, p *patient) finding {
-	host, _, why, known := p.address()
-	switch state := p.certificate(); {
+func serverCertificate(_ context.Context, t *target) finding {
+	host, _, why, known := t.address()
+	switch state := t.certificate(); {
 	case !known:
 		return why
-	case p.away():
+	case t.away():
 		return noGateway()
 	case state == nil || len(state.PeerCertificates) == 0:
 		return warn("the kubeconfig has no https:// URL")
 	default:
-		return judgeServer(p.gateway.Config(), host, state.PeerCertificates)
+		return judgeServer(t.gateway.Config(), host, state.PeerCertificates)
 	}
 }
 
@@ -143,15 +143,15 @@ const (
 	skewed, broken = 3 * time.Second, time.Minute
 )
 
-func clock(_ context.Context, p *patient) finding {
-	if p.away() {
+func clock(_ context.Context, t *target) finding {
+	if t.away() {
 		return noGateway()
 	}
-	there, err := http.ParseTime(p.answer.Header.Get("Date"))
+	there, err := http.ParseTime(t.answer.Header.Get("Date"))
 	if err != nil {
 		return skip("the gateway sends no date")
 	}
-	return judgeClock(p.answered.Sub(there))
+	return judgeClock(t.answered.Sub(there))
 }
 
 func judgeClock(ahead time.Duration) finding {

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico/cmd/portico/cli"
-	"portico/cmd/portico/client"
 	"portico/cmd/portico/inspect"
 )
 
@@ -28,10 +27,8 @@ const example = `  # everything that can be seen from here
 const patience = 60 * time.Second
 
 type options struct {
-	client client.Flags
-	folder inspect.Folder
-	out    cli.OutputFlag
-	write  bool
+	inspect.Flags
+	write bool
 }
 
 // New returns the command.
@@ -45,33 +42,21 @@ func New() *cobra.Command {
 			"They read only; --write allows those that write: a file in the data folder, which is removed, and a token that lives\n" +
 			"ten minutes. Exit code 1 means that a check failed; warnings leave it 0.",
 		Example: example,
-		Args:    cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-			return cli.QuietIfStopped(cmd.Context(), err)
-		},
 	}
-	cmd.Flags().SortFlags = false
-	o.out.Add(cmd)
 	cmd.Flags().BoolVar(&o.write, "write", false, "run the checks that write, too")
-	o.folder.Add(cmd)
-	o.client.Add(cmd)
-	return cmd
+	return o.Command(cmd, o.run)
 }
 
 func (o *options) run(ctx context.Context, w, warnings io.Writer) error {
-	if err := o.out.Check(); err != nil {
-		return err
-	}
-	gateway, folder, err := inspect.Open(&o.client, &o.folder, warnings)
-	if o.folder.Path == "" || gateway == nil && folder == nil {
+	gateway, folder, err := o.Open(warnings)
+	if o.Folder.Path == "" || gateway == nil && folder == nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	p := meet(ctx, gateway, folder, err)
-	p.write = o.write
-	results := p.examine(ctx)
+	t := observe(ctx, gateway, folder, err)
+	t.write = o.write
+	results := t.examine(ctx)
 	if err := o.print(w, results); err != nil {
 		return err
 	}
@@ -92,12 +77,12 @@ type Result struct {
 }
 
 // examine runs all checks at the same time and returns the results in the order of the table.
-func (p *patient) examine(ctx context.Context) []Result {
+func (t *target) examine(ctx context.Context) []Result {
 	results := make([]Result, len(checks))
 	var running sync.WaitGroup
 	for i, c := range checks {
 		running.Go(func() {
-			f := c.run(ctx, p)
+			f := c.run(ctx, t)
 			results[i] = Result{Check: c.name, What: c.what, Verdict: f.verdict, Found: cli.OneLine(f.text)}
 			if f.verdict == warns || f.verdict == failed {
 				results[i].Advice = c.advice
@@ -118,17 +103,17 @@ func count(results []Result, v verdict) (n int) {
 }
 
 func (o *options) print(w io.Writer, results []Result) error {
-	if o.out.Raw() {
+	if o.Out.Raw() {
 		document, err := json.Marshal(map[string]any{"checks": results})
 		if err != nil {
 			return fmt.Errorf("encode results: %w", err)
 		}
-		return o.out.PrintRaw(w, document)
+		return o.Out.PrintRaw(w, document)
 	}
 	color := cli.Colored(w)
 	for _, r := range results {
 		name := r.Check
-		if o.out == cli.OutputWide {
+		if o.Out == cli.OutputWide {
 			name += " (" + r.What + ")"
 		}
 		fmt.Fprintf(w, "%s %s: %s\n", color(colors[r.Verdict], fmt.Sprintf("%-7s", r.Verdict)), name, r.Found)

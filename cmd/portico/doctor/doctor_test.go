@@ -36,8 +36,8 @@ func examine(t *testing.T, args ...string) (map[string]Result, error) {
 	return byName, err
 }
 
-// living are objects that make a check fail in an installation.
-var living = []struct {
+// badObjects are objects that make a check fail in an installation.
+var badObjects = []struct {
 	check  string
 	want   verdict
 	text   string
@@ -94,7 +94,7 @@ func TestInstallation(t *testing.T) {
 	}
 
 	t.Run("server-certificate", func(t *testing.T) {
-		p := meet(t.Context(), clientOf(t, up.Endpoint), nil, nil)
+		p := observe(t.Context(), clientOf(t, up.Endpoint), nil, nil)
 		chain := p.certificate().PeerCertificates
 		for name, tc := range map[string]struct {
 			cfg  *rest.Config
@@ -119,7 +119,7 @@ func TestInstallation(t *testing.T) {
 		t.Errorf("a user without rights: %+v, %v", r, err)
 	}
 
-	for _, s := range living {
+	for _, s := range badObjects {
 		file := filepath.Join(t.TempDir(), "object.yaml")
 		e2e.WriteFile(t, file, s.object)
 		up.MustKubectl(t, "apply", "-f", file)

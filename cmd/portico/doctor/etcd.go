@@ -7,9 +7,9 @@ import (
 )
 
 // judged returns a check of what the gateway reports of etcd.
-func judged(judge func(r *etcd.Report) finding) func(context.Context, *patient) finding {
-	return func(_ context.Context, p *patient) finding {
-		i, why, read := p.installation()
+func judged(judge func(r *etcd.Report) finding) func(context.Context, *target) finding {
+	return func(_ context.Context, t *target) finding {
+		i, why, read := t.installation()
 		if !read {
 			return why
 		}

@@ -18,28 +18,28 @@ import (
 // noFolder is the finding of checks of the data folder without one.
 func noFolder() finding { return skip("no data folder of portico up here; name one with --data-dir") }
 
-func dataFolder(_ context.Context, p *patient) finding {
-	if p.folder == nil {
+func dataFolder(_ context.Context, t *target) finding {
+	if t.folder == nil {
 		return noFolder()
 	}
-	sockets, _ := filepath.Glob(p.folder.File("run", "*.sock"))
+	sockets, _ := filepath.Glob(t.folder.File("run", "*.sock"))
 	switch {
-	case p.holder == 0 && len(sockets) > 0:
-		return warn("no portico up uses %s, and sockets of one that was killed are left in %s", p.folder.Path, p.folder.File("run"))
-	case p.holder == 0:
-		return warn("no portico up uses %s", p.folder.Path)
+	case t.holder == 0 && len(sockets) > 0:
+		return warn("no portico up uses %s, and sockets of one that was killed are left in %s", t.folder.Path, t.folder.File("run"))
+	case t.holder == 0:
+		return warn("no portico up uses %s", t.folder.Path)
 	}
 	var w worst
 	for _, name := range []string{"core.sock", "crd.sock"} {
-		if _, err := os.Stat(p.folder.File("run", name)); err != nil {
-			w.fail("portico up runs as process %d, and its socket %s is gone", p.holder, p.folder.File("run", name))
+		if _, err := os.Stat(t.folder.File("run", name)); err != nil {
+			w.fail("portico up runs as process %d, and its socket %s is gone", t.holder, t.folder.File("run", name))
 		}
 	}
-	return w.finding("portico up runs as process %d", p.holder)
+	return w.finding("portico up runs as process %d", t.holder)
 }
 
-func fileModes(_ context.Context, p *patient) finding {
-	if p.folder == nil {
+func fileModes(_ context.Context, t *target) finding {
+	if t.folder == nil {
 		return noFolder()
 	}
 	var w worst
@@ -53,10 +53,10 @@ func fileModes(_ context.Context, p *patient) finding {
 			w.fail("%s has mode %04o", path, info.Mode().Perm())
 		}
 	}
-	check(p.folder.Path)
-	check(p.folder.File(datadir.PKIFolder))
-	check(p.folder.File("kubeconfig"))
-	keys, _ := filepath.Glob(p.folder.File(datadir.PKIFolder, "*.key"))
+	check(t.folder.Path)
+	check(t.folder.File(datadir.PKIFolder))
+	check(t.folder.File("kubeconfig"))
+	keys, _ := filepath.Glob(t.folder.File(datadir.PKIFolder, "*.key"))
 	for _, key := range keys {
 		check(key)
 	}
@@ -71,12 +71,12 @@ const (
 	fewInodes = 0.01
 )
 
-func diskSpace(_ context.Context, p *patient) finding {
-	if p.folder == nil {
+func diskSpace(_ context.Context, t *target) finding {
+	if t.folder == nil {
 		return noFolder()
 	}
 	var s syscall.Statfs_t
-	if err := p.statfs(p.folder.Path, &s); err != nil {
+	if err := t.statfs(t.folder.Path, &s); err != nil {
 		return skip("read free space: %v", err)
 	}
 	free := uint64(s.Bavail) * uint64(s.Bsize)
@@ -98,11 +98,11 @@ const (
 	slowSync, slowestSync = 10 * time.Millisecond, 50 * time.Millisecond
 )
 
-func diskSync(ctx context.Context, p *patient) finding {
+func diskSync(ctx context.Context, t *target) finding {
 	switch {
-	case p.folder == nil:
+	case t.folder == nil:
 		return noFolder()
-	case !p.write:
+	case !t.write:
 		return skip("it writes a file; allow it with --write")
 	}
 	var sum, longest time.Duration
@@ -110,7 +110,7 @@ func diskSync(ctx context.Context, p *patient) finding {
 		if ctx.Err() != nil {
 			return skip("%v", ctx.Err())
 		}
-		took, err := p.sync(p.folder.Path)
+		took, err := t.sync(t.folder.Path)
 		if err != nil {
 			return fail("write a file: %v", err)
 		}
@@ -148,12 +148,12 @@ func syncOnce(folder string) (time.Duration, error) {
 // manyLogs is the size of logs to warn of: twice what portico up keeps of five processes.
 const manyLogs = 2 * 5 * 32 << 20
 
-func logSize(_ context.Context, p *patient) finding {
-	if p.folder == nil {
+func logSize(_ context.Context, t *target) finding {
+	if t.folder == nil {
 		return noFolder()
 	}
 	size, files := int64(0), 0
-	err := filepath.WalkDir(p.folder.File(datadir.LogsFolder), func(_ string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(t.folder.File(datadir.LogsFolder), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -178,11 +178,11 @@ const (
 	nearly = 0.9
 )
 
-func openFiles(_ context.Context, p *patient) finding {
-	if why, read := p.unread("metrics"); !read {
+func openFiles(_ context.Context, t *target) finding {
+	if why, read := t.unread("metrics"); !read {
 		return why
 	}
-	limits, open := p.view.Metrics["process_max_fds"], p.view.Metrics["process_open_fds"]
+	limits, open := t.view.Metrics["process_max_fds"], t.view.Metrics["process_open_fds"]
 	if len(limits) == 0 || len(limits) != len(open) {
 		return skip("the metrics do not say")
 	}
@@ -201,11 +201,11 @@ func openFiles(_ context.Context, p *patient) finding {
 
 const muchMemory = 0.75
 
-func memory(_ context.Context, p *patient) finding {
-	if p.holder == 0 {
+func memory(_ context.Context, t *target) finding {
+	if t.holder == 0 {
 		return skip("no portico up runs here")
 	}
-	all, err := inspect.Processes(p.holder)
+	all, err := inspect.Processes(t.holder)
 	if err != nil {
 		return skip("%v", err)
 	}
@@ -229,8 +229,8 @@ func judgeMemory(used, limit float64) finding {
 	return ok("%s", text)
 }
 
-func systemd(_ context.Context, p *patient) finding {
-	units, _ := filepath.Glob(filepath.Join(p.units, "portico*"))
+func systemd(_ context.Context, t *target) finding {
+	units, _ := filepath.Glob(filepath.Join(t.units, "portico*"))
 	var w worst
 	n := 0
 	for _, unit := range units {
@@ -240,12 +240,12 @@ func systemd(_ context.Context, p *patient) finding {
 			continue // a folder, or a unit that another one starts
 		}
 		n++
-		if enabled, _ := filepath.Glob(filepath.Join(p.units, "*.wants", name)); len(enabled) == 0 {
+		if enabled, _ := filepath.Glob(filepath.Join(t.units, "*.wants", name)); len(enabled) == 0 {
 			w.warn("%s is not enabled", name)
 		}
 	}
 	if n == 0 {
-		return skip("no units of portico in %s", p.units)
+		return skip("no units of portico in %s", t.units)
 	}
 	return w.finding("%d units are enabled", n)
 }

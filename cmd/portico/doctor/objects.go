@@ -30,7 +30,7 @@ type webhook struct {
 }
 
 // allWebhooks reads the webhooks of both kinds.
-func (p *patient) allWebhooks(ctx context.Context) (all []webhook, why finding, read bool) {
+func (t *target) allWebhooks(ctx context.Context) (all []webhook, why finding, read bool) {
 	add := func(configuration, name string, c admissionv1.WebhookClientConfig, policy *admissionv1.FailurePolicyType,
 		rules []admissionv1.RuleWithOperations, namespaces, objects *metav1.LabelSelector, conditions []admissionv1.MatchCondition) {
 		chosen := len(conditions) > 0
@@ -41,7 +41,7 @@ func (p *patient) allWebhooks(ctx context.Context) (all []webhook, why finding, 
 	}
 	const root = "/apis/admissionregistration.k8s.io/v1/"
 	var mutating admissionv1.MutatingWebhookConfigurationList
-	if why, read := p.get(ctx, root+"mutatingwebhookconfigurations", &mutating); !read {
+	if why, read := t.get(ctx, root+"mutatingwebhookconfigurations", &mutating); !read {
 		return nil, why, false
 	}
 	for _, c := range mutating.Items {
@@ -50,7 +50,7 @@ func (p *patient) allWebhooks(ctx context.Context) (all []webhook, why finding, 
 		}
 	}
 	var validating admissionv1.ValidatingWebhookConfigurationList
-	if why, read := p.get(ctx, root+"validatingwebhookconfigurations", &validating); !read {
+	if why, read := t.get(ctx, root+"validatingwebhookconfigurations", &validating); !read {
 		return nil, why, false
 	}
 	for _, c := range validating.Items {
@@ -64,8 +64,8 @@ func (p *patient) allWebhooks(ctx context.Context) (all []webhook, why finding, 
 // maxServices bounds the requests for Services of webhooks.
 const maxServices = 20
 
-func webhooks(ctx context.Context, p *patient) finding {
-	all, why, read := p.allWebhooks(ctx)
+func webhooks(ctx context.Context, t *target) finding {
+	all, why, read := t.allWebhooks(ctx)
 	if !read {
 		return why
 	}
@@ -77,7 +77,7 @@ func webhooks(ctx context.Context, p *patient) finding {
 			continue
 		}
 		asked++
-		err := p.gateway.Send(ctx, http.MethodGet, "/api/v1/namespaces/"+s.Namespace+"/services/"+s.Name, inspect.FromMemory(), nil, nil)
+		err := t.gateway.Send(ctx, http.MethodGet, "/api/v1/namespaces/"+s.Namespace+"/services/"+s.Name, inspect.FromMemory(), nil, nil)
 		switch {
 		case !apierrors.IsNotFound(err): // or it cannot be known
 		case h.required:
@@ -86,7 +86,7 @@ func webhooks(ctx context.Context, p *patient) finding {
 			w.warn("%s: there is no Service %s/%s", h.name, s.Namespace, s.Name)
 		}
 	}
-	for _, s := range p.view.Metrics["apiserver_admission_webhook_rejection_count"] {
+	for _, s := range t.view.Metrics["apiserver_admission_webhook_rejection_count"] {
 		if n := inspect.Value(s); n > 0 && inspect.Label(s, "error_type") == "calling_webhook_error" {
 			w.warn("%s could not be called %.0f times", inspect.Label(s, "name"), n)
 		}
@@ -94,8 +94,8 @@ func webhooks(ctx context.Context, p *patient) finding {
 	return w.finding("%d webhooks", len(all))
 }
 
-func webhookScope(ctx context.Context, p *patient) finding {
-	all, why, read := p.allWebhooks(ctx)
+func webhookScope(ctx context.Context, t *target) finding {
+	all, why, read := t.allWebhooks(ctx)
 	if !read {
 		return why
 	}
@@ -111,9 +111,9 @@ func webhookScope(ctx context.Context, p *patient) finding {
 	return w.finding("none of %d webhooks", len(all))
 }
 
-func definitions(ctx context.Context, p *patient) finding {
+func definitions(ctx context.Context, t *target) finding {
 	var list apiextensionsv1.CustomResourceDefinitionList
-	if why, read := p.get(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &list); !read {
+	if why, read := t.get(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &list); !read {
 		return why
 	}
 	var w worst
@@ -134,9 +134,9 @@ func definitions(ctx context.Context, p *patient) finding {
 // longDeletion is how long the deletion of a namespace may take.
 const longDeletion = 2 * time.Minute
 
-func namespaces(ctx context.Context, p *patient) finding {
+func namespaces(ctx context.Context, t *target) finding {
 	var list corev1.NamespaceList
-	if why, read := p.get(ctx, "/api/v1/namespaces", &list); !read {
+	if why, read := t.get(ctx, "/api/v1/namespaces", &list); !read {
 		return why
 	}
 	return judgeNamespaces(list.Items, time.Now())
@@ -162,13 +162,13 @@ func judgeNamespaces(all []corev1.Namespace, now time.Time) finding {
 // private are paths that no request without credentials should read.
 var private = []string{"/api/v1/namespaces", "/api/v1/secrets", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/metrics"}
 
-func anonymous(ctx context.Context, p *patient) finding {
-	if p.away() {
+func anonymous(ctx context.Context, t *target) finding {
+	if t.away() {
 		return noGateway()
 	}
 	var w worst
 	for _, path := range private {
-		answer, err := p.stranger(ctx, path)
+		answer, err := t.anonymously(ctx, path)
 		if err != nil {
 			return skip("%v", err)
 		}
@@ -182,9 +182,9 @@ func anonymous(ctx context.Context, p *patient) finding {
 // everyone are a user and groups that include users without any right.
 var everyone = []string{"system:anonymous", "system:unauthenticated", "system:authenticated", "system:serviceaccounts"}
 
-func clusterAdmin(ctx context.Context, p *patient) finding {
+func clusterAdmin(ctx context.Context, t *target) finding {
 	var list rbacv1.ClusterRoleBindingList
-	if why, read := p.get(ctx, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &list); !read {
+	if why, read := t.get(ctx, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &list); !read {
 		return why
 	}
 	var w worst
@@ -206,20 +206,20 @@ func clusterAdmin(ctx context.Context, p *patient) finding {
 // tokenLife is the shortest life of a token, in seconds.
 const tokenLife = 600
 
-func tokens(ctx context.Context, p *patient) finding {
+func tokens(ctx context.Context, t *target) finding {
 	switch {
-	case p.away():
+	case t.away():
 		return noGateway()
-	case !p.write:
+	case !t.write:
 		return skip("it makes a token; allow it with --write")
 	}
 	seconds := int64(tokenLife)
 	made := authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	if why, done := p.send(ctx, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts/default/token", nil, &made, &made); !done {
+	if why, done := t.send(ctx, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts/default/token", nil, &made, &made); !done {
 		return finding{failed, "make a token: " + why.text}
 	}
 	review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: made.Status.Token}}
-	if why, done := p.send(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", nil, &review, &review); !done {
+	if why, done := t.send(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", nil, &review, &review); !done {
 		return why
 	}
 	if !review.Status.Authenticated {
@@ -231,12 +231,12 @@ func tokens(ctx context.Context, p *patient) finding {
 // manyEvents is the number to warn of. They are the first thing that fills an etcd.
 const manyEvents = 100_000
 
-func events(ctx context.Context, p *patient) finding {
-	if p.away() {
+func events(ctx context.Context, t *target) finding {
+	if t.away() {
 		return noGateway()
 	}
 	var list metav1.PartialObjectMetadataList
-	if err := p.gateway.Send(ctx, http.MethodGet, "/api/v1/events", url.Values{"limit": {"1"}}, nil, &list); err != nil {
+	if err := t.gateway.Send(ctx, http.MethodGet, "/api/v1/events", url.Values{"limit": {"1"}}, nil, &list); err != nil {
 		return skip("%v", err)
 	}
 	n := int64(len(list.Items))

@@ -16,28 +16,28 @@ import (
 	"portico/resource/serve/version"
 )
 
-func readiness(_ context.Context, p *patient) finding {
-	if why, read := p.unread("readiness"); !read {
+func readiness(_ context.Context, t *target) finding {
+	if why, read := t.unread("readiness"); !read {
 		return why
 	}
 	var w worst
-	for _, name := range p.view.Failed {
+	for _, name := range t.view.Failed {
 		w.fail("%s fails", name)
 	}
-	for _, warning := range p.view.Warnings {
+	for _, warning := range t.view.Warnings {
 		w.warn("%s", warning)
 	}
 	return w.finding("the gateway is ready")
 }
 
 // installation returns what the gateway sees.
-func (p *patient) installation() (i *gateway.Installation, why finding, read bool) {
-	why, read = p.unread("installation")
-	return p.view.Installation, why, read
+func (t *target) installation() (i *gateway.Installation, why finding, read bool) {
+	why, read = t.unread("installation")
+	return t.view.Installation, why, read
 }
 
-func servers(_ context.Context, p *patient) finding {
-	i, why, read := p.installation()
+func servers(_ context.Context, t *target) finding {
+	i, why, read := t.installation()
 	if !read {
 		return why
 	}
@@ -50,8 +50,8 @@ func servers(_ context.Context, p *patient) finding {
 	return w.finding("%d servers answer the gateway", len(i.Servers))
 }
 
-func versions(_ context.Context, p *patient) finding {
-	i, why, read := p.installation()
+func versions(_ context.Context, t *target) finding {
+	i, why, read := t.installation()
 	if !read {
 		return why
 	}
@@ -87,8 +87,8 @@ func minor(v string) int {
 	return int(parsed.Minor())
 }
 
-func leaders(_ context.Context, p *patient) finding {
-	i, why, read := p.installation()
+func leaders(_ context.Context, t *target) finding {
+	i, why, read := t.installation()
 	if !read {
 		return why
 	}
@@ -109,20 +109,20 @@ func judgeLeaders(r *etcd.Report) finding {
 // manyRefused is the part of all requests to warn of.
 const manyRefused = 0.01
 
-func refusals(_ context.Context, p *patient) finding {
-	if why, read := p.unread("metrics"); !read {
+func refusals(_ context.Context, t *target) finding {
+	if why, read := t.unread("metrics"); !read {
 		return why
 	}
 	var all uint64
-	for _, l := range p.view.Metrics.Loads() {
+	for _, l := range t.view.Metrics.Loads() {
 		all += l.Requests
 	}
-	refused, total := p.view.Metrics.Sum("apiserver_request_terminations_total", "code"), 0.0
+	refused, total := t.view.Metrics.Sum("apiserver_request_terminations_total", "code"), 0.0
 	var parts []string
 	for _, code := range slices.Sorted(maps.Keys(refused)) {
 		parts, total = append(parts, fmt.Sprintf("%.0f with %s", refused[code], code)), total+refused[code]
 	}
-	for name, n := range p.view.Metrics.Sum("portico_upstream_queue_rejections_total", "backend") {
+	for name, n := range t.view.Metrics.Sum("portico_upstream_queue_rejections_total", "backend") {
 		parts, total = append(parts, fmt.Sprintf("%.0f for Backend %s, whose queue was full", n, name)), total+n
 	}
 	switch {
@@ -134,12 +134,12 @@ func refusals(_ context.Context, p *patient) finding {
 	return ok("%s, of %d", strings.Join(parts, ", "), all)
 }
 
-func audit(ctx context.Context, p *patient) finding {
-	flags, why, read := p.flags(ctx)
+func audit(ctx context.Context, t *target) finding {
+	flags, why, read := t.flags(ctx)
 	if !read {
 		return why
 	}
-	return judgeAudit(flags, p.view.Metrics)
+	return judgeAudit(flags, t.view.Metrics)
 }
 
 func judgeAudit(flags map[string]string, m inspect.Metrics) finding {
@@ -164,15 +164,15 @@ func judgeAudit(flags map[string]string, m inspect.Metrics) finding {
 // justStarted is how long servers may take to confirm what a gateway knew before it started.
 const justStarted = 2 * time.Minute
 
-func lastGood(_ context.Context, p *patient) finding {
-	if why, read := p.unread("metrics"); !read {
+func lastGood(_ context.Context, t *target) finding {
+	if why, read := t.unread("metrics"); !read {
 		return why
 	}
 	n := 0.0
-	for _, s := range p.view.Metrics["portico_gateway_last_good_documents"] {
+	for _, s := range t.view.Metrics["portico_gateway_last_good_documents"] {
 		n += inspect.Value(s)
 	}
-	i := p.view.Installation
+	i := t.view.Installation
 	switch {
 	case n > 0 && i != nil && time.Since(i.Started) < justStarted:
 		return ok("%.0f documents are from before the start of the gateway, a moment ago", n)

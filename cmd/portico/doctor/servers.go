@@ -8,26 +8,26 @@ import (
 	"portico/cmd/portico/inspect"
 )
 
-func apis(_ context.Context, p *patient) finding {
-	if why, read := p.unread("APIs"); !read {
+func apis(_ context.Context, t *target) finding {
+	if why, read := t.unread("APIs"); !read {
 		return why
 	}
 	var w worst
-	for i := range p.view.APIs {
-		a := &p.view.APIs[i]
+	for i := range t.view.APIs {
+		a := &t.view.APIs[i]
 		if c, known := apiservice.Current(a); known && !c.Available() {
 			w.fail("%s: %s: %s", a.Name, c.Reason, c.Message)
 		}
 	}
-	return w.finding("%d are available", len(p.view.APIs))
+	return w.finding("%d are available", len(t.view.APIs))
 }
 
-func endpoints(_ context.Context, p *patient) finding {
-	if why, read := p.unread("Backends"); !read {
+func endpoints(_ context.Context, t *target) finding {
+	if why, read := t.unread("Backends"); !read {
 		return why
 	}
 	var w worst
-	for _, b := range p.view.Backends {
+	for _, b := range t.view.Backends {
 		healthy := 0
 		for _, e := range b.Status.Endpoints {
 			switch e.State {
@@ -41,71 +41,71 @@ func endpoints(_ context.Context, p *patient) finding {
 			w.fail("%s has no healthy endpoint", b.Name)
 		}
 	}
-	return w.finding("%d Backends", len(p.view.Backends))
+	return w.finding("%d Backends", len(t.view.Backends))
 }
 
 // startsWith are the Backends of an installation itself.
 var startsWith = map[string]bool{"core": true, "crd": true}
 
-func singleEndpoints(_ context.Context, p *patient) finding {
-	if why, read := p.unread("Backends"); !read {
+func singleEndpoints(_ context.Context, t *target) finding {
+	if why, read := t.unread("Backends"); !read {
 		return why
 	}
 	var w worst
-	for _, b := range p.view.Backends {
+	for _, b := range t.view.Backends {
 		// Those of portico up are one process each by intent.
 		if len(b.Status.Endpoints) == 1 && !startsWith[b.Name] {
 			w.warn("%s", b.Name)
 		}
 	}
-	return w.finding("none of %d Backends beside core and crd", len(p.view.Backends))
+	return w.finding("none of %d Backends beside core and crd", len(t.view.Backends))
 }
 
-func trust(_ context.Context, p *patient) finding {
-	if why, read := p.unread("Backends"); !read {
+func trust(_ context.Context, t *target) finding {
+	if why, read := t.unread("Backends"); !read {
 		return why
 	}
-	if why, read := p.unread("APIs"); !read {
+	if why, read := t.unread("APIs"); !read {
 		return why
 	}
 	var w worst
-	for _, b := range p.view.Backends {
+	for _, b := range t.view.Backends {
 		if b.Spec.TLS != nil && b.Spec.TLS.InsecureSkipVerify {
 			w.warn("Backend %s: insecureSkipVerify", b.Name)
 		}
 	}
-	for i := range p.view.APIs {
-		if a := &p.view.APIs[i]; a.Spec.InsecureSkipTLSVerify {
+	for i := range t.view.APIs {
+		if a := &t.view.APIs[i]; a.Spec.InsecureSkipTLSVerify {
 			w.warn("APIService %s: insecureSkipTLSVerify", a.Name)
 		}
 	}
 	return w.finding("all are verified")
 }
 
-func discovery(_ context.Context, p *patient) finding {
-	if why, read := p.unread("Backends"); !read {
+func discovery(_ context.Context, t *target) finding {
+	if why, read := t.unread("Backends"); !read {
 		return why
 	}
 	var w worst
-	for _, b := range p.view.Backends {
+	for _, b := range t.view.Backends {
 		for _, gv := range b.Status.GroupVersions {
 			if gv.Freshness == "Stale" {
 				w.warn("%s/%s of %s is stale", gv.Group, gv.Version, b.Name)
 			}
 		}
 	}
-	for name, n := range p.view.Metrics.Sum("portico_discovery_dropped_group_versions", "backend") {
+	for name, n := range t.view.Metrics.Sum("portico_discovery_dropped_group_versions", "backend") {
 		w.warn("%.0f group/versions of %s are left out", n, name)
 	}
 	return w.finding("all groups are current")
 }
 
-func openAPI(_ context.Context, p *patient) finding {
-	if why, read := p.unread("metrics"); !read {
+func openAPI(_ context.Context, t *target) finding {
+	if why, read := t.unread("metrics"); !read {
 		return why
 	}
 	var w worst
-	for _, s := range p.view.Metrics["portico_gateway_openapi_broken"] {
+	for _, s := range t.view.Metrics["portico_gateway_openapi_broken"] {
 		if inspect.Value(s) > 0 {
 			w.warn("%s of %s", inspect.Label(s, "group_version"), inspect.Label(s, "backend"))
 		}

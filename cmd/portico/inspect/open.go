@@ -1,17 +1,45 @@
 package inspect
 
 import (
+	"context"
 	"io"
 
+	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"portico/cmd/portico/cli"
 	"portico/cmd/portico/client"
 )
 
-// Open returns a client of the gateway, by the rules of client.Flags, and the folder if it is
-// that of the same installation, else nil; the folder also with an error of the kubeconfig. With --data-dir the kubeconfig is that of the folder,
-// unless --kubeconfig names one; so it is for the default folder if no other kubeconfig exists.
-func Open(flags *client.Flags, folder *Folder, warnings io.Writer) (*client.Client, *Folder, error) {
+// Flags are those of a command that reads an installation.
+type Flags struct {
+	Out    cli.OutputFlag
+	Folder Folder
+	client client.Flags
+}
+
+// Command adds the flags to a command without arguments, which runs run.
+func (f *Flags) Command(cmd *cobra.Command, run func(ctx context.Context, out, warnings io.Writer) error) *cobra.Command {
+	cmd.Args = cli.NoArguments
+	cmd.Flags().SortFlags = false
+	f.Out.Add(cmd)
+	f.Folder.Add(cmd)
+	f.client.Add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.Out.Check(); err != nil {
+			return err
+		}
+		return cli.QuietIfStopped(cmd.Context(), run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
+	}
+	return cmd
+}
+
+// Open returns a client of the gateway, by the rules of client.Flags, and the folder if it is that
+// of the same installation, else nil; the folder also with an error of the kubeconfig. With
+// --data-dir the kubeconfig is that of the folder, unless --kubeconfig names one; so it is for the
+// default folder if no other kubeconfig exists.
+func (f *Flags) Open(warnings io.Writer) (*client.Client, *Folder, error) {
+	flags, folder := &f.client, &f.Folder
 	if err := folder.Find(); err != nil {
 		return nil, nil, err
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"portico/backends/process"
@@ -45,6 +46,21 @@ func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	fs.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof/")
 	f.log.Add(fs)
 	config.AddFlag(fs)
+}
+
+// run runs the server that open makes with cfg, which it completes by the flags.
+func (f *backendFlags) run(cmd *cobra.Command, cfg *process.Config, open func() (server, error)) error {
+	if err := CheckFlags(cmd.Flags()); err != nil {
+		return err
+	}
+	if err := f.complete(cmd.Context(), cfg); err != nil {
+		return err
+	}
+	s, err := open()
+	if err != nil {
+		return err
+	}
+	return runNotifying(cmd.Context(), s)
 }
 
 // complete prepares the process, and its configuration by the flags.

@@ -40,9 +40,6 @@ func NewCore() *cobra.Command {
 		Example: coreExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := CheckFlags(cmd.Flags()); err != nil {
-				return err
-			}
 			if f.cfg.MaxTokenExpiration < core.MinMaxTokenExpiration {
 				return fmt.Errorf("--service-account-max-token-expiration=%v: must be at least %v", f.cfg.MaxTokenExpiration, core.MinMaxTokenExpiration)
 			}
@@ -52,14 +49,7 @@ func NewCore() *cobra.Command {
 			if err := f.cfg.ControllerOptions.Signing.Check(); err != nil {
 				return err
 			}
-			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
-				return err
-			}
-			c, err := core.New(f.cfg)
-			if err != nil {
-				return err
-			}
-			return runNotifying(cmd.Context(), c)
+			return f.run(cmd, &f.cfg.Config, func() (server, error) { return core.New(f.cfg) })
 		},
 	}
 	f.add(cmd)

@@ -37,17 +37,7 @@ func NewCRD() *cobra.Command {
 		Example: crdExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := CheckFlags(cmd.Flags()); err != nil {
-				return err
-			}
-			if err := f.complete(cmd.Context(), &f.cfg.Config); err != nil {
-				return err
-			}
-			s, err := crd.New(f.cfg)
-			if err != nil {
-				return err
-			}
-			return runNotifying(cmd.Context(), s)
+			return f.run(cmd, &f.cfg.Config, func() (server, error) { return crd.New(f.cfg) })
 		},
 	}
 	f.add(cmd)

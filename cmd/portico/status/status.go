@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico/cmd/portico/cli"
-	"portico/cmd/portico/client"
 	"portico/cmd/portico/inspect"
 )
 
@@ -32,10 +31,8 @@ const example = `  # everything on one screen
 const watchEvery = 2 * time.Second
 
 type options struct {
-	client client.Flags
-	folder inspect.Folder
-	out    cli.OutputFlag
-	watch  bool
+	inspect.Flags
+	watch bool
 }
 
 // New returns the command.
@@ -49,28 +46,16 @@ func New() *cobra.Command {
 			"one gateway; on the machine of portico up also its processes. What the user may not read is named with the right that\n" +
 			"it needs. Exit code 0 means that all is well, 1 that something is not, or could not be read.",
 		Example: example,
-		Args:    cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-			return cli.QuietIfStopped(cmd.Context(), err)
-		},
 	}
-	cmd.Flags().SortFlags = false
-	o.out.Add(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "show it again every 2 seconds until Ctrl-C")
-	o.folder.Add(cmd)
-	o.client.Add(cmd)
-	return cmd
+	return o.Command(cmd, o.run)
 }
 
 func (o *options) run(ctx context.Context, w, warnings io.Writer) error {
-	if err := o.out.Check(); err != nil {
-		return err
-	}
-	if o.watch && o.out.Raw() {
+	if o.watch && o.Out.Raw() {
 		return errors.New("--watch is for the screen: it has no effect with -o json or yaml; leave one of them out")
 	}
-	gateway, local, err := inspect.Open(&o.client, &o.folder, warnings)
+	gateway, local, err := o.Open(warnings)
 	if err != nil {
 		return err
 	}
@@ -94,17 +79,17 @@ func (o *options) run(ctx context.Context, w, warnings io.Writer) error {
 }
 
 func (o *options) print(w io.Writer, s *Status) error {
-	if o.out.Raw() {
+	if o.Out.Raw() {
 		document, err := json.Marshal(s)
 		if err != nil {
 			return fmt.Errorf("encode status: %w", err)
 		}
-		return o.out.PrintRaw(w, document)
+		return o.Out.PrintRaw(w, document)
 	}
 	if o.watch && cli.IsTerminal(w) {
 		fmt.Fprint(w, "\x1b[H\x1b[2J")
 	}
-	return (&printer{w: w, paint: cli.Colored(w), wide: o.out == cli.OutputWide, now: time.Now()}).status(s)
+	return (&printer{w: w, paint: cli.Colored(w), wide: o.Out == cli.OutputWide, now: time.Now()}).status(s)
 }
 
 // err is the error of a command that shows an installation with problems.

@@ -75,8 +75,8 @@ func some(texts []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// patient is an installation that is examined. Its fields do not change during the checks.
-type patient struct {
+// target is the installation that is examined. Its fields do not change during the checks.
+type target struct {
 	// folder is nil without one on this machine, holder the portico up that uses it.
 	folder *inspect.Folder
 	holder int
@@ -100,38 +100,38 @@ type patient struct {
 // systemdUnits is where the administrator's units are.
 const systemdUnits = "/etc/systemd/system"
 
-// meet reads what most checks look at. gateway or folder is nil, but not both.
-func meet(ctx context.Context, gateway *client.Client, folder *inspect.Folder, unopened error) *patient {
-	p := &patient{folder: folder, gateway: gateway, unopened: unopened, view: &inspect.View{}, units: systemdUnits, statfs: syscall.Statfs, sync: syncOnce}
+// observe reads what most checks look at. gateway or folder is nil, but not both.
+func observe(ctx context.Context, gateway *client.Client, folder *inspect.Folder, unopened error) *target {
+	t := &target{folder: folder, gateway: gateway, unopened: unopened, view: &inspect.View{}, units: systemdUnits, statfs: syscall.Statfs, sync: syncOnce}
 	if folder != nil {
-		p.holder = folder.Holder()
+		t.holder = folder.Holder()
 	}
 	if gateway == nil {
-		return p
+		return t
 	}
 	local := folder
-	if p.holder == 0 {
+	if t.holder == 0 {
 		local = nil
 	}
-	p.view = inspect.Read(ctx, gateway, local)
-	p.answer, p.unanswered = p.stranger(ctx, "/version")
-	p.answered = time.Now()
-	return p
+	t.view = inspect.Read(ctx, gateway, local)
+	t.answer, t.unanswered = t.anonymously(ctx, "/version")
+	t.answered = time.Now()
+	return t
 }
 
-// stranger sends a GET without credentials. The certificate of the gateway is verified by the
+// anonymously sends a GET without credentials. The certificate of the gateway is verified by the
 // check of it, so that the others can look further.
-func (p *patient) stranger(ctx context.Context, path string) (*http.Response, error) {
+func (t *target) anonymously(ctx context.Context, path string) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	cfg := rest.AnonymousClientConfig(p.gateway.Config())
+	cfg := rest.AnonymousClientConfig(t.gateway.Config())
 	cfg.Insecure, cfg.CAData, cfg.CAFile = true, nil, ""
 	c, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer c.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.gateway.Host()+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.gateway.Host()+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (p *patient) stranger(ctx context.Context, path string) (*http.Response, er
 }
 
 // away reports whether there is no gateway to ask, and the checks kubeconfig, name and port have the reason.
-func (p *patient) away() bool { return p.gateway == nil || p.unanswered != nil }
+func (t *target) away() bool { return t.gateway == nil || t.unanswered != nil }
 
 func noGateway() finding { return skip("the gateway does not answer") }
 
@@ -151,28 +151,28 @@ func noGateway() finding { return skip("the gateway does not answer") }
 const requestTimeout = 10 * time.Second
 
 // get reads an object or a list. The finding is why it cannot be read; done is false then.
-func (p *patient) get(ctx context.Context, path string, into any) (why finding, done bool) {
-	return p.send(ctx, http.MethodGet, path, inspect.FromMemory(), nil, into)
+func (t *target) get(ctx context.Context, path string, into any) (why finding, done bool) {
+	return t.send(ctx, http.MethodGet, path, inspect.FromMemory(), nil, into)
 }
 
-func (p *patient) send(ctx context.Context, method, path string, query url.Values, body, into any) (why finding, done bool) {
-	if p.away() {
+func (t *target) send(ctx context.Context, method, path string, query url.Values, body, into any) (why finding, done bool) {
+	if t.away() {
 		return noGateway(), false
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := p.gateway.Send(ctx, method, path, query, body, into); err != nil {
+	if err := t.gateway.Send(ctx, method, path, query, body, into); err != nil {
 		return skip("%v", err), false
 	}
 	return finding{}, true
 }
 
 // unread returns why a part of the view could not be read; read is true if it was.
-func (p *patient) unread(what string) (why finding, read bool) {
-	if p.away() {
+func (t *target) unread(what string) (why finding, read bool) {
+	if t.away() {
 		return noGateway(), false
 	}
-	for _, u := range p.view.Unread {
+	for _, u := range t.view.Unread {
 		if u.What == what {
 			return skip("%s", u.Why), false
 		}
@@ -181,11 +181,11 @@ func (p *patient) unread(what string) (why finding, read bool) {
 }
 
 // flags returns the flags of the gateway.
-func (p *patient) flags(ctx context.Context) (all map[string]string, why finding, read bool) {
-	if p.away() {
+func (t *target) flags(ctx context.Context) (all map[string]string, why finding, read bool) {
+	if t.away() {
 		return nil, noGateway(), false
 	}
-	text, err := p.gateway.Get(ctx, "/flagz", nil)
+	text, err := t.gateway.Get(ctx, "/flagz", nil)
 	if err != nil {
 		return nil, skip("%v", err), false
 	}
@@ -199,9 +199,9 @@ func (p *patient) flags(ctx context.Context) (all map[string]string, why finding
 }
 
 // certificate returns the connection state of the answer; nil without TLS.
-func (p *patient) certificate() *tls.ConnectionState {
-	if p.answer == nil {
+func (t *target) certificate() *tls.ConnectionState {
+	if t.answer == nil {
 		return nil
 	}
-	return p.answer.TLS
+	return t.answer.TLS
 }
