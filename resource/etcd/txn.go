@@ -128,8 +128,8 @@ func (c *Client) created(ctx context.Context, txn *etcdserverpb.TxnRequest) (at 
 // errUnknown: nothing says whether a transaction was executed.
 var errUnknown = errors.New("the key has been written since")
 
-// executed reports whether a transaction was executed whose key is not in the state of its
-// condition any more, and at which revision, by the first change since then. The deletion of the
+// executed reports whether a transaction was executed after which its key is not in the state of
+// its condition any more, and at which revision, by the first change since then. The deletion of the
 // same state by another client is as good as its own. An update to the same value is not: two
 // clients that each count one up write the same, and one of them must do it again. So the outcome
 // of an update is unknown then.

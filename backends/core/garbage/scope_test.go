@@ -67,8 +67,8 @@ func TestOwnersWithoutNamespace(t *testing.T) {
 	}
 }
 
-// An object without a namespace whose reference names a kind with namespaces is not deleted: its
-// owner cannot be read.
+// An object without a namespace that refers to an owner of a kind with namespaces is not deleted:
+// the owner cannot be read.
 func TestOwnersInNamespacesOfObjectsWithoutOne(t *testing.T) {
 	t.Parallel()
 	s := start(t)

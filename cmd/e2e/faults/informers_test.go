@@ -104,7 +104,7 @@ func informedTargets(t *testing.T, cfg *rest.Config) (out []*chaosTarget) {
 
 // While the gateway is killed once and the core server three times, informers of ten kinds end
 // up with what is stored; chaosLoad says what else holds. They list at most once for each
-// restart: client-go resumes a watch whose connection ended, and lists again after a broken
+// restart: client-go resumes a watch after its connection ended, and lists again after a broken
 // frame or a refused request. Of two candidates for a Lease at most one leads at any time, and
 // the other one takes over from a leader that ends while the core server is away.
 func TestInformersAndLeadersWhileServersDie(t *testing.T) {

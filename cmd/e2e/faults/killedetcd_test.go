@@ -13,7 +13,7 @@ import (
 	"portico/cmd/e2e"
 )
 
-// An etcd that is killed while it is written to starts on its data again, whose database and
+// An etcd that is killed while it is written to starts on its data again, although database and
 // write-ahead log end at different entries, and has every acknowledged write.
 func TestEtcdKilledUnderLoad(t *testing.T) {
 	t.Parallel()

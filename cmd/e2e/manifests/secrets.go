@@ -10,7 +10,7 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// MakeSecrets runs portico certs installation in a folder, for an installation whose names begin with name and for more
+// MakeSecrets runs portico certs installation in a folder, for an installation with names that begin with name and for more
 // hosts, and returns the files of each process as those of a Secret.
 func MakeSecrets(t *testing.T, dir, name, server string, hosts ...string) Secrets {
 	t.Helper()

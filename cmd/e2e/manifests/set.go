@@ -47,7 +47,7 @@ type Set struct {
 	services []*corev1.Service
 	budgets  []*policyv1.PodDisruptionBudget
 	policies []*networkingv1.NetworkPolicy
-	// tokenless are the ServiceAccounts whose token is in no pod.
+	// tokenless are the ServiceAccounts with a token that is in no pod.
 	tokenless map[string]bool
 }
 
@@ -122,7 +122,7 @@ func (s *Set) Check() (problems []string) {
 	return problems
 }
 
-// selects returns the workload whose pods a selector matches; nil for none or several.
+// selects returns the workload with pods that a selector matches; nil for none or several.
 func (s *Set) selects(selector labels.Selector) (one *Workload) {
 	for _, w := range s.Workloads {
 		if selector.Matches(labels.Set(w.Template.Labels)) {

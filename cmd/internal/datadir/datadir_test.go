@@ -44,8 +44,8 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// The sockets of a folder whose path is too long, or cannot be part of a URL in a flag, are in
-// another folder, to which run links.
+// The sockets of a folder with a path that is too long, or cannot be part of a URL in a flag, are
+// in another folder, to which run links.
 func TestSocketsElsewhere(t *testing.T) {
 	runtime, err := os.MkdirTemp("", "pr")
 	if err != nil {

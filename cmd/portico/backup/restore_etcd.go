@@ -88,8 +88,8 @@ func (r *restoration) inspect(ctx context.Context, dir *datadir.Dir, member *res
 	return nil
 }
 
-// readBroken reads the keys of an installation whose etcd does not start. The result locks its
-// folder.
+// readBroken reads the keys of an installation with an etcd that does not start. The result locks
+// its folder.
 func (r *restoration) readBroken() (*datadir.Dir, error) {
 	if _, err := os.Stat(embedetcd.DatabaseFile(filepath.Join(r.from, "etcd"))); err != nil {
 		return nil, fmt.Errorf("--from-data-dir: %w", err)

@@ -143,7 +143,7 @@ func TestImagesAreReproducible(t *testing.T) {
 	}
 }
 
-// An image holds the program, an unprivileged user who owns the folders of volumes, roots of
+// An image holds the program, an unprivileged user, the owner of the folders of volumes, roots of
 // trust and licences; it runs the program as that user, and the program answers a health check.
 func TestImage(t *testing.T) {
 	t.Parallel()
