@@ -91,6 +91,7 @@ var floors = []struct {
 	{"resource/masterlease", 1, 2},
 	{"resource/metastream", 1, 3},
 	{"resource/serve", 1, 3},
+	{"resource/identity", 1, 4},
 	{"apiservice", 2, 0},
 	{"apiservice/availability", 2, 0},
 	{"discovery", 2, 0},

@@ -24,6 +24,7 @@ import (
 	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/fairshare"
+	"portico/resource/identity"
 	"portico/resource/loop"
 	"portico/resource/masterlease"
 	"portico/resource/rest"
@@ -143,6 +144,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.etcd.Compact(ctx, g.cfg.InstanceID) },
 			g.advertise,
+			g.identify,
 		)
 	})
 }
@@ -154,6 +156,11 @@ func (g *Gateway) advertise(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// identify keeps the Lease of the gateway until ctx ends.
+func (g *Gateway) identify(ctx context.Context) error {
+	return identity.Open(g.etcd.Store).Keep(ctx, identity.New("gateway", g.cfg.InstanceID, g.server.Addresses()), g.log)
 }
 
 // complete reports whether all paths are installed.

@@ -3,18 +3,17 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apiversion "k8s.io/apimachinery/pkg/version"
 
 	"portico/resource/etcd"
-	"portico/resource/masterlease"
+	"portico/resource/identity"
 	"portico/resource/response"
 	"portico/resource/serve/version"
 )
@@ -29,27 +28,22 @@ type Installation struct {
 	Instance string    `json:"instance"`
 	Version  string    `json:"version"`
 	Started  time.Time `json:"started"`
-	// Gateways are the addresses of gateways that run with --advertise-address.
-	Gateways []string `json:"gateways"`
-	// Servers are the core and the CRD server, by the one that answers.
+	// Processes are all gateways, core and CRD servers on the etcd of the gateway.
+	Processes []identity.Process `json:"processes"`
+	// Servers are the core and the CRD server, as the gateway reaches them.
 	Servers []Server    `json:"servers"`
 	Etcd    etcd.Report `json:"etcd"`
 }
 
 // Server is a process behind the gateway.
 type Server struct {
-	Name    string `json:"name"`
-	Version string `json:"version,omitempty"`
-	// Error is why the version is not known.
+	Name string `json:"name"`
+	// Error is why it does not answer the gateway; "" if it does.
 	Error string `json:"error,omitempty"`
 }
 
-const (
-	// serverTimeout bounds the question for the version of a server.
-	serverTimeout = 2 * time.Second
-	// maxVersion bounds the answer, in bytes.
-	maxVersion = 64 << 10
-)
+// serverTimeout bounds the request to a server.
+const serverTimeout = 2 * time.Second
 
 // serversBehind are group/versions that only the core and the CRD server have.
 var serversBehind = []struct {
@@ -80,12 +74,11 @@ func (g *Gateway) describe(ctx context.Context, started time.Time) *Installation
 	i := &Installation{Instance: g.cfg.InstanceID, Version: version.Info().GitVersion, Started: started, Servers: make([]Server, len(serversBehind))}
 	var asked sync.WaitGroup
 	asked.Go(func() { i.Etcd = g.etcd.Report(ctx) })
-	asked.Go(func() { i.Gateways = g.gateways(ctx) })
+	asked.Go(func() { i.Processes = g.processes(ctx) })
 	for at, s := range serversBehind {
 		asked.Go(func() {
 			i.Servers[at].Name = s.name
-			var err error
-			if i.Servers[at].Version, err = g.versionOf(ctx, s.gv); err != nil {
+			if err := g.reach(ctx, s.gv); err != nil {
 				i.Servers[at].Error = err.Error()
 			}
 		})
@@ -94,45 +87,43 @@ func (g *Gateway) describe(ctx context.Context, started time.Time) *Installation
 	return i
 }
 
-// gateways returns the addresses of gateways that renewed their leases; none if etcd does not
-// answer, which Etcd says.
-func (g *Gateway) gateways(ctx context.Context) (addresses []string) {
+// processes returns all processes; none if etcd does not answer, which Etcd says.
+func (g *Gateway) processes(ctx context.Context) []identity.Process {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
-	leases, _ := masterlease.New(g.etcd.Store).List(ctx)
-	for _, at := range leases {
-		addresses = append(addresses, at.String())
+	all, err := identity.Open(g.etcd.Store).List(ctx)
+	if err != nil {
+		g.log.Debug("processes are not listed", "err", err)
 	}
-	return addresses
+	return all
 }
 
-// versionOf asks the server of a group/version.
-func (g *Gateway) versionOf(ctx context.Context, gv schema.GroupVersion) (string, error) {
+// reach returns why the server of a group/version does not answer.
+func (g *Gateway) reach(ctx context.Context, gv schema.GroupVersion) error {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	rt := g.sync.Table().Lookup(gv.Group, gv.Version)
 	if rt == nil || rt.Local {
-		return "", fmt.Errorf("no server is registered for %s", gv)
+		return fmt.Errorf("no server is registered for %s", gv)
 	}
 	if err := rt.Unavailable(); err != nil {
-		return "", err
+		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, loopbackURL+"/version", nil)
 	if err != nil {
-		return "", err
+		return err
 	}
 	identifyGateway(req.Header)
 	answer, err := rt.Upstream.RoundTrip(req)
 	switch {
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("no answer within %v", serverTimeout)
+		return fmt.Errorf("no answer within %v", serverTimeout)
 	case err != nil:
-		return "", err
+		return err
 	}
 	defer answer.Body.Close()
-	var v apiversion.Info
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxVersion)).Decode(&v); err != nil {
-		return "", fmt.Errorf("%s: %w", answer.Status, err)
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
 	}
-	return v.GitVersion, nil
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,6 +38,9 @@ func (c *Core) assembleControllers() error {
 // runParts runs everything but the listener until ctx ends or a part fails.
 func (c *Core) runParts(ctx context.Context) error {
 	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.runControllers}
+	if c.etcd != nil { // else the storage is that of a test
+		parts = append(parts, func(ctx context.Context) error { return c.cfg.Identify(ctx, c.etcd, name, c.server) })
+	}
 	if c.shard != nil {
 		return loop.Together(process.ClientLog(ctx, c.log), append(parts, c.shard.namespaces.Run, c.shard.quotas.Run)...)
 	}
@@ -103,8 +105,7 @@ func (c *Core) campaign(ctx context.Context, name string, lead func(ctx context.
 		lead(ctx)
 		return ctx.Err()
 	}
-	host, _ := os.Hostname()
-	return c.etcd.Campaign(ctx, name, fmt.Sprintf("%s_%d", host, os.Getpid()), lead)
+	return c.etcd.Campaign(ctx, name, process.Instance(), lead)
 }
 
 // reconcile calls work until it succeeds: at once, after every signal of wake, and every

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -228,11 +227,12 @@ func (s *Server) Run(ctx context.Context) error {
 
 // runParts runs everything but the listener until ctx ends or a part fails.
 func (s *Server) runParts(ctx context.Context) error {
-	host, _ := os.Hostname()
-	id := fmt.Sprintf("%s_%d", host, os.Getpid())
 	parts := []func(context.Context) error{
 		s.cache.Run, s.follow, s.namespaces.Run, s.engine.Run,
-		func(ctx context.Context) error { return s.etcd.Campaign(ctx, "crd", id, s.finalizer.run) },
+		func(ctx context.Context) error {
+			return s.etcd.Campaign(ctx, "crd", process.Instance(), s.finalizer.run)
+		},
+		func(ctx context.Context) error { return s.cfg.Identify(ctx, s.etcd, name, s.server) },
 	}
 	if s.quotas != nil {
 		parts = append(parts, s.quotas.Run)

@@ -7,8 +7,10 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"portico/resource/authz"
 	"portico/resource/client"
 	"portico/resource/etcd"
+	"portico/resource/identity"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
@@ -94,6 +97,17 @@ func (cfg *Config) GatewayTransport() (http.RoundTripper, error) {
 		return nil, nil
 	}
 	return cfg.Gateway.Transport()
+}
+
+// Instance returns the name of this process in elections.
+func Instance() string {
+	host, _ := os.Hostname() // without it the process id suffices
+	return fmt.Sprintf("%s_%d", host, os.Getpid())
+}
+
+// Identify keeps the Lease of this process in etcd until ctx ends. The server listens already.
+func (cfg *Config) Identify(ctx context.Context, kept *etcd.Client, name string, server *serve.Server) error {
+	return identity.Open(kept.Store).Keep(ctx, identity.New(name, Instance(), server.Addresses()), cfg.Logger)
 }
 
 // Authorize returns a function that asks the gateway about actions that it has not

@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -65,12 +67,13 @@ func TestCommonChanges(t *testing.T) {
 	if err := second.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		_ = second.Process.Signal(syscall.SIGTERM) // unless it has ended
 		if err := second.Wait(); err != nil {
 			t.Errorf("the second gateway: %v\n%s", err, output)
 		}
 	})
+	t.Cleanup(stop)
 	client := e2e.HTTPClient(t, up.Config(t))
 	e2e.Eventually(t, "the second gateway serves", func() error {
 		resp, body, err := e2e.Ask(t.Context(), client, http.MethodGet, "https://"+address+"/api/v1/namespaces/default/configmaps/of-jane", "")
@@ -78,6 +81,32 @@ func TestCommonChanges(t *testing.T) {
 			err = fmt.Errorf("%s %s", resp.Status, body)
 		}
 		return err
+	})
+	expectGateways(t, up, strings.TrimPrefix(up.Endpoint, "https://"), address)
+	stop()
+	expectGateways(t, up, strings.TrimPrefix(up.Endpoint, "https://"))
+}
+
+// expectGateways expects gateways with addresses, a core and a CRD server in portico status.
+func expectGateways(t *testing.T, up *e2e.Installation, addresses ...string) {
+	t.Helper()
+	slices.Sort(addresses)
+	e2e.Eventually(t, fmt.Sprintf("portico status shows %d gateways", len(addresses)), func() error {
+		s, err := statusOf(t, "--data-dir="+up.Dir)
+		if err != nil {
+			return err
+		}
+		var gateways []string
+		count := map[string]int{}
+		for _, p := range s.Installation.Processes {
+			if count[p.Component]++; p.Component == "gateway" {
+				gateways = append(gateways, p.Address)
+			}
+		}
+		if slices.Sort(gateways); !slices.Equal(gateways, addresses) || count["core"] != 1 || count["crd"] != 1 {
+			return fmt.Errorf("processes are %+v", s.Installation.Processes)
+		}
+		return nil
 	})
 }
 

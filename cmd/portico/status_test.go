@@ -64,8 +64,8 @@ func TestStatus(t *testing.T) {
 		return err
 	})
 	for _, want := range []string{
-		`Endpoint +` + up.Endpoint, `Servers +core +v1\.37`, `Leaders +controllers +\S+`, `etcd +unix:///\S+etcd\.sock +3\.\S+ +leads +\d+ KiB, `,
-		`Ready +yes`, `Processes +up +` + fmt.Sprint(up.Cmd.Process.Pid), `Certificates +\d+; the first one that ends: `, `APIs +\d+, none down`,
+		`Endpoint +` + up.Endpoint, `Processes +gateway +\S+ +v1\.37\S+ +127\.0\.0\.1:\d+ +up `, ` +crd +\S+ +v1\.37\S+ +unix:///\S+crd\.sock +up `, `Leaders +controllers +\S+`, `etcd +unix:///\S+etcd\.sock +3\.\S+ +leads +\d+ KiB, `,
+		`Ready +yes`, `This machine +up +` + fmt.Sprint(up.Cmd.Process.Pid), `Certificates +\d+; the first one that ends: `, `APIs +\d+, none down`,
 		`Busiest +v1\.\S* +\d+ requests?`, `Healthy +yes`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + want).MatchString(out) {
@@ -78,6 +78,11 @@ func TestStatus(t *testing.T) {
 	s, err := statusOf(t, at)
 	if err != nil || !s.Healthy || len(s.Installation.Etcd.Elections) != 5 || len(s.Folder.Processes) != 5 || len(s.Unread) != 0 {
 		t.Errorf("status is %+v, %v", s, err)
+	}
+
+	leases := up.MustKubectl(t, "get", "leases", "-n", "kube-system", "-L", "apiserver.kubernetes.io/identity")
+	if strings.Count(leases, "\napiserver-") != 3 || strings.Count(leases, " portico-c") != 2 || !strings.Contains(leases, " portico-gateway") {
+		t.Errorf("leases of processes:\n%s", leases)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())

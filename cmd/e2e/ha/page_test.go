@@ -105,6 +105,25 @@ func TestPage(t *testing.T) {
 		shell(t, dir, env, line)
 	}
 	pageConfigures(t, dir, env)
+	showsProcesses(t, dir, env)
+}
+
+// showsProcesses expects all processes of the installation in portico status, with their addresses.
+func showsProcesses(t *testing.T, dir string, env []string) {
+	t.Helper()
+	e2e.Eventually(t, "portico status shows seven processes", func() error {
+		cmd := exec.CommandContext(t.Context(), e2e.Program(t, testtools.Portico), "status")
+		cmd.Dir, cmd.Env = dir, env
+		out, err := cmd.CombinedOutput()
+		got := map[string]int{}
+		for _, m := range regexp.MustCompile(`(?m)^(?:Processes   |            ) (gateway|core|crd) +\S+ +v1\.\S+ +127\.\S+:(\d+) +up `).FindAllStringSubmatch(string(out), -1) {
+			got[m[1]+" "+m[2]]++
+		}
+		if want := map[string]int{"gateway 6443": 3, "core 7443": 2, "crd 7444": 2}; err != nil || !maps.Equal(got, want) {
+			return fmt.Errorf("%v, processes are %v\n%s", err, got, out)
+		}
+		return nil
+	})
 }
 
 // pageConfigures checks that the configuration of the page is valid, and has the keys of those

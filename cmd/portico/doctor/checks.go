@@ -59,9 +59,9 @@ var connectionChecks = []check{
 var processChecks = []check{
 	{"readiness", "checks of /readyz", readiness,
 		"the log of the gateway has the reason (docs/runbook.md#porticonotready)"},
-	{"servers", "whether the core and the CRD server answer the gateway", servers,
-		"start the process, and look at its log (docs/runbook.md#porticoprocessdown)"},
-	{"versions", "versions of gateway, core and CRD server, and of this program", versions,
+	{"servers", "whether the core and the CRD server answer the gateway, and processes that are silent", servers,
+		"start the process, and look at its log (docs/runbook.md#porticoprocessdown); the Lease of one that is gone for good ends after an hour"},
+	{"versions", "versions of all gateways, core and CRD servers, and of this program", versions,
 		"upgrade the rest: versions may differ while that goes on (docs/runbook.md#kubeversionmismatch)"},
 	{"leaders", "whether each election has a leader", leaders,
 		"start a process of the kind; the log of those that run says why they do not lead (docs/runbook.md#porticonoleader)"},

@@ -41,13 +41,22 @@ func servers(_ context.Context, t *target) finding {
 	if !read {
 		return why
 	}
+	return judgeServers(i, time.Now())
+}
+
+func judgeServers(i *gateway.Installation, now time.Time) finding {
 	var w worst
 	for _, s := range i.Servers {
 		if s.Error != "" {
 			w.fail("%s: %s", s.Name, s.Error)
 		}
 	}
-	return w.finding("%d servers answer the gateway", len(i.Servers))
+	for _, process := range i.Processes {
+		if process.Silent(now) {
+			w.warn("%s %s is silent since %s", process.Component, process.Instance, process.Renewed.Format(time.RFC3339))
+		}
+	}
+	return w.finding("%d processes run, and %d servers answer the gateway", len(i.Processes), len(i.Servers))
 }
 
 func versions(_ context.Context, t *target) finding {
@@ -70,12 +79,10 @@ func judgeVersions(own string, i *gateway.Installation) finding {
 		}
 	}
 	compare("this program", own)
-	for _, s := range i.Servers {
-		if s.Error == "" {
-			compare(s.Name, s.Version)
-		}
+	for _, process := range i.Processes {
+		compare(process.Component+" "+process.Instance, process.Version)
 	}
-	return w.finding("all that answer have %s", i.Version)
+	return w.finding("all have %s", i.Version)
 }
 
 // minor returns the minor version; 0 if there is none.

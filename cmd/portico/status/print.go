@@ -14,6 +14,7 @@ import (
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
 	"portico/gateway"
+	"portico/resource/identity"
 )
 
 // maxDown is how many APIs and endpoints that are down are shown without -o wide.
@@ -80,18 +81,14 @@ func (p *printer) status(s *Status) error {
 
 func (p *printer) installation(i *gateway.Installation) {
 	p.line("Gateway", fmt.Sprintf("%s, %s, up %s", i.Instance, i.Version, p.ago(i.Started)))
-	if len(i.Gateways) > 1 || p.wide {
-		p.line("Gateways", cli.OrNone(i.Gateways...))
-	}
-	var servers [][]string
+	p.processes(i.Processes)
+	var away [][]string
 	for _, s := range i.Servers {
-		what := s.Version
 		if s.Error != "" {
-			what = p.paint(cli.Red, cli.OneLine(s.Error))
+			away = append(away, []string{s.Name, p.paint(cli.Red, cli.OneLine(s.Error))})
 		}
-		servers = append(servers, []string{s.Name, what})
 	}
-	p.table("Servers", servers)
+	p.table("Away", away)
 	var leaders [][]string
 	for _, e := range i.Etcd.Elections {
 		row := []string{e.Name, e.Leader}
@@ -120,6 +117,19 @@ func (p *printer) installation(i *gateway.Installation) {
 	p.table("etcd", members)
 }
 
+// processes prints those on all machines.
+func (p *printer) processes(all []identity.Process) {
+	var rows [][]string
+	for _, process := range all {
+		row := []string{process.Component, process.Instance, process.Version, process.Address, "up " + p.ago(process.Started)}
+		if process.Silent(p.now) {
+			row = append(row, p.paint(cli.Red, "silent for "+p.ago(process.Renewed)))
+		}
+		rows = append(rows, row)
+	}
+	p.table("Processes", rows)
+}
+
 func (p *printer) folder(f *Folder) {
 	if f == nil {
 		return
@@ -129,7 +139,7 @@ func (p *printer) folder(f *Folder) {
 	for _, process := range f.Processes {
 		rows = append(rows, []string{process.Name, fmt.Sprint(process.PID), bytesOf(int64(process.Memory)), "up " + p.ago(process.Started), plural(process.Restarts, "restart")})
 	}
-	p.table("Processes", rows)
+	p.table("This machine", rows)
 	if len(f.LastLines) > 0 {
 		p.line("Last lines", f.LastLines...)
 	}

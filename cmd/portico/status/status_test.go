@@ -9,6 +9,7 @@ import (
 	"portico/cmd/portico/inspect"
 	"portico/gateway"
 	"portico/resource/etcd"
+	"portico/resource/identity"
 )
 
 // What is wrong is a problem, a line each, and red on a terminal.
@@ -17,11 +18,15 @@ func TestProblems(t *testing.T) {
 	now := time.Now()
 	s := &Status{Endpoint: "https://gateway:6443", Gateway: &Gateway{Failed: []string{"etcd"}}}
 	s.Installation = &gateway.Installation{Instance: "a", Started: now.Add(-time.Minute), Servers: []gateway.Server{{Name: "core", Error: "refused"}},
+		Processes: []identity.Process{
+			{Lease: "apiserver-1", Component: "gateway", Instance: "a", Version: "v1.37.2", Address: "10.0.0.1:6443", Started: now.Add(-time.Hour), Renewed: now.Add(-9 * time.Second)},
+			{Lease: "apiserver-2", Component: "core", Instance: "b", Version: "v1.37.1", Address: "10.0.0.2:7443", Started: now.Add(-time.Minute), Renewed: now.Add(-42 * time.Second)},
+		},
 		Etcd: etcd.Report{
 			Members:   []etcd.Member{{Endpoint: "https://etcd-0:2379", Leader: true, Alarms: []string{"alarm:NOSPACE"}, Size: 3 << 30, Quota: 8 << 30}, {Endpoint: "https://etcd-1:2379", Error: "no answer"}},
 			Elections: []etcd.Election{{Name: "controllers", Leader: "a", Waiting: 2}, {Name: "crd", Leader: "b"}, {Name: "garbage-collector", Leader: "a"}, {Name: "gateway", Leader: "a"}},
 		}}
-	s.judgeInstallation(s.Installation)
+	s.judgeInstallation(s.Installation, now)
 	m := inspect.Metrics{}
 	if err := m.Add([]byte(`# TYPE apiserver_request_terminations_total counter
 apiserver_request_terminations_total{code="429"} 7
@@ -39,11 +44,11 @@ portico_certificate_expiration_timestamp_seconds{usage="serving",file="gateway.c
 	for range 7 {
 		s.APIs.Down = append(s.APIs.Down, Down{"v1.billing.example.com", "MissingEndpoints", "none"})
 	}
-	want := []string{"core server: refused", "etcd https://etcd-0:2379: alarm:NOSPACE", "etcd https://etcd-1:2379: no answer", "no process leads service-repair"}
-	if got := s.Problems[:4]; strings.Join(got, "\n") != strings.Join(want, "\n") {
+	want := []string{"core server: refused", "core b: silent for 42s; if it is gone for good: kubectl delete lease -n kube-system apiserver-2", "etcd https://etcd-0:2379: alarm:NOSPACE", "etcd https://etcd-1:2379: no answer", "no process leads service-repair"}
+	if got := s.Problems[:5]; strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("problems are %q", got)
 	}
-	if err := s.err(); err == nil || !strings.HasPrefix(err.Error(), "not healthy: 5 problems: ") || strings.Contains(err.Error(), "\n") {
+	if err := s.err(); err == nil || !strings.HasPrefix(err.Error(), "not healthy: 6 problems: ") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
 	var plain, colored, wide strings.Builder
@@ -56,7 +61,7 @@ portico_certificate_expiration_timestamp_seconds{usage="serving",file="gateway.c
 	print(&plain, without, false)
 	print(&wide, without, true)
 	print(&colored, func(c cli.Color, text string) string { return string(c) + text }, false)
-	for _, want := range []string{"Ready        no: etcd failed", "controllers        a  2 waiting", "leads  3.0 GiB, 0 KiB in use of 8.0 GiB", "Refused      429: 7", "Failed hooks policy.example.com: 3",
+	for _, want := range []string{"Ready        no: etcd failed", "Processes    gateway  a  v1.37.2  10.0.0.1:6443  up 60m\n             core     b  v1.37.1  10.0.0.2:7443  up 60s  silent for 42s\n", "Away         core  refused", "controllers        a  2 waiting", "leads  3.0 GiB, 0 KiB in use of 8.0 GiB", "Refused      429: 7", "Failed hooks policy.example.com: 3",
 		"serving ended ", "and 2 more, which -o wide shows", "Problems     core server: refused"} {
 		if !strings.Contains(plain.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &plain)
