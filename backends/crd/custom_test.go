@@ -11,9 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"sigs.k8s.io/yaml"
 )
 
 func TestCreateReadWrite(t *testing.T) {
@@ -269,42 +266,6 @@ func TestWatchEndsWithDefinition(t *testing.T) {
 	}
 	if !errors.Is(err, io.EOF) {
 		t.Errorf("the watch ended with %v", err)
-	}
-}
-
-// Objects of a definition with a conversion webhook are not converted: webhooks are not called.
-// A definition of several versions with one gets a warning.
-func TestNoConversionWithoutTheWebhook(t *testing.T) {
-	t.Parallel()
-	s := running(t)
-	definition := strings.Replace(widgets, "  scope: Namespaced", `  scope: Namespaced
-  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://x.example/"}}}`, 1)
-	oneVersion, _, _ := strings.Cut(definition, "  - name: v1beta1\n")
-	const warning = "spec.conversion: conversion webhooks are not called: objects can be read and written only in the version they are stored in"
-	for text, want := range map[string][]string{definition: {warning}, oneVersion: nil, widgets: nil} {
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal([]byte(text), crd); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.definitions.Strategy.Warnings(t.Context(), crd, nil); !slices.Equal(got, want) {
-			t.Errorf("got warnings %q, want %q", got, want)
-		}
-	}
-	s.install(t, definition)
-	s.must(t, "POST", widgetPath, "", widget("a", "{size: small, color: red}"))
-	s.must(t, "GET", widgetPath+"/a", "", "")
-	beta := strings.Replace(widgetPath, "/v1/", "/v1beta1/", 1)
-	for _, a := range []answer{
-		s.send(t, "GET", beta+"/a", "", ""), s.send(t, "GET", beta, "", ""),
-		s.send(t, "POST", beta, "", strings.Replace(widget("b", "{size: small}"), "/v1", "/v1beta1", 1)),
-		s.send(t, "PATCH", beta+"/a", "application/merge-patch+json", `{"spec":{"size":"large"}}`),
-	} {
-		if got := a.status(t); a.code != 500 || got.Reason != "" || !strings.HasPrefix(got.Message, "conversion webhook for example.com/v1") {
-			t.Errorf("%d %s", a.code, a.body)
-		}
-	}
-	if got := s.must(t, "GET", widgetPath+"/a", "", ""); at(got, "spec", "color") != "red" || at(got, "spec", "size") != "small" {
-		t.Errorf("stored is %v", got["spec"])
 	}
 }
 

@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,20 +157,16 @@ func (s *Server) overlaps(o *custom.Outline) bool {
 		slices.ContainsFunc(builtinPaths(), func(builtin string) bool { return strings.HasPrefix(path, builtin) })
 }
 
-// storageRow returns the resource of a definition in its storage version, which may not be
-// served.
-func (s *Server) storageRow(o *custom.Outline) (*rest.Resource, error) {
-	version := custom.StorageVersion(o.CustomResourceDefinition)
+// rowOf returns the resource of a definition in one of its versions, which may not be served;
+// nil if it does not have that version.
+func (s *Server) rowOf(o *custom.Outline, version string) *rest.Resource {
 	if d := s.definitionOf(o.Spec.Group, o.Status.AcceptedNames.Plural); d != nil && d.UID == o.UID {
 		if row := d.rows[version]; row != nil {
-			return row, nil
+			return row
 		}
 		o = d.serving.outline // its schemas may be built already
 	}
-	if row := s.row(o, version); row != nil {
-		return row, nil
-	}
-	return nil, errors.New("the definition has no storage version")
+	return s.row(o, version)
 }
 
 // cleaner returns the user that deletes the objects of a definition.
@@ -178,18 +175,25 @@ func cleaner() *resource.User {
 }
 
 // deleteObjects deletes a definition's objects and returns how many are left.
-func (f *finalizer) deleteObjects(ctx context.Context, o *custom.Outline) (left int, err error) {
-	row, err := f.server.storageRow(o)
-	if err != nil {
-		return 0, err
+func (f *finalizer) deleteObjects(ctx context.Context, definition *custom.Outline) (left int, err error) {
+	storage := f.server.rowOf(definition, custom.StorageVersion(definition.CustomResourceDefinition))
+	if storage == nil {
+		return 0, errors.New("the definition has no storage version")
 	}
-	list, err := row.Store.List(ctx, resource.ListOptions{})
+	list, err := storage.Store.List(ctx, resource.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("could not list instances: %w", err)
 	}
+	// An object is deleted in the version that it is stored in: that needs no conversion webhook.
+	rows := map[string]*rest.Resource{}
 	for _, o := range list.Items {
 		if o.Terminating() {
 			continue
+		}
+		row := rows[o.APIVersion]
+		if row == nil {
+			row = cmp.Or(f.server.rowOf(definition, strings.TrimPrefix(o.APIVersion, definition.Spec.Group+"/")), storage)
+			rows[o.APIVersion] = row
 		}
 		deleteErr := f.server.api.DeleteObject(ctx, row, cleaner(), o)
 		if deleteErr != nil && !apierrors.IsNotFound(deleteErr) && !apierrors.IsConflict(deleteErr) && err == nil {
@@ -199,7 +203,7 @@ func (f *finalizer) deleteObjects(ctx context.Context, o *custom.Outline) (left 
 	if err != nil {
 		return len(list.Items), err
 	}
-	if list, err = row.Store.List(ctx, resource.ListOptions{}); err != nil {
+	if list, err = storage.Store.List(ctx, resource.ListOptions{}); err != nil {
 		return 0, fmt.Errorf("could not list instances: %w", err)
 	}
 	return len(list.Items), nil

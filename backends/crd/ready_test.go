@@ -27,7 +27,9 @@ func TestWritesCheckNeedsAdmission(t *testing.T) {
 		}
 		s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), engine: engine}
 		s.namespaces = admission.NewNamespaceStates(kept.Store(namespaceInfo()), s.log)
-		s.assemble(kept, kept.Feed())
+		if err := s.assemble(kept, kept.Feed()); err != nil {
+			t.Fatal(err)
+		}
 		s.addHealthChecks()
 		parts := []struct {
 			run   func(context.Context) error

@@ -98,7 +98,9 @@ func New(cfg Config) (*Server, error) {
 	if gateway != nil {
 		s.quotas = quota.NewRemote(gateway, cfg.Logger)
 	}
-	s.assemble(opened, opened.FeedExcept(builtinPaths()...))
+	if err := s.assemble(opened, opened.FeedExcept(builtinPaths()...)); err != nil {
+		return nil, errors.Join(fmt.Errorf("assemble CRD server: %w", err), opened.Close())
+	}
 	s.metrics.Registry().MustRegister(opened.Metrics())
 	if err := s.assembleServer(); err != nil {
 		return nil, errors.Join(fmt.Errorf("assemble CRD server: %w", err), opened.Close())
@@ -107,9 +109,12 @@ func New(cfg Config) (*Server, error) {
 }
 
 // assemble makes the parts that serve resources from a storage.
-func (s *Server) assemble(kept storage, feed resource.Feed) {
+func (s *Server) assemble(kept storage, feed resource.Feed) (err error) {
 	s.cache = watchcache.New(watchcache.Config{Feed: feed, Store: kept.Store, Logger: s.log})
-	s.kinds, s.health = custom.NewKinds(), serve.NewHealth()
+	if s.kinds, err = custom.NewKinds(s.webhookClients()); err != nil {
+		return err
+	}
+	s.health = serve.NewHealth()
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
 	k := newDefinitionKind(s.peers, s.totals)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)
@@ -123,6 +128,12 @@ func (s *Server) assemble(kept storage, feed resource.Feed) {
 		Lookup: s.lookup, CBOR: s.cfg.CBOR, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
 		Admission: admission.Timed(admission.Chain(s.plugins()...)),
 	})
+	return nil
+}
+
+// webhookClients returns what calls conversion webhooks as admission webhooks are called.
+func (s *Server) webhookClients() custom.WebhookClients {
+	return custom.WebhookClients{Services: s.engine.Services(), Bound: admission.BoundResponses}
 }
 
 // plugins returns the admission plugins in kube-apiserver's order.

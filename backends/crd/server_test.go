@@ -87,7 +87,9 @@ func fed(t testing.TB, kept *memstore.Storage, feed resource.Feed) *Server {
 	t.Helper()
 	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), namespaces: namespaceStates(t)}
 	s.authorize = func(context.Context, *resource.Action) error { return nil }
-	s.assemble(kept, feed)
+	if err := s.assemble(kept, feed); err != nil {
+		t.Fatal(err)
+	}
 	start(t, s.cache.Run, s.follow, func(ctx context.Context) error { s.finalizer.run(ctx); return ctx.Err() })
 	eventually(t, "the definitions were read", s.complete)
 	return s

@@ -15,8 +15,7 @@ import (
 )
 
 // warnings warns of the parts of a definition that have no effect: formats that are not
-// validated, sets of values that cannot be compared, and conversion webhooks. An update only
-// warns of new ones.
+// validated, and sets of values that cannot be compared. An update only warns of new ones.
 func (d *definitions) warnings(_ context.Context, obj, old rest.Object) []string {
 	if old != nil && sameGeneration(obj, old) {
 		return nil
@@ -63,9 +62,5 @@ func ineffective(in *apiextensions.CustomResourceDefinitionSpec) []string {
 		}
 	}
 	slices.Sort(sets)
-	found := append(formats, slices.Compact(sets)...)
-	if in.Conversion != nil && in.Conversion.Strategy == apiextensions.WebhookConverter && len(in.Versions) > 1 {
-		found = append(found, "spec.conversion: conversion webhooks are not called: objects can be read and written only in the version they are stored in")
-	}
-	return found
+	return append(formats, slices.Compact(sets)...)
 }

@@ -83,7 +83,7 @@ func (e *Engine) initialize(w *generic.Webhook) error {
 	w.SetExternalKubeInformerFactory(e.factory)
 	w.SetUnconditionalAuthorizer(e.authorizer)
 	w.SetServiceResolver(e.services)
-	w.SetAuthenticationInfoResolverWrapper(boundResponses)
+	w.SetAuthenticationInfoResolverWrapper(BoundResponses)
 	return w.ValidateInitialization()
 }
 
@@ -103,9 +103,9 @@ func (w *webhooks) call(ctx context.Context, r *review) error {
 	return err
 }
 
-// boundResponses returns a resolver for clients that fail on responses of more than
+// BoundResponses returns a resolver for clients that fail on responses of more than
 // maxWebhookResponse bytes, so that the failure policy of the webhook applies.
-func boundResponses(r webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
+func BoundResponses(r webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
 	bound := func(cfg *restclient.Config, err error) (*restclient.Config, error) {
 		if err != nil {
 			return nil, err
@@ -184,6 +184,14 @@ func newServiceResolver(e *Engine) *serviceResolver {
 		slices: e.store(slices), slicesCodec: rest.Typed(e.scheme, slices.GVK("v1")),
 		found: map[servicePort]endpoints{},
 	}
+}
+
+// Services resolves the Services of webhooks to their endpoints; nil if e is nil.
+func (e *Engine) Services() webhookutil.ServiceResolver {
+	if e == nil {
+		return nil
+	}
+	return e.services
 }
 
 // ResolveEndpoint returns the URL of a random ready endpoint. It implements

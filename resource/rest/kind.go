@@ -27,6 +27,9 @@ type Kind struct {
 
 	// Codec converts between bytes and objects. Required.
 	Codec Codec
+	// Prepare, if not nil, makes decoding stored objects that are read together cheaper than one
+	// by one: it converts them in one call of a webhook. Errors are those of the conversion.
+	Prepare func(objects []*resource.Object) error
 	// Verbs are the verbs of the main resource; nil: create, delete, deletecollection, get,
 	// list, patch, update and watch.
 	Verbs []string

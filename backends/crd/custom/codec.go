@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"reflect"
 	"strconv"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,7 +63,7 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 	if want == c.gvk || want.GroupKind() != c.gvk.GroupKind() {
 		return u, strictErrs, nil
 	}
-	return u, strictErrs, c.convert(u, c.gvk)
+	return u, strictErrs, c.convert(c.gvk, u)
 }
 
 // decodePrevalidated decodes a JSON body with the apiVersion and kind want that
@@ -138,9 +135,18 @@ func (c *codec) decodeBody(data []byte, mediaType string, want schema.GroupVersi
 
 // DecodeStored implements rest.Codec.
 func (c *codec) DecodeStored(o *resource.Object) (runtime.Object, error) {
-	object, err := decodeObject(o.Data)
+	data, foreign := o.Data, o.APIVersion != c.gvk.GroupVersion().String()
+	convert := foreign && c.outline.hasWebhook()
+	if convert {
+		all, err := c.kinds.conversions.of(c, o)
+		if err != nil {
+			return nil, err
+		}
+		data = all[0]
+	}
+	object, err := decodeObject(data)
 	u := &unstructured.Unstructured{Object: object}
-	if err == nil && (o.Kind != c.gvk.Kind || o.APIVersion != c.gvk.GroupVersion().String() || !c.Canonical(o)) {
+	if err == nil && !convert && (foreign || o.Kind != c.gvk.Kind || !c.Canonical(o)) {
 		err = c.normalizeStored(u)
 	}
 	if err != nil {
@@ -174,6 +180,14 @@ func (c *codec) Canonical(o *resource.Object) bool {
 // it is pruned and defaulted by the schema of the version that it is in, and then by that
 // of the hub.
 func (c *codec) normalizeStored(u *unstructured.Unstructured) error {
+	if err := c.normalizeOwn(u); err != nil || u.GroupVersionKind() == c.gvk {
+		return err
+	}
+	return c.convert(c.gvk, u)
+}
+
+// normalizeOwn prunes and defaults stored content by the schema of the version that it is in.
+func (c *codec) normalizeOwn(u *unstructured.Unstructured) error {
 	in := u.GroupVersionKind()
 	if in.GroupKind() != c.gvk.GroupKind() {
 		return fmt.Errorf("it is a %s of group %q", in.Kind, in.Group)
@@ -186,34 +200,38 @@ func (c *codec) normalizeStored(u *unstructured.Unstructured) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.normalize(u, normalization{stored: true}); err != nil {
-		return err
-	}
-	if in.Version == c.gvk.Version {
-		return nil
-	}
-	return c.convert(u, c.gvk)
+	_, err = s.normalize(u, normalization{stored: true})
+	return err
 }
 
-// convert converts an object to another version. With conversion strategy None it sets
-// apiVersion, and prunes and defaults by the schema of that version. With strategy Webhook
-// it is an error, because webhooks are not called: strategy None would drop the fields that
-// the other version has under another name.
-func (c *codec) convert(u *unstructured.Unstructured, to schema.GroupVersionKind) error {
-	if conversion := c.outline.Spec.Conversion; conversion != nil && conversion.Strategy == apiextensionsv1.WebhookConverter {
-		// As upstream's errors of conversion, a 500 without a reason.
-		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
-			Message: fmt.Sprintf("conversion webhook for %v failed: conversion webhooks are not supported", u.GroupVersionKind()),
-		}}
+// convert converts objects to another version: by the conversion webhook of the definition, or
+// by setting apiVersion if it has none. They are pruned and defaulted by the schema of that
+// version.
+func (c *codec) convert(to schema.GroupVersionKind, all ...*unstructured.Unstructured) error {
+	b, err := c.kinds.schemas(c.outline)
+	if err != nil {
+		return err
 	}
-	u.SetGroupVersionKind(to)
+	webhook, err := b.converter()
+	if err != nil {
+		return err
+	}
+	if webhook != nil {
+		if err := webhook.convertTo(to, all...); err != nil {
+			return err
+		}
+	}
 	s, err := c.kinds.schema(c.outline, to.Version)
 	if err != nil {
 		return err
 	}
-	_, err = s.normalize(u, normalization{stored: true})
-	return err
+	for _, u := range all {
+		u.SetGroupVersionKind(to)
+		if _, err := s.normalize(u, normalization{stored: true}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inVersion returns obj in another version of the kind, copied if it is in none or another.
@@ -226,7 +244,7 @@ func (c *codec) inVersion(obj runtime.Object, to schema.GroupVersionKind) (*unst
 		return u, nil
 	}
 	u = u.DeepCopy()
-	if err := c.convert(u, to); err != nil {
+	if err := c.convert(to, u); err != nil {
 		return nil, fmt.Errorf("convert %s to %s: %w", to.Kind, to.GroupVersion(), err)
 	}
 	return u, nil
@@ -295,6 +313,17 @@ func (c *codec) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.O
 	}
 	if u.GroupVersionKind() == to {
 		return u, nil
+	}
+	if c.outline.hasWebhook() {
+		b, err := c.kinds.schemas(c.outline)
+		if err != nil {
+			return nil, err
+		}
+		webhook, err := b.converter()
+		if err != nil {
+			return nil, err
+		}
+		return webhook.convert(u, gv)
 	}
 	// Only the outermost map is copied: nothing else is changed.
 	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}

@@ -26,7 +26,11 @@ func TestObjectsDoNotKeepDefinitions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := NewKinds().Kind(outline, "v1")
+		kinds, err := NewKinds(WebhookClients{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := kinds.Kind(outline, "v1")
 		c := k.Codec.(*codec)
 		if c.Canonical(o) {
 			t.Error("an object with an unknown field is canonical")

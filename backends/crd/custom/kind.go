@@ -57,7 +57,11 @@ func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
 			Validate: c.validate, ValidateUpdate: c.validateUpdate, Prevalidated: c.prevalidated, Warnings: finalizerWarnings,
 		},
 	}
-	c.kind.Codec = &codec{id: &identity{}, kinds: k, outline: o, gvk: c.kind.GVK(version), storage: c.kind.GVK(c.kind.StorageVersion)}
+	codec := &codec{id: &identity{}, kinds: k, outline: o, gvk: c.kind.GVK(version), storage: c.kind.GVK(c.kind.StorageVersion)}
+	c.kind.Codec = codec
+	if o.hasWebhook() {
+		c.kind.Prepare = codec.prepare
+	}
 	if c.scale() != nil {
 		c.kind.Subresources = append(c.kind.Subresources, c.scaleView())
 	}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
@@ -118,14 +119,23 @@ func StorageVersion(crd *apiextensionsv1.CustomResourceDefinition) string {
 // Kinds makes the rows of custom resources and keeps the schemas of those used last. Safe
 // for concurrent use.
 type Kinds struct {
-	bodies *bodies
-	scale  *rest.Kind // of every scale subresource
-	built  *bytelru.Cache[*Outline, func() (*built, error)]
+	bodies      *bodies
+	scale       *rest.Kind // of every scale subresource
+	built       *bytelru.Cache[*Outline, func() (*built, error)]
+	converters  *conversion.CRConverterFactory
+	conversions *conversions
 }
 
-// NewKinds returns Kinds that keep up to 64 MiB of schemas.
-func NewKinds() *Kinds {
-	return &Kinds{bodies: newBodies(), scale: rest.ScaleKind(), built: bytelru.New[*Outline, func() (*built, error)](maxSchemaBytes)}
+// NewKinds returns Kinds that keep up to 64 MiB of schemas and 32 MiB of converted objects.
+func NewKinds(webhooks WebhookClients) (*Kinds, error) {
+	converters, err := newConverters(webhooks)
+	if err != nil {
+		return nil, fmt.Errorf("make clients of conversion webhooks: %w", err)
+	}
+	return &Kinds{
+		bodies: newBodies(), scale: rest.ScaleKind(), built: bytelru.New[*Outline, func() (*built, error)](maxSchemaBytes),
+		converters: converters, conversions: newConversions(),
+	}, nil
 }
 
 // Forget removes what is built for a definition.
@@ -134,7 +144,7 @@ func (k *Kinds) Forget(o *Outline) { k.built.Remove(o) }
 // schemas returns what is built for a definition, and builds it once for all callers.
 func (k *Kinds) schemas(o *Outline) (*built, error) {
 	return k.built.GetOrAdd(o, func() (func() (*built, error), int) {
-		return sync.OnceValues(func() (*built, error) { return build(o) }), schemaBase + schemaFactor*len(o.Stored.Data)
+		return sync.OnceValues(func() (*built, error) { return k.build(o) }), schemaBase + schemaFactor*len(o.Stored.Data)
 	})()
 }
 
@@ -156,6 +166,8 @@ type built struct {
 	versions map[string]*versionSchema
 	// ownership tracks field ownership.
 	ownership func() (managedfields.TypeConverter, error)
+	// converter calls the conversion webhook; nil: there is none.
+	converter func() (*converter, error)
 }
 
 // versionSchema is the schema of one version of a definition. Its parts are built when
@@ -181,7 +193,7 @@ type validators struct {
 }
 
 // build reads the schemas of a stored definition.
-func build(o *Outline) (*built, error) {
+func (k *Kinds) build(o *Outline) (*built, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	data, err := definitionJSON(o.Stored)
 	if err == nil {
@@ -207,6 +219,7 @@ func build(o *Outline) (*built, error) {
 		b.versions[v.Name] = s
 	}
 	b.ownership = sync.OnceValues(func() (managedfields.TypeConverter, error) { return newOwnership(o, b) })
+	b.converter = sync.OnceValues(func() (*converter, error) { return k.newConverter(o) })
 	return b, nil
 }
 

@@ -27,8 +27,7 @@ var envtestFlags = []string{
 // named by its package and a part of its name.
 var expectedFailures = []struct{ pkg, test, reason string }{
 	{"pkg/client/apiutil", "/aggregatedDiscovery=false/", "counts requests to a kube-apiserver with aggregated discovery off"},
-	{"pkg/manager/internal/integration", "controller warmup enabled", "needs conversion webhooks"},
-	{"pkg/manager/internal/integration", "controller warmup not enabled", "needs conversion webhooks, and finds the object of the other test"},
+	{"pkg/manager/internal/integration", "controller warmup not enabled", "finds the object of the other test"},
 }
 
 // TestControllerRuntime runs the tests of controller-runtime, one package after the other,

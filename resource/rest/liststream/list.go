@@ -36,11 +36,16 @@ type Contents struct {
 	Rest func(token string) (*resource.List, error)
 	// Limit is how many objects of all parts belong to the list; 0: all.
 	Limit int64
+	// prepare is called with the objects before they are encoded; nil: nothing is to prepare.
+	prepare func(objects []*resource.Object) error
 	// kept holds parts by token for a list that is iterated twice; nil: none are kept.
 	// keptBytes is the size of their objects.
 	kept      map[string]*resource.List
 	keptBytes int
 }
+
+// prepared is how many objects are prepared together.
+const prepared = 500
 
 // maxKeptBytes bounds the objects, in bytes, that are kept of a list that is measured
 // before it is sent. Other parts are fetched twice.
@@ -70,7 +75,12 @@ func (c *Contents) fetch(token string) (*resource.List, error) {
 func (c *Contents) each(f func(o *resource.Object, index int64) error) error {
 	n := int64(0)
 	for part := c.List; ; {
-		for _, o := range part.Items {
+		for i, o := range part.Items {
+			if c.prepare != nil && i%prepared == 0 {
+				if err := c.prepare(part.Items[i:min(i+prepared, len(part.Items))]); err != nil {
+					return err
+				}
+			}
 			if err := f(o, n); err != nil {
 				return err
 			}
@@ -93,6 +103,9 @@ func (c *Contents) each(f func(o *resource.Object, index int64) error) error {
 // first megabyte. If encoding fails later, the error is logged and Write panics with
 // http.ErrAbortHandler, so that the client sees an incomplete response.
 func Write(w http.ResponseWriter, r *http.Request, opts Options, c Contents) error {
+	if opts.Format.Transform != response.AsPartialList { // metadata is not converted
+		c.prepare = opts.Kind.Prepare
+	}
 	e, err := opts.encoder(&c)
 	if err != nil {
 		return err

@@ -191,6 +191,9 @@ var errGone = errors.New("the client is gone")
 // write sends events in one write, or several if they are large. After an error the buffer
 // holds complete frames.
 func (s *stream) write(events []resource.Event) error {
+	if err := s.prepare(events); err != nil {
+		return err
+	}
 	for i, e := range events {
 		if err := s.append(e, i == len(events)-1); err != nil {
 			return err
@@ -207,6 +210,20 @@ func (s *stream) write(events []resource.Event) error {
 	s.putBuffer(&s.buffer)
 	s.putBuffer(&s.plain)
 	return nil
+}
+
+// prepare prepares the objects of events that are pending together.
+func (s *stream) prepare(events []resource.Event) error {
+	if s.Kind.Prepare == nil || s.form.Partial || len(events) < 2 {
+		return nil
+	}
+	objects := make([]*resource.Object, 0, len(events))
+	for _, e := range events {
+		if e.Object != nil {
+			objects = append(objects, e.Object)
+		}
+	}
+	return s.Kind.Prepare(objects)
 }
 
 // flush sends the buffer.
