@@ -106,7 +106,7 @@ func NewUninstall() *cobra.Command {
 		Short: "Remove systemd units",
 		Long: "Remove the systemd units of a role, after systemctl disable --now. Data, configuration, keys and the user stay:\n" +
 			"/var/lib/portico, /etc/portico.",
-		Example: "  sudo systemctl disable --now portico\n  sudo portico uninstall --systemd",
+		Example: "  sudo systemctl disable --now portico.socket portico.service\n  sudo portico uninstall --systemd",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(os.Geteuid()); err != nil {
@@ -145,6 +145,11 @@ func (o *options) install(r *report) error {
 
 // uninstall removes the units of the role.
 func (o *options) uninstall(r *report) error {
+	if o.root == "/" && !o.dryRun {
+		if err := checkStopped(units[o.role]); err != nil {
+			return err
+		}
+	}
 	for _, f := range units[o.role] {
 		path := filepath.Join(o.root, f.path)
 		have, err := os.ReadFile(path)

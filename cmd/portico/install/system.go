@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -60,6 +62,19 @@ func (o *options) run(r *report, c call) error {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 		}
+	}
+	return nil
+}
+
+// checkStopped refuses units that are active: without their files they would go on. A socket is named
+// before its service, which it would start again.
+func checkStopped(files []file) error {
+	var names []string
+	for _, f := range slices.Backward(files) {
+		names = append(names, filepath.Base(f.path))
+	}
+	if exec.Command("systemctl", append([]string{"is-active", "--quiet"}, names...)...).Run() == nil {
+		return fmt.Errorf("what is to be removed runs; stop it first: systemctl disable --now %s", strings.Join(names, " "))
 	}
 	return nil
 }
