@@ -28,6 +28,8 @@ type Installation struct {
 	Instance string    `json:"instance"`
 	Version  string    `json:"version"`
 	Started  time.Time `json:"started"`
+	// Time is that of the gateway's clock, by which Leases are judged.
+	Time time.Time `json:"time"`
 	// Processes are all gateways, core and CRD servers on the etcd of the gateway.
 	Processes []identity.Process `json:"processes"`
 	// Servers are the core and the CRD server, as the gateway reaches them.
@@ -71,7 +73,7 @@ func (g *Gateway) installation(started time.Time) http.Handler {
 
 // describe asks all processes at the same time.
 func (g *Gateway) describe(ctx context.Context, started time.Time) *Installation {
-	i := &Installation{Instance: g.cfg.InstanceID, Version: version.Info().GitVersion, Started: started, Servers: make([]Server, len(serversBehind))}
+	i := &Installation{Instance: g.cfg.InstanceID, Version: version.Info().GitVersion, Started: started, Time: time.Now(), Servers: make([]Server, len(serversBehind))}
 	var asked sync.WaitGroup
 	asked.Go(func() { i.Etcd = g.etcd.Report(ctx) })
 	asked.Go(func() { i.Processes = g.processes(ctx) })

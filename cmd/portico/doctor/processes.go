@@ -41,10 +41,10 @@ func servers(_ context.Context, t *target) finding {
 	if !read {
 		return why
 	}
-	return judgeServers(i, time.Now())
+	return judgeServers(i)
 }
 
-func judgeServers(i *gateway.Installation, now time.Time) finding {
+func judgeServers(i *gateway.Installation) finding {
 	var w worst
 	for _, s := range i.Servers {
 		if s.Error != "" {
@@ -52,7 +52,7 @@ func judgeServers(i *gateway.Installation, now time.Time) finding {
 		}
 	}
 	for _, process := range i.Processes {
-		if process.Silent(now) {
+		if process.Silent(i.Time) {
 			w.warn("%s %s is silent since %s", process.Component, process.Instance, process.Renewed.Format(time.RFC3339))
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
 	"portico/gateway"
-	"portico/resource/identity"
 )
 
 // maxDown is how many APIs and endpoints that are down are shown without -o wide.
@@ -81,7 +80,7 @@ func (p *printer) status(s *Status) error {
 
 func (p *printer) installation(i *gateway.Installation) {
 	p.line("Gateway", fmt.Sprintf("%s, %s, up %s", i.Instance, i.Version, p.ago(i.Started)))
-	p.processes(i.Processes)
+	p.processes(i)
 	var away [][]string
 	for _, s := range i.Servers {
 		if s.Error != "" {
@@ -118,12 +117,12 @@ func (p *printer) installation(i *gateway.Installation) {
 }
 
 // processes prints those on all machines.
-func (p *printer) processes(all []identity.Process) {
+func (p *printer) processes(i *gateway.Installation) {
 	var rows [][]string
-	for _, process := range all {
-		row := []string{process.Component, process.Instance, process.Version, process.Address, "up " + p.ago(process.Started)}
-		if process.Silent(p.now) {
-			row = append(row, p.paint(cli.Red, "silent for "+p.ago(process.Renewed)))
+	for _, process := range i.Processes {
+		row := []string{process.Component, process.Instance, process.Version, process.Address, "up " + duration.HumanDuration(i.Time.Sub(process.Started))}
+		if process.Silent(i.Time) {
+			row = append(row, p.paint(cli.Red, "silent for "+duration.HumanDuration(i.Time.Sub(process.Renewed))))
 		}
 		rows = append(rows, row)
 	}

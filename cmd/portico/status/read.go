@@ -111,7 +111,7 @@ func read(ctx context.Context, from *client.Client, local *inspect.Folder) *Stat
 	}
 	s.Installation = v.Installation
 	if v.Installation != nil {
-		s.judgeInstallation(v.Installation, time.Now())
+		s.judgeInstallation(v.Installation)
 	}
 	s.readAPIs(v)
 	s.readBackends(v)
@@ -161,15 +161,15 @@ func (s *Status) unreachable(v *inspect.View, local *inspect.Folder) {
 	s.Folder.LastLines = lines
 }
 
-func (s *Status) judgeInstallation(i *gateway.Installation, now time.Time) {
+func (s *Status) judgeInstallation(i *gateway.Installation) {
 	for _, server := range i.Servers {
 		if server.Error != "" {
 			s.problem("%s server: %s", server.Name, cli.OneLine(server.Error))
 		}
 	}
 	for _, p := range i.Processes {
-		if p.Silent(now) {
-			s.problem("%s %s: silent for %s; if it is gone for good: kubectl delete lease -n kube-system %s", p.Component, p.Instance, duration.HumanDuration(now.Sub(p.Renewed)), p.Lease)
+		if p.Silent(i.Time) {
+			s.problem("%s %s: silent for %s; if it is gone for good: kubectl delete lease -n kube-system %s", p.Component, p.Instance, duration.HumanDuration(i.Time.Sub(p.Renewed)), p.Lease)
 		}
 	}
 	for _, m := range i.Etcd.Members {

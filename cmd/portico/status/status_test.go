@@ -17,7 +17,7 @@ func TestProblems(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := &Status{Endpoint: "https://gateway:6443", Gateway: &Gateway{Failed: []string{"etcd"}}}
-	s.Installation = &gateway.Installation{Instance: "a", Started: now.Add(-time.Minute), Servers: []gateway.Server{{Name: "core", Error: "refused"}},
+	s.Installation = &gateway.Installation{Instance: "a", Started: now.Add(-time.Minute), Time: now, Servers: []gateway.Server{{Name: "core", Error: "refused"}},
 		Processes: []identity.Process{
 			{Lease: "apiserver-1", Component: "gateway", Instance: "a", Version: "v1.37.2", Address: "10.0.0.1:6443", Started: now.Add(-time.Hour), Renewed: now.Add(-9 * time.Second)},
 			{Lease: "apiserver-2", Component: "core", Instance: "b", Version: "v1.37.1", Address: "10.0.0.2:7443", Started: now.Add(-time.Minute), Renewed: now.Add(-42 * time.Second)},
@@ -26,7 +26,7 @@ func TestProblems(t *testing.T) {
 			Members:   []etcd.Member{{Endpoint: "https://etcd-0:2379", Leader: true, Alarms: []string{"alarm:NOSPACE"}, Size: 3 << 30, Quota: 8 << 30}, {Endpoint: "https://etcd-1:2379", Error: "no answer"}},
 			Elections: []etcd.Election{{Name: "controllers", Leader: "a", Waiting: 2}, {Name: "crd", Leader: "b"}, {Name: "garbage-collector", Leader: "a"}, {Name: "gateway", Leader: "a"}},
 		}}
-	s.judgeInstallation(s.Installation, now)
+	s.judgeInstallation(s.Installation)
 	m := inspect.Metrics{}
 	if err := m.Add([]byte(`# TYPE apiserver_request_terminations_total counter
 apiserver_request_terminations_total{code="429"} 7
