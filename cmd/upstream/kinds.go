@@ -92,21 +92,31 @@ import (
 	"portico/resource"
 )
 
+// byGroup are strategies by group and version, and then by resource.
+type byGroup map[string]map[string]rest.RESTUpdateStrategy
+
 // strategies are those of the resources that kube-apiserver serves by default, by
 // group, version and resource; those of subresources are named resource/subresource and
 // are for updates alone.
 func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
-	// Policies may refer to parameters of kinds that their authors may read.
-	everything := authorizerfactory.NewAlwaysAllowAuthorizer()
-	resources := resolver.ResourceResolverFunc(func(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
-		plural, _ := meta.UnsafeGuessKindToResource(gvk)
-		return plural, nil
-	})
-	podRequests := podcertificaterequest.NewStrategy()
-	validatingPolicies := validatingadmissionpolicy.NewStrategy(everything, resources)
-	claims := resourceclaim.NewStrategy(namespaces{}, everything)
-	all := map[string]map[string]rest.RESTUpdateStrategy{
-		"/v1": {
+	out := map[schema.GroupVersionResource]rest.RESTUpdateStrategy{}
+	for _, table := range []byGroup{coreStrategies(), admissionStrategies(), workloadStrategies(), otherStrategies()} {
+		for name, resources := range table {
+			gv, err := schema.ParseGroupVersion(name)
+			if err != nil {
+				panic(err)
+			}
+			for r, s := range resources {
+				out[gv.WithResource(r)] = s
+			}
+		}
+	}
+	return out
+}
+
+func coreStrategies() byGroup {
+	return byGroup{
+		"v1": {
 			"configmaps": configmap.Strategy, "endpoints": endpoint.Strategy, "events": event.Strategy,
 			"limitranges": limitrange.Strategy,
 			"namespaces":  namespace.Strategy, "namespaces/status": namespace.StatusStrategy, "namespaces/finalize": namespace.FinalizeStrategy,
@@ -121,6 +131,18 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 			"services": service.Strategy, "services/status": service.StatusStrategy,
 			"serviceaccounts": serviceaccount.Strategy,
 		},
+	}
+}
+
+func admissionStrategies() byGroup {
+	// Policies may refer to parameters of kinds that their authors may read.
+	everything := authorizerfactory.NewAlwaysAllowAuthorizer()
+	resources := resolver.ResourceResolverFunc(func(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+		plural, _ := meta.UnsafeGuessKindToResource(gvk)
+		return plural, nil
+	})
+	validatingPolicies := validatingadmissionpolicy.NewStrategy(everything, resources)
+	return byGroup{
 		"admissionregistration.k8s.io/v1": {
 			"mutatingadmissionpolicies":       mutatingadmissionpolicy.NewStrategy(everything, resources),
 			"mutatingadmissionpolicybindings": mutatingadmissionpolicybinding.NewStrategy(everything, policies{}, resources),
@@ -129,6 +151,11 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 			"validatingadmissionpolicybindings": validatingadmissionpolicybinding.NewStrategy(everything, policies{}, resources),
 			"validatingwebhookconfigurations":   validatingwebhookconfiguration.Strategy,
 		},
+	}
+}
+
+func workloadStrategies() byGroup {
+	return byGroup{
 		"apps/v1": {
 			"controllerrevisions": controllerrevision.Strategy,
 			"daemonsets":          daemonset.Strategy, "daemonsets/status": daemonset.StatusStrategy,
@@ -146,6 +173,17 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 			"cronjobs": cronjob.Strategy, "cronjobs/status": cronjob.StatusStrategy,
 			"jobs": job.Strategy, "jobs/status": job.StatusStrategy,
 		},
+		"policy/v1": {
+			"poddisruptionbudgets": poddisruptionbudget.Strategy, "poddisruptionbudgets/status": poddisruptionbudget.StatusStrategy,
+		},
+	}
+}
+
+func otherStrategies() byGroup {
+	everything := authorizerfactory.NewAlwaysAllowAuthorizer()
+	podRequests := podcertificaterequest.NewStrategy()
+	claims := resourceclaim.NewStrategy(namespaces{}, everything)
+	return byGroup{
 		"certificates.k8s.io/v1": {
 			"certificatesigningrequests": certificates.Strategy, "certificatesigningrequests/status": certificates.StatusStrategy, "certificatesigningrequests/approval": certificates.ApprovalStrategy,
 			"clustertrustbundles":    clustertrustbundle.Strategy,
@@ -160,9 +198,6 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 			"servicecidrs": servicecidr.Strategy, "servicecidrs/status": servicecidr.StatusStrategy,
 		},
 		"node.k8s.io/v1": {"runtimeclasses": runtimeclass.Strategy},
-		"policy/v1": {
-			"poddisruptionbudgets": poddisruptionbudget.Strategy, "poddisruptionbudgets/status": poddisruptionbudget.StatusStrategy,
-		},
 		"resource.k8s.io/v1": {
 			"deviceclasses":    deviceclass.Strategy,
 			"devicetaintrules": devicetaintrule.Strategy, "devicetaintrules/status": devicetaintrule.StatusStrategy,
@@ -182,20 +217,6 @@ func strategies() map[schema.GroupVersionResource]rest.RESTUpdateStrategy {
 			"storageversionmigrations": storagemigration.Strategy, "storageversionmigrations/status": storagemigration.StatusStrategy,
 		},
 	}
-	out := map[schema.GroupVersionResource]rest.RESTUpdateStrategy{}
-	for name, resources := range all {
-		gv, err := schema.ParseGroupVersion(name)
-		if name == "/v1" {
-			gv, err = schema.GroupVersion{Version: "v1"}, nil
-		}
-		if err != nil {
-			panic(err)
-		}
-		for r, s := range resources {
-			out[gv.WithResource(r)] = s
-		}
-	}
-	return out
 }
 
 // namespaces has every namespace, without labels.
