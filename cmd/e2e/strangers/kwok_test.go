@@ -25,8 +25,8 @@ import (
 
 // startKwok starts kwok as the kubelet of all nodes of an installation, and returns its log.
 // Pods become Ready at once, those of Jobs then succeed, and deletion is confirmed at once;
-// nodes become Ready and have Leases of 40 seconds, which are renewed every 10.
-func startKwok(t *testing.T, up *e2e.Installation) (log string) {
+// nodes become Ready and have Leases of 40 seconds, which are renewed every 10. more are further arguments.
+func startKwok(t *testing.T, up *e2e.Installation, more ...string) (log string) {
 	t.Helper()
 	dir := source(t, "sigs.k8s.io/kwok@v0.8.0")
 	args := []string{"--kubeconfig=" + up.Kubeconfig, "--manage-all-nodes", "--node-lease-duration-seconds=40", "--node-ip=192.0.2.1"}
@@ -37,7 +37,7 @@ func startKwok(t *testing.T, up *e2e.Installation) (log string) {
 		args = append(args, "--config="+filepath.Join(dir, "kustomize/stage", stage+".yaml"))
 	}
 	// kwok reads a file of settings in HOME if it is there.
-	return start(t, []string{"HOME=" + t.TempDir()}, build(t, dir, "./cmd/kwok"), args...)
+	return start(t, []string{"HOME=" + t.TempDir()}, build(t, dir, "./cmd/kwok"), append(args, more...)...)
 }
 
 // createNodes creates nodes that wait for their kubelets.
