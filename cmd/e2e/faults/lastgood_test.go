@@ -384,24 +384,3 @@ func (a *cluster) second(t *testing.T) *cluster {
 	b.extra = map[string][]string{"gateway": append(flags, "--state-dir="+filepath.Join(a.up.Dir, "gateway-state-2"), "--instance-id=second")}
 	return &b
 }
-
-// idle waits until nothing was written to etcd for longer than the interval of any periodic work.
-func (a *cluster) idle(t *testing.T) {
-	t.Helper()
-	const while = 6 * time.Second
-	feed := a.open(t).Feed("none/")
-	last, since := int64(0), time.Now()
-	e2e.Eventually(t, "nothing is written", func() error {
-		now, err := feed.Current(t.Context())
-		if err != nil {
-			return err
-		}
-		if now != last {
-			last, since = now, time.Now()
-		}
-		if quiet := time.Since(since); quiet < while {
-			return fmt.Errorf("the last write was %v ago", quiet)
-		}
-		return nil
-	})
-}

@@ -3,9 +3,11 @@ package faults
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,7 +24,7 @@ const (
 	writtenRoles      = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 )
 
-// versions returns the resourceVersions of the objects at these paths.
+// versions returns the resourceVersions of the objects, and of those in lists, at these paths.
 func (c holder) versions(paths ...string) (string, error) {
 	var out []string
 	for _, path := range paths {
@@ -30,15 +32,53 @@ func (c holder) versions(paths ...string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		var object struct {
+		type object struct {
 			Metadata struct{ ResourceVersion string }
 		}
-		if err := json.Unmarshal([]byte(text), &object); err != nil {
+		var found struct {
+			object
+			Items []object // of a list
+		}
+		if err := json.Unmarshal([]byte(text), &found); err != nil {
 			return "", err
 		}
-		out = append(out, object.Metadata.ResourceVersion)
+		if found.Items == nil {
+			found.Items = []object{found.object}
+		}
+		for _, o := range found.Items {
+			out = append(out, o.Metadata.ResourceVersion)
+		}
 	}
 	return strings.Join(out, " "), nil
+}
+
+// idle waits until no gateway wrote an APIService, a Backend or a document for longer than the
+// interval of any of their periodic work. Processes renew their Leases all the time.
+func (a *cluster) idle(t *testing.T, through holder) {
+	t.Helper()
+	const while = 6 * time.Second
+	documents := a.open(t).Documents("gateway")
+	last, since := "", time.Now()
+	e2e.Eventually(t, "nothing is written", func() error {
+		now, err := through.versions("/apis/apiregistration.k8s.io/v1/apiservices", "/apis/gateway.portico.dev/v1alpha1/backends")
+		if err != nil {
+			return err
+		}
+		stored, err := documents.Read(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(stored)) {
+			now += fmt.Sprint(" ", stored[name].Revision)
+		}
+		if now != last {
+			last, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < while {
+			return fmt.Errorf("the last write was %v ago", quiet)
+		}
+		return nil
+	})
 }
 
 // Of two gateways on one etcd each routes on its own checks, one writes status, and neither
@@ -67,7 +107,7 @@ func TestStoppedWriter(t *testing.T) {
 	e2e.Eventually(t, "its group is served", second.get("/apis/"+writtenGroup+"/v1", http.StatusOK, "things"))
 
 	e2e.Eventually(t, "the first gateway serves it too", first.get("/apis/"+writtenGroup+"/v1", http.StatusOK, "things"))
-	a.idle(t)
+	a.idle(t, second)
 	a.nodes["gateway"].signal(t, syscall.SIGSTOP)
 	stopped := time.Now()
 	server.Close()
@@ -82,7 +122,7 @@ func TestStoppedWriter(t *testing.T) {
 	}
 	a.nodes["gateway"].signal(t, syscall.SIGCONT)
 	e2e.Eventually(t, "the first one has noticed", first.get("/apis/"+writtenGroup+"/v1/things", http.StatusServiceUnavailable, "FailedDiscoveryCheck"))
-	a.idle(t)
+	a.idle(t, second)
 	if now, err := second.versions(writtenBackend, writtenAPIService); err != nil || now != before {
 		stored, _ := second.ask(http.MethodGet, writtenBackend, "", "application/json", http.StatusOK)
 		t.Fatalf("resourceVersions are %s, and were %s (%v); the Backend is\n%s", now, before, err, stored)
