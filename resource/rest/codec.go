@@ -59,6 +59,14 @@ type CanonicalCodec interface {
 	Canonical(o *resource.Object) bool
 }
 
+// Defaulting is a Codec that adds defaults when it decodes.
+type Defaulting interface {
+	Codec
+	// Default adds the defaults to an object in the hub form that is the result of an apply
+	// patch. Malformed metadata is an error.
+	Default(obj runtime.Object) error
+}
+
 // Decode decodes a stored object into the kind's hub form. The error is a StatusError, a
 // StoreReadError unless the codec returns another one.
 func (k *Kind) Decode(o *resource.Object) (Object, error) {

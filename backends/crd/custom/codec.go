@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"strconv"
 
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
@@ -48,6 +48,7 @@ type identity struct{ _ byte }
 var (
 	_ rest.CanonicalCodec = (*codec)(nil)
 	_ rest.Versioned      = (*codec)(nil)
+	_ rest.Defaulting     = (*codec)(nil)
 )
 
 // Decode implements rest.Codec.
@@ -64,6 +65,26 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 		return u, strictErrs, nil
 	}
 	return u, strictErrs, c.convert(c.gvk, u)
+}
+
+// Default implements rest.Defaulting.
+func (c *codec) Default(obj runtime.Object) error {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("add defaults of %s: it is a %T", c.gvk.Kind, obj)
+	}
+	s, err := c.kinds.schema(c.outline, c.gvk.Version)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	meta, found, err := objectmeta.GetObjectMeta(u.Object, false)
+	if err == nil && found {
+		err = objectmeta.SetObjectMeta(u.Object, meta)
+	}
+	if err != nil {
+		return err
+	}
+	return s.addDefaults(u)
 }
 
 // decodePrevalidated decodes a JSON body with the apiVersion and kind want that
@@ -98,11 +119,8 @@ func (s *versionSchema) decodePrevalidated(data []byte) *unstructured.Unstructur
 	if meta, ok := object["metadata"].(map[string]any); ok && meta["creationTimestamp"] == nil {
 		delete(meta, "creationTimestamp")
 	}
-	if verdict == prevalidate.LacksDefaults {
-		if s.boundDefaults(object) != nil {
-			return nil
-		}
-		defaulting.Default(object, s.structural)
+	if verdict == prevalidate.LacksDefaults && s.addDefaults(u) != nil {
+		return nil
 	}
 	return u
 }
@@ -177,8 +195,7 @@ func (c *codec) Canonical(o *resource.Object) bool {
 }
 
 // normalizeStored makes the hub form of stored content, which may be older than the schema:
-// it is pruned and defaulted by the schema of the version that it is in, and then by that
-// of the hub.
+// it is pruned and defaulted by the schema of the version that it is in, and then converted.
 func (c *codec) normalizeStored(u *unstructured.Unstructured) error {
 	if err := c.normalizeOwn(u); err != nil || u.GroupVersionKind() == c.gvk {
 		return err
@@ -205,8 +222,8 @@ func (c *codec) normalizeOwn(u *unstructured.Unstructured) error {
 }
 
 // convert converts objects to another version: by the conversion webhook of the definition, or
-// by setting apiVersion if it has none. They are pruned and defaulted by the schema of that
-// version.
+// by setting apiVersion if it has none. They are pruned by the schema of that version, of which
+// no defaults are added.
 func (c *codec) convert(to schema.GroupVersionKind, all ...*unstructured.Unstructured) error {
 	b, err := c.kinds.schemas(c.outline)
 	if err != nil {
@@ -227,7 +244,7 @@ func (c *codec) convert(to schema.GroupVersionKind, all ...*unstructured.Unstruc
 	}
 	for _, u := range all {
 		u.SetGroupVersionKind(to)
-		if _, err := s.normalize(u, normalization{stored: true}); err != nil {
+		if _, err := s.coerce(u, normalization{stored: true}); err != nil {
 			return err
 		}
 	}

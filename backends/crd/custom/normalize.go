@@ -23,7 +23,7 @@ const (
 	valueSize = 24
 )
 
-// normalization is how an object is normalized.
+// normalization is how an object is made to conform to a schema.
 type normalization struct {
 	// stored is for an object from etcd, or one that was normalized before: malformed
 	// metadata is dropped instead of rejected, and a missing generation is set.
@@ -32,13 +32,35 @@ type normalization struct {
 	unknown bool
 }
 
-// normalize makes an object conform to the schema: metadata is coerced to its type, unknown
-// fields and nulls that have a default are dropped, and defaults are added (docs/wire.md
-// 9.4). Defaults of more than maxDefaults are a 413 for a body; a stored object, which may
-// be older than the defaults, is left without them, so that it can be read, changed and
-// deleted. A schema that preserves unknown fields drops nothing. apiVersion, kind and
-// metadata always stay.
+// normalize makes an object conform to the schema (see coerce) and adds defaults
+// (docs/wire.md 9.4). Defaults of more than maxDefaults are a 413 for a body; a stored
+// object, which may be older than the defaults, is left without them, so that it can be
+// read, changed and deleted.
 func (s *versionSchema) normalize(u *unstructured.Unstructured, how normalization) (unknown []string, err error) {
+	if unknown, err = s.coerce(u, how); err != nil {
+		return nil, err
+	}
+	if err := s.addDefaults(u); err != nil && !how.stored {
+		return nil, err
+	}
+	return unknown, nil
+}
+
+// addDefaults adds the defaults to an object. Those of more than maxDefaults are a 413, and
+// nothing is added.
+func (s *versionSchema) addDefaults(u *unstructured.Unstructured) error {
+	if err := s.boundDefaults(u.Object); err != nil {
+		return err
+	}
+	defaulting.Default(u.Object, s.structural)
+	return nil
+}
+
+// coerce makes an object conform to the schema without defaults: metadata is coerced to its
+// type, unknown fields are dropped, and so are nulls that the schema does not allow, unless
+// a default replaces them. A schema that preserves unknown fields drops nothing. apiVersion,
+// kind and metadata always stay.
+func (s *versionSchema) coerce(u *unstructured.Unstructured, how normalization) (unknown []string, err error) {
 	apiVersion, kind := u.GetAPIVersion(), u.GetKind()
 	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
 		DropMalformedFields: how.stored, ReturnUnknownFieldPaths: how.unknown,
@@ -67,13 +89,6 @@ func (s *versionSchema) normalize(u *unstructured.Unstructured, how normalizatio
 			return nil, err
 		}
 	}
-	if err := s.boundDefaults(u.Object); err != nil {
-		if how.stored {
-			return unknown, nil
-		}
-		return nil, err
-	}
-	defaulting.Default(u.Object, s.structural)
 	return unknown, nil
 }
 

@@ -76,7 +76,7 @@ func (p *applying) next(ctx context.Context, _ *resource.Object, old rest.Object
 		p.api.warnStrict(ctx, []error{p.duplicates})
 		p.duplicates = nil // warn once, not in every attempt
 	}
-	obj, err := p.normalize(merged)
+	obj, err := p.complete(merged)
 	if err != nil {
 		return nil, err
 	}
@@ -126,15 +126,11 @@ func (p *applying) badIntent(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// normalize returns a merged object as the codec would have decoded it: an unstructured one
-// is pruned and gets defaults.
-func (p *applying) normalize(merged runtime.Object) (rest.Object, error) {
-	if _, ok := merged.(runtime.Unstructured); ok {
-		data, err := p.body.Codec.Encode(merged, p.gvk, runtime.ContentTypeJSON)
-		if err != nil {
-			return nil, unencodable(fmt.Errorf("encode %s %s: %w", p.res.GroupResource(), p.key, err))
-		}
-		if merged, _, err = p.body.Codec.Decode(data, runtime.ContentTypeJSON, p.gvk, false); err != nil {
+// complete returns a merged object with defaults. It keeps nulls that the types do not allow,
+// so that validation rejects them.
+func (p *applying) complete(merged runtime.Object) (rest.Object, error) {
+	if codec, ok := p.body.Codec.(rest.Defaulting); ok {
+		if err := codec.Default(merged); err != nil {
 			return nil, undecodable(p.gvk, err)
 		}
 	}

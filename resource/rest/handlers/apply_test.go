@@ -205,9 +205,10 @@ func TestApplyUnstructured(t *testing.T) {
 		return "apiVersion: example.com/" + version + "\nkind: Widget\nmetadata: {name: w}\n" + rest
 	}
 	const beta = "/apis/example.com/v1beta1/namespaces/default/widgets/w"
-	a := b.apply(widgetW, "alice", intent("v1", "spec: {size: 9007199254740993, replicas: 1}\npruned: x\nstatus: {ready: true}\n")).want(201, "")
-	a.wantOwners("alice Apply example.com/v1 .pruned .spec.replicas .spec.size")
-	if w := a.widget(); w["pruned"] != nil || !strings.Contains(string(a.body), "9007199254740993") {
+	a := b.apply(widgetW, "alice", intent("v1", "spec: {size: 9007199254740993, replicas: 1}\nnothing: null\nstatus: {ready: true}\n")).want(201, "")
+	a.wantOwners("alice Apply example.com/v1 .nothing .spec.replicas .spec.size")
+	// A null that is applied stays, for validation and defaults.
+	if !strings.Contains(string(a.body), `"nothing":null`) || !strings.Contains(string(a.body), "9007199254740993") {
 		t.Errorf("%s", a.body)
 	}
 	b.apply(beta, "alice", intent("v1", "")).want(400, "invalid object type: example.com/v1, Kind=Widget")

@@ -100,7 +100,7 @@ func scaleOf(u *unstructured.Unstructured, replicas int64) *autoscalingv1.Scale 
 }
 
 // looseCodec is a codec without Go types: any fields will do, and versions differ
-// by their name. It drops the field "pruned" when it decodes.
+// by their name.
 type looseCodec struct{ hub, storage schema.GroupVersionKind }
 
 var _ rest.Versioned = (*looseCodec)(nil)
@@ -116,7 +116,6 @@ func (c *looseCodec) Decode(data []byte, _ string, want schema.GroupVersionKind,
 	if err := rest.ExpectKind(u.GroupVersionKind(), want); err != nil {
 		return nil, nil, err
 	}
-	delete(u.Object, "pruned")
 	u.SetGroupVersionKind(c.hub)
 	return u, nil, nil
 }
