@@ -104,17 +104,7 @@ func (b *builder) subresource(parent string, k *rest.Kind, model string, sub *re
 	if verbs == nil {
 		verbs = []string{"get", "patch", "update"}
 	}
-	patches := sub.PatchTypes(k, b.version)
-	if p.gvk.Kind == k.Kind {
-		// kubectl takes the patch types of a kind from any of its operations, so those that only a
-		// subresource accepts are left out.
-		patches = intersection(patches, k.PatchTypes(b.version))
-	}
-	b.item(p, model, patches, func(verb string) bool { return slices.Contains(verbs, verb) })
-}
-
-func intersection(a, b []string) []string {
-	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
+	b.item(p, model, sub.PatchTypes(k, b.version), func(verb string) bool { return slices.Contains(verbs, verb) })
 }
 
 // path describes one URL.

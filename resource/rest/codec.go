@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,16 +120,18 @@ func (k *Kind) PatchTypes(version string) []string {
 }
 
 // PatchTypes is Kind.PatchTypes for a subresource of k. One of another kind (Projection)
-// accepts the patches of that kind.
+// accepts the patches that both kinds accept.
 func (s *Subresource) PatchTypes(k *Kind, version string) []string {
+	accepted := k.PatchTypes(version)
 	if s.Projection == nil {
-		return k.PatchTypes(version)
+		return accepted
 	}
 	projected := *s.Projection.Kind
-	if k.Ownership == nil || s.Projection.Paths == nil {
+	if s.Projection.Paths == nil {
 		projected.Ownership = nil
 	}
-	return projected.PatchTypes(projected.Versions[0])
+	of := projected.PatchTypes(projected.Versions[0])
+	return slices.DeleteFunc(accepted, func(t string) bool { return !slices.Contains(of, t) })
 }
 
 // hasProtobuf reports whether the type of obj has a protobuf form.
