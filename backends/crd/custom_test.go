@@ -73,7 +73,7 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 		"type":          {"POST", widgetPath, "", widget("b", "{size: 1}"), 422, `spec.size: Invalid value: "integer": spec.size in body must be of type string: "integer"`},
 		"list map":      {"POST", widgetPath, "", widget("b", "{size: small, ports: [{port: 1}, {port: 1}]}"), 422, `spec.ports[1]: Duplicate value: {"port":1}`},
 		"strict":        {"POST", widgetPath + "?fieldValidation=Strict", "", widget("b", "{size: small, junk: 1}"), 400, `strict decoding error: unknown field "spec.junk"`},
-		"kind":          {"POST", widgetPath, "", "{apiVersion: example.com/v1, kind: Gadget, metadata: {name: b}}", 400, "Gadget"},
+		"kind":          {"POST", widgetPath, "", "{apiVersion: example.com/v1, kind: Gadget, metadata: {name: b}}", 422, `Gadget.example.com "b" is invalid: kind: Invalid value: "Gadget": must be Widget`},
 		"version":       {"POST", widgetPath, "", "{apiVersion: example.com/v2, kind: Widget, metadata: {name: b}}", 400, "the API version in the data (example.com/v2) does not match the expected API version (example.com/v1)"},
 		"metadata":      {"POST", widgetPath, "", "{apiVersion: example.com/v1, kind: Widget, metadata: {name: b, labels: 1}}", 400, "labels"},
 		"no revision":   {"PUT", widgetPath + "/a", "", widget("a", "{size: small}"), 422, "metadata.resourceVersion: Invalid value: 0: must be specified for an update"},

@@ -5,6 +5,63 @@ import (
 	"testing"
 )
 
+// A body has the kind and the apiVersion of its path (docs/wire.md 4.1).
+func TestKindOfABody(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	s.install(t, widgets)
+	made := s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
+	long := strings.Repeat("x", 4096)
+	body := func(head string) string {
+		return head + `"metadata":{"name":"a","resourceVersion":"` + at(made, "metadata", "resourceVersion").(string) + `"},"spec":{"size":"small","color":"` + long + `"}}`
+	}
+	const noKind, noVersion = `Object 'Kind' is missing in `, "the API version in the data () does not match the expected API version (example.com/v1)"
+	for name, test := range map[string]struct {
+		contentType, body string
+		code              int // of a PUT, or of a patch
+		message           string
+		post              int // 0: not sent
+		status            int // of /status
+	}{
+		"no kind":         {"", body(`{"apiVersion":"example.com/v1",`), 400, noKind, 400, 400},
+		"kind null":       {"", body(`{"apiVersion":"example.com/v1","kind":null,`), 400, noKind, 400, 400},
+		"no apiVersion":   {"", body(`{"kind":"Widget",`), 400, noVersion, 400, 400},
+		"none":            {"", body(`{`), 400, noKind, 400, 400},
+		"null":            {"application/json", `null`, 400, noKind, 400, 400},
+		"another kind":    {"", body(`{"apiVersion":"example.com/v1","kind":"Gadget",`), 422, `Gadget.example.com "a" is invalid: kind: Invalid value: "Gadget": must be Widget`, 422, 200},
+		"another version": {"", body(`{"apiVersion":"example.com/v1beta1","kind":"Widget",`), 400, "the API version in the data (example.com/v1beta1) does not match", 400, 400},
+		"kind by patch":   {mergePatch, `{"kind":"Gadget"}`, 422, `Gadget.example.com "a" is invalid: kind: Invalid value: "Gadget": must be Widget`, 0, 200},
+		"kind removed":    {jsonPatch, `[{"op":"remove","path":"/kind"}]`, 422, `Object 'Kind' is missing in `, 0, 422},
+		"kind set null":   {mergePatch, `{"kind":null}`, 422, `Object 'Kind' is missing in `, 0, 422},
+		"version by patch": {mergePatch, `{"apiVersion":"example.com/v9"}`, 422,
+			`Widget.example.com "a" is invalid: apiVersion: Invalid value: "example.com/v9": must be example.com/v1`, 0, 200},
+		"version removed":   {jsonPatch, `[{"op":"remove","path":"/apiVersion"}]`, 422, `apiVersion: Invalid value: "": must be example.com/v1`, 0, 200},
+		"name by patch":     {mergePatch, `{"metadata":{"name":"other"}}`, 400, "the name of the object (other) does not match the name on the URL (a)", 0, 400},
+		"name removed":      {mergePatch, `{"metadata":{"name":null}}`, 400, "the name of the object (a based on URL) was undeterminable: name must be provided", 0, 400},
+		"another namespace": {mergePatch, `{"metadata":{"namespace":"other"}}`, 400, "the namespace of the provided object does not match", 0, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			method := "PATCH"
+			if test.post != 0 {
+				method = "PUT"
+				if a := s.send(t, "POST", widgetPath, test.contentType, test.body); a.code != test.post || !strings.Contains(a.status(t).Message, test.message) {
+					t.Errorf("POST got %d %s", a.code, a.body)
+				}
+			}
+			a := s.send(t, method, widgetPath+"/a", test.contentType, test.body)
+			if a.code != test.code || !strings.Contains(a.status(t).Message, test.message) || strings.Contains(string(a.body), long) {
+				t.Errorf("%s got %d %s", method, a.code, a.body)
+			}
+			if a := s.send(t, method, widgetPath+"/a/status?dryRun=All", test.contentType, test.body); a.code != test.status {
+				t.Errorf("%s of the status got %d %s", method, a.code, a.body)
+			}
+		})
+	}
+	if got := s.must(t, "GET", widgetPath+"/a", "", ""); at(got, "metadata", "resourceVersion") != at(made, "metadata", "resourceVersion") {
+		t.Errorf("the object was changed: %v", got)
+	}
+}
+
 // A default of one version is in what is stored in that version, and in bodies that are sent in it
 // (docs/wire.md 9.4).
 func TestDefaultsOfVersions(t *testing.T) {

@@ -20,9 +20,10 @@ import (
 // server has its own. Implementations are safe for concurrent use.
 type Codec interface {
 	// Decode decodes a request body in any version that the codec knows into the hub form.
-	// defaultGVK applies where the body has no apiVersion or kind; a body of another group,
-	// version or kind is a BadRequest (docs/wire.md 4.1). With strict, unknown and duplicate
-	// fields are returned in strictErrs.
+	// Into a Go type, defaultGVK applies where the body has no apiVersion or kind, and a body
+	// of another group, version or kind is a BadRequest; other objects need a kind, and keep
+	// the apiVersion and kind of the body (docs/wire.md 4.1). With strict, unknown and
+	// duplicate fields are returned in strictErrs.
 	Decode(data []byte, mediaType string, defaultGVK schema.GroupVersionKind, strict bool) (obj runtime.Object, strictErrs []error, err error)
 	// DecodeStored decodes stored bytes into the hub form and sets resourceVersion.
 	DecodeStored(o *resource.Object) (runtime.Object, error)

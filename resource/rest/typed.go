@@ -307,9 +307,8 @@ func ExpectKind(got, want schema.GroupVersionKind) error {
 	if want.Empty() {
 		return nil
 	}
-	if got.GroupVersion() != want.GroupVersion() {
-		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
-			got.GroupVersion(), want.GroupVersion()))
+	if err := ExpectVersion(got.GroupVersion(), want.GroupVersion()); err != nil {
+		return err
 	}
 	if got.Kind != want.Kind {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s", got.Kind, got.Version, want.Kind))
@@ -317,23 +316,36 @@ func ExpectKind(got, want schema.GroupVersionKind) error {
 	return nil
 }
 
+// ExpectVersion is the 400 for a body of another group or version.
+func ExpectVersion(got, want schema.GroupVersion) error {
+	if got == want {
+		return nil
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got, want))
+}
+
 // DecodeError is the 400 for a body that cannot be decoded.
 func DecodeError(err error, got *schema.GroupVersionKind, want schema.GroupVersionKind, body []byte) error {
+	if runtime.IsMissingKind(err) {
+		err = runtime.NewMissingKindErr(resource.CutText(string(body), quotedBody)) // not the whole body
+	}
 	if got != nil && got.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, excerpt(body)))
 }
 
+// quotedBody is how much of a body an error message has, in bytes.
+const quotedBody = 30
+
 // excerpt returns the first bytes of a body for an error message.
 func excerpt(body []byte) string {
-	const limit = 30 // bytes
 	if len(body) == 0 {
 		return "<empty>"
 	}
 	text, more := body, ""
-	if len(body) > limit {
-		text, more = body[:limit], " ..."
+	if len(body) > quotedBody {
+		text, more = body[:quotedBody], " ..."
 	}
 	if body[0] == '{' {
 		return string(text) + more

@@ -2,7 +2,6 @@ package custom
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -61,7 +60,7 @@ func (c *codec) Decode(data []byte, mediaType string, want schema.GroupVersionKi
 			return nil, nil, err
 		}
 	}
-	if want == c.gvk || want.GroupKind() != c.gvk.GroupKind() {
+	if want == c.gvk || u.GroupVersionKind() != want || want.GroupKind() != c.gvk.GroupKind() {
 		return u, strictErrs, nil
 	}
 	return u, strictErrs, c.convert(c.gvk, u)
@@ -125,7 +124,7 @@ func (s *versionSchema) decodePrevalidated(data []byte) *unstructured.Unstructur
 	return u
 }
 
-// decodeBody decodes a body of kind want, and normalizes it.
+// decodeBody decodes a body for kind want, and normalizes it by the schema of that.
 func (c *codec) decodeBody(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
 	u, strictErrs, err := c.kinds.bodies.decode(data, mediaType, want, strict)
 	if err != nil {
@@ -138,7 +137,7 @@ func (c *codec) decodeBody(data []byte, mediaType string, want schema.GroupVersi
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
 	}
-	unknown, err := s.normalize(u, normalization{unknown: strict})
+	unknown, err := s.normalize(u, normalization{unknown: strict && u.GroupVersionKind() == want})
 	if apierrors.IsRequestEntityTooLargeError(err) {
 		return nil, nil, err
 	}
@@ -367,7 +366,7 @@ func newBodies() *bodies {
 	}
 }
 
-// decode decodes a body of kind want, also if the body does not name its kind.
+// decode decodes a body for kind want. One without a kind is a 400.
 func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionKind, strict bool) (*unstructured.Unstructured, []error, error) {
 	var decoder, strictDecoder *jsonserializer.Serializer
 	switch mediaType {
@@ -381,7 +380,7 @@ func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionK
 	if strict {
 		decoder = strictDecoder
 	}
-	obj, gvk, err := decoder.Decode(data, &want, nil)
+	obj, gvk, err := decoder.Decode(data, &want, &unstructured.Unstructured{})
 	var strictErrs []error
 	if serr, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
 		strictErrs, err = serr.Errors(), nil
@@ -389,13 +388,5 @@ func (b *bodies) decode(data []byte, mediaType string, want schema.GroupVersionK
 	if err != nil {
 		return nil, nil, rest.DecodeError(err, gvk, want, data)
 	}
-	if err := rest.ExpectKind(*gvk, want); err != nil {
-		return nil, nil, err
-	}
-	u := obj.(*unstructured.Unstructured)
-	if u.Object == nil {
-		return nil, nil, rest.DecodeError(errors.New("it is null"), gvk, want, data)
-	}
-	u.SetGroupVersionKind(*gvk)
-	return u, strictErrs, nil
+	return obj.(*unstructured.Unstructured), strictErrs, nil
 }

@@ -10,6 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,7 +53,7 @@ func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
 		Deprecated:   func(string) string { return c.deprecation() },
 		Ownership:    c.ownership,
 		Strategy: rest.Strategy{
-			TrackGeneration: true, SpecChanged: changedOutsideMetadata, LooseFinalizers: true,
+			TrackGeneration: true, SpecChanged: changedOutsideMetadata, LooseFinalizers: true, Check: c.checkKind,
 			PrepareCreate: c.prepareCreate, PrepareUpdate: c.prepareUpdate,
 			Validate: c.validate, ValidateUpdate: c.validateUpdate, Prevalidated: c.prevalidated, Warnings: finalizerWarnings,
 		},
@@ -204,6 +205,23 @@ func (c *custom) setFields() {
 		}
 		return out
 	}
+}
+
+// checkKind is the 422 for an object of another kind or version, which the body of a request
+// or a mutating webhook may have set. A status update ignores both.
+func (c *custom) checkKind(_ context.Context, _ string, obj, _ rest.Object) error {
+	got, want := obj.GetObjectKind().GroupVersionKind(), c.kind.GVK(c.version.Name)
+	var errs field.ErrorList
+	if got.Kind != want.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), got.Kind, "must be "+want.Kind))
+	}
+	if got.GroupVersion() != want.GroupVersion() {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), got.GroupVersion().String(), "must be "+want.GroupVersion().String()))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(got.GroupKind(), obj.GetName(), errs)
 }
 
 // prepareCreate drops the status of a kind with the status subresource.

@@ -83,10 +83,7 @@ func (p *applying) next(ctx context.Context, _ *resource.Object, old rest.Object
 	if uid := obj.GetUID(); uid != "" && old == nil {
 		return nil, p.conflict(fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
-	if err := placeInNamespace(obj, p.key.Namespace); err != nil {
-		return nil, err
-	}
-	return obj, checkName(obj, p.key.Name)
+	return obj, p.fitPath(obj)
 }
 
 // merge returns the current state merged with the intent, with updated managedFields. A

@@ -50,6 +50,14 @@ func checkName(obj metav1.Object, name string) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
 }
 
+// fitPath sets the namespace of the URL. An object with another namespace or name is a 400.
+func (w *write) fitPath(obj metav1.Object) error {
+	if err := placeInNamespace(obj, w.key.Namespace); err != nil {
+		return err
+	}
+	return checkName(obj, w.key.Name)
+}
+
 // keepSystemMetadata restores the metadata that an update cannot change. The caller has
 // rejected another uid.
 func keepSystemMetadata(obj, old metav1.Object) {

@@ -105,10 +105,7 @@ func (p *patching) next(ctx context.Context, _ *resource.Object, old rest.Object
 	if err != nil {
 		return nil, err
 	}
-	if obj.GetNamespace() == "" {
-		obj.SetNamespace(p.key.Namespace)
-	}
-	return obj, nil
+	return obj, p.fitPath(obj)
 }
 
 // patchSlack is by how much a patch may grow an object that exceeds the bounds of bodies, in

@@ -67,10 +67,7 @@ func (w *write) decodePut(ctx context.Context, body *requestBody, validation str
 	if err != nil {
 		return nil, err
 	}
-	if err := placeInNamespace(obj, w.key.Namespace); err != nil {
-		return nil, err
-	}
-	if err := checkName(obj, w.key.Name); err != nil {
+	if err := w.fitPath(obj); err != nil {
 		return nil, err
 	}
 	w.dedupeOwners(ctx, obj, false)

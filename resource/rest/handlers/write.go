@@ -89,6 +89,11 @@ func (w *write) decode(ctx context.Context, body *requestBody, validation string
 	if err != nil {
 		return nil, err
 	}
+	if codec, ok := w.body.Codec.(rest.Versioned); ok {
+		if err := rest.ExpectVersion(decoded.GetObjectKind().GroupVersionKind().GroupVersion(), codec.Hub()); err != nil {
+			return nil, err
+		}
+	}
 	obj, err := w.withDefaults(decoded)
 	if err == nil {
 		audit.Refer(ctx, obj)

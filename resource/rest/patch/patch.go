@@ -193,8 +193,12 @@ func strategicError(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("apply strategic merge patch: %v", err))
 }
 
-// maxQuoted is how much of a patch, or its result, an error quotes, in bytes.
-const maxQuoted = 16 << 10
+// maxQuoted is how much of a patch, or its result, an error quotes, and maxReason how long
+// the reason in it is, in bytes.
+const (
+	maxQuoted = 256
+	maxReason = 16 << 10
+)
 
 // BadResult is the 422 for a result that is not a valid object of the kind.
 func (p *Patch) BadResult(patched []byte, err error) error {
@@ -203,6 +207,6 @@ func (p *Patch) BadResult(patched []byte, err error) error {
 		quoted = string(patched)
 	}
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
-		field.Invalid(field.NewPath("patch"), resource.CutText(quoted, maxQuoted), resource.CutText(err.Error(), maxQuoted)),
+		field.Invalid(field.NewPath("patch"), resource.CutText(quoted, maxQuoted), resource.CutText(err.Error(), maxReason)),
 	})
 }
