@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 )
 
 // listening serves the resources of running on a real listener.
@@ -83,8 +85,8 @@ func (c badRequest) check(t *testing.T, front *httptest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status := &metav1.Status{}
-	if err := json.Unmarshal(data, status); err != nil || status.Kind != "Status" {
+	status, err := statusOf(res, data)
+	if err != nil || status.Kind != "Status" {
 		t.Fatalf("%d %.300s is no Status (%v)", res.StatusCode, data, err)
 	}
 	if c.code == 0 {
@@ -94,12 +96,27 @@ func (c badRequest) check(t *testing.T, front *httptest.Server) {
 		t.Errorf("got %d %s %.500q, want %d %s %q", res.StatusCode, status.Reason, status.Message, c.code, c.reason, c.message)
 	}
 	indented := strings.HasPrefix(string(data), "{\n  ")
-	if want := c.code == 406 || strings.Contains(strings.Join(c.header, ""), ";as="); indented != want {
+	if want := c.code == 406 && res.Header.Get("Content-Type") != protobuf || strings.Contains(strings.Join(c.header, ""), ";as="); indented != want {
 		t.Errorf("indented: %v, want %v: %.100s", indented, want, data)
 	}
 	if len(data) > 2<<20 {
 		t.Errorf("the answer has %d bytes", len(data))
 	}
+}
+
+// statusOf decodes a Status in JSON or protobuf.
+func statusOf(res *http.Response, data []byte) (*metav1.Status, error) {
+	status := &metav1.Status{}
+	if res.Header.Get("Content-Type") != protobuf {
+		return status, json.Unmarshal(data, status)
+	}
+	envelope := &kruntime.Unknown{}
+	if err := envelope.Unmarshal(bytes.TrimPrefix(data, []byte("k8s\x00"))); err != nil {
+		return nil, err
+	}
+	err := status.Unmarshal(envelope.Raw)
+	status.Kind = envelope.Kind
+	return status, err
 }
 
 // Unusual but valid bodies are stored and can be read.

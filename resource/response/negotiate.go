@@ -129,7 +129,7 @@ func Negotiate(r *http.Request, o Offer) (Format, error) {
 			return f, o.checkCardinality(f)
 		}
 	}
-	return Format{}, o.notAcceptable()
+	return Format{}, o.notAcceptable(r)
 }
 
 // satisfy returns the format that a clause requests in one encoding; false: the endpoint
@@ -191,14 +191,21 @@ func (o Offer) checkCardinality(f Format) error {
 	return nil
 }
 
-func (o Offer) notAcceptable() error {
+// notAcceptable is the 406 for a request that accepts no format. That of a watch lists the
+// streams if a list would be acceptable.
+func (o Offer) notAcceptable(r *http.Request) error {
+	if o.Stream {
+		list := o
+		list.Stream = false
+		if _, err := Negotiate(r, list); err != nil {
+			return err
+		}
+	}
 	accepted := []string{runtime.ContentTypeJSON}
 	if !o.Stream {
 		accepted = append(accepted, runtime.ContentTypeYAML)
 	}
-	if o.Protobuf != nil && o.Protobuf() {
-		accepted = append(accepted, runtime.ContentTypeProtobuf)
-	}
+	accepted = append(accepted, runtime.ContentTypeProtobuf) // of kinds without that form, metadata alone
 	if o.Stream {
 		for i := range accepted {
 			accepted[i] += ";stream=watch"

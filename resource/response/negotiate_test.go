@@ -68,7 +68,7 @@ func TestNegotiate(t *testing.T) {
 		{name: "none", accept: "text/html", offer: object,
 			err: "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"},
 		{name: "none for a custom resource", accept: "application/vnd.kubernetes.protobuf", offer: custom,
-			err: "only the following media types are accepted: application/json, application/yaml"},
+			err: "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"},
 		{name: "malformed", accept: ";;;,/,a/b/c", offer: plain,
 			err: "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"},
 		{name: "one for a list", accept: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", offer: list,
@@ -84,6 +84,8 @@ func TestNegotiate(t *testing.T) {
 		{name: "none but CBOR", accept: "text/html", offer: withCBOR,
 			err: "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor"},
 		{name: "no stream but CBOR", accept: "application/cbor-seq", offer: cborStream,
+			err: "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor"},
+		{name: "no yaml stream but CBOR", accept: "application/yaml", offer: cborStream,
 			err: "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"},
 		{name: "a stream of CBOR", accept: "application/cbor", offer: cborStream, want: Format{Media: CBOR}},
 	} {

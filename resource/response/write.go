@@ -134,12 +134,11 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.O
 }
 
 // WriteStatus writes err as a Status in the negotiated format, one of extra included, or as
-// indented JSON if the request accepts none or err is a 406. It sets Retry-After from
-// retryAfterSeconds.
+// indented JSON if the request accepts none. It sets Retry-After from retryAfterSeconds.
 func WriteStatus(w http.ResponseWriter, r *http.Request, err error, extra ...Media) {
 	status := resource.AsStatus(err)
 	f, negotiation := Negotiate(r, OfferObject(status, extra...))
-	if negotiation != nil || status.Reason == metav1.StatusReasonNotAcceptable {
+	if negotiation != nil {
 		f = Format{Pretty: true}
 	}
 	b, encoding := encodeObject(status, StatusGVK(), f)

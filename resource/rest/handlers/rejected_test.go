@@ -86,7 +86,6 @@ func TestRejectedReads(t *testing.T) {
 		"export":              {configMapA + "?export=true", "", "", 400, "the export parameter, deprecated since v1.14, is no longer supported"},
 		"export of a list":    {configMaps + "?export", "", "", 400, "the export parameter, deprecated since v1.14, is no longer supported"},
 		"format":              {configMapA, "text/html", "", 406, "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"},
-		"format of a watch":   {all + "?watch=1", runtime.ContentTypeYAML, "", 406, "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"},
 		"initial events":      {all + "?watch=1&sendInitialEvents=true", "", "", 422, `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires...`},
 		"token":               {all + "?continue=!", "", "", 400, "invalid continue token: ..."},
 		"includeObject":       {configMaps + "?includeObject=All", tableAccept, "", 400, "Unable to convert to Table as requested: includeObject: Invalid value: \"All\": must be 'Metadata', 'Object', 'None', or empty"},
@@ -94,7 +93,12 @@ func TestRejectedReads(t *testing.T) {
 		"scale of no object":  {widgetsPath + "/none/scale", "", "", 404, `widgets.example.com "none" not found`},
 		"status of no object": {inDefault + "services/none/status", "", "", 404, `services "none" not found`},
 	})
-	for _, path := range []string{"/api/v1/pods", "/api/v2/configmaps", "/apis/x.io/v1/configmaps", "/api/v1/configmaps/a", "/api/v1/proxy/configmaps", "/other", configMapA + "/status"} {
+	// The Status has the format that the request asks for, if there is one.
+	if a := b.send("GET", all+"?watch=1", nil, "Accept", runtime.ContentTypeYAML); a.StatusCode != 406 || a.Header.Get("Content-Type") != runtime.ContentTypeYAML ||
+		!strings.Contains(string(a.body), "application/json;stream=watch") {
+		t.Errorf("a watch as YAML: %s %v %s", a.Status, a.Header, a.body)
+	}
+	for _, path := range []string{"/api/v1/pods", "/api/v2/configmaps", "/apis/x.io/v1/configmaps", "/api/v1/configmaps/a", "/api/v1/proxy/configmaps", "/other"} {
 		if resp, body := b.do("GET", path); resp.StatusCode != 404 || body != "404 page not found\n" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
 			t.Errorf("GET %s: %s %s", path, resp.Status, body)
 		}
