@@ -76,7 +76,7 @@ func TestNamespacesHaveNoDeleteCollection(t *testing.T) {
 	c.must(t, http.MethodPost, "/api/v1/namespaces", object("aaa"), nil)
 	for _, query := range []string{"", "?labelSelector=kubernetes.io/metadata.name%3Daaa"} {
 		err := c.do(t, http.MethodDelete, "/api/v1/namespaces"+query, nil, nil)
-		if want := `deletecollection is not supported on resources of kind "namespaces"`; !apierrors.IsMethodNotSupported(err) || err.Error() != want {
+		if want := "the server does not allow this method on the requested resource"; !apierrors.IsMethodNotSupported(err) || err.Error() != want {
 			t.Errorf("DELETE of all namespaces%s: %v, want 405 %s", query, err, want)
 		}
 	}

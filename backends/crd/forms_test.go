@@ -128,3 +128,46 @@ func TestApplyOfNull(t *testing.T) {
 		t.Errorf("labelled %v", labelled)
 	}
 }
+
+// Requests that no client library makes get the answers of upstream's server (docs/wire.md 1.1).
+func TestRequestsOfOddForms(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	s.install(t, widgets)
+	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
+	for name, test := range map[string]struct {
+		method, path, contentType, body string
+		code                            int
+		message                         string
+	}{
+		"PUT on the collection":         {"PUT", widgetPath, "", widget("a", "{size: small}"), 400, "name must be provided"},
+		"PATCH on the collection":       {"PATCH", widgetPath, mergePatch, `{}`, 400, "name must be provided"},
+		"an unknown patch on it":        {"PATCH", widgetPath, "application/strategic-merge-patch+json", `{}`, 415, "accepted media types include"},
+		"POST on an object":             {"POST", widgetPath + "/a", "", widget("a", "{size: small}"), 409, `widgets.example.com "a" already exists`},
+		"POST on another object":        {"POST", widgetPath + "/a", "", widget("b", "{size: small}"), 400, "the name of the object (b) does not match the name on the URL (a)"},
+		"POST on a subresource":         {"POST", widgetPath + "/a/status", "", widget("a", "{}"), 405, `create is not supported on resources of kind "widgets.example.com"`},
+		"DELETE of a subresource":       {"DELETE", widgetPath + "/a/scale", "", "", 405, `delete is not supported on resources of kind "widgets.example.com"`},
+		"an unknown subresource":        {"GET", widgetPath + "/a/logs", "", "", 404, `widgets.example.com "a" not found`},
+		"a write of it":                 {"PUT", widgetPath + "/a/logs", "", widget("a", "{}"), 404, `widgets.example.com "a" not found`},
+		"a strategic patch of a scale":  {"PATCH", widgetPath + "/a/scale", "application/strategic-merge-patch+json", `{"spec":{"replicas":2}}`, 415, "accepted media types include"},
+		"a scale with another name":     {"PATCH", widgetPath + "/a/scale", mergePatch, `{"metadata":{"name":"b"}}`, 400, "the name of the object (b) does not match"},
+		"a watch of a bad revision":     {"GET", widgetPath + "?watch=1&resourceVersion=x", "", "", 500, `resourceVersion: Invalid value: "x": strconv.ParseUint`},
+		"a list of a bad revision":      {"GET", widgetPath + "?resourceVersion=x", "", "", 400, `invalid resource version: resourceVersion: Invalid value: "x"`},
+		"an object of a bad revision":   {"GET", widgetPath + "/a?resourceVersion=x", "", "", 500, `resourceVersion: Invalid value: "x"`},
+		"a strategic patch of a status": {"PATCH", widgetPath + "/a/status", "application/strategic-merge-patch+json", `{}`, 415, "accepted media types include"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if a := s.send(t, test.method, test.path, test.contentType, test.body); a.code != test.code || !strings.Contains(a.status(t).Message, test.message) {
+				t.Errorf("got %d %s", a.code, a.body)
+			}
+		})
+	}
+	if a := s.send(t, "POST", widgetPath+"/b", "", widget("b", "{size: small}")); a.code != 201 {
+		t.Errorf("POST on a new name got %d %s", a.code, a.body)
+	}
+	for method, body := range map[string]string{"DELETE": "", "POST": widget("c", "{size: small}")} {
+		if a := s.send(t, method, "/apis/example.com/v1/widgets", "", body); a.code != 404 || string(a.body) != "404 page not found\n" {
+			t.Errorf("%s without a namespace got %d %s", method, a.code, a.body)
+		}
+	}
+}

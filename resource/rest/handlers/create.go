@@ -16,7 +16,8 @@ import (
 // maxNameAttempts is how many generated names are tried.
 const maxNameAttempts = 8
 
-// create implements POST on a collection: 201 with the object.
+// create implements POST on a collection, or on the object if its kind has no Go type: 201
+// with the object.
 func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
@@ -37,6 +38,11 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	rest.WipeSystemMetadata(obj)
 	if err := placeInNamespace(obj, wr.key.Namespace); err != nil {
 		return err
+	}
+	if act.InPath {
+		if err := checkName(obj, act.Name); err != nil {
+			return err
+		}
 	}
 	wr.key.Name = obj.GetName()
 	o, err := wr.create(ctx, obj)

@@ -3,7 +3,6 @@ package handlers
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -167,12 +166,20 @@ func (a *API) find(act *resource.Action) (*rest.Resource, *rest.Subresource, err
 	for i := range res.Subresources {
 		if sub := &res.Subresources[i]; sub.Name == act.Subresource {
 			if len(act.Rest) > 0 && (sub.Connect == nil || !sub.Connect.Path) {
-				return nil, nil, nil
+				break
 			}
 			return res, sub, nil
 		}
 	}
-	return nil, nil, nil
+	return nil, nil, noSubresource(act, res)
+}
+
+// noSubresource is the 404 for a path below an object that is not served (docs/wire.md 0.3).
+func noSubresource(act *resource.Action, res *rest.Resource) error {
+	if res.HasGoType(act.Version) {
+		return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
+	}
+	return apierrors.NewNotFound(res.GroupResource(), act.Name)
 }
 
 // serve checks the verb and the format of the response, and calls the verb.
@@ -247,40 +254,43 @@ func checkVerb(r *http.Request, act *resource.Action, res *rest.Resource, sub *r
 }
 
 // verbFitsPath reports whether the verb exists at the path (docs/wire.md 1.1, 1.2). There is
-// no HEAD; legacy watch paths are for GET; a create has a name in the path only for a
-// subresource, other writes of one object always; create and deletecollection need a
-// namespace.
+// no HEAD; legacy watch paths are for GET; create and deletecollection need a namespace. For
+// kinds with Go types a create has a name in the path only for a subresource, an update or
+// patch always; for others the verb checks that.
 func verbFitsPath(r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) bool {
 	if r.Method == http.MethodHead {
 		return false
 	}
-	allNamespaces := res.Namespaced && act.Namespace == ""
+	allNamespaces, anyPath := res.Namespaced && act.Namespace == "", sub == nil && !res.HasGoType(act.Version)
 	switch act.Verb {
 	case "watch":
 		return r.Method == http.MethodGet
 	case "create":
-		return act.InPath == (sub != nil) && !allNamespaces
+		return (anyPath || act.InPath == (sub != nil)) && !allNamespaces
 	case "deletecollection":
 		return !allNamespaces
-	case "get", "update", "patch", "delete":
+	case "update", "patch":
+		return anyPath || act.InPath
+	case "get", "delete":
 		return act.InPath
 	}
 	return true
 }
 
-// methodNotAllowed is the 405 for the action's verb.
+// methodNotAllowed is the 405 for the action's verb (docs/wire.md 3.6).
 func methodNotAllowed(act *resource.Action, res *rest.Resource) error {
-	gr := res.GroupResource()
-	if act.Subresource != "" {
-		gr.Resource += "/" + act.Subresource
+	if res.HasGoType(act.Version) {
+		return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
 	}
-	verb := act.Verb
-	if verb == "" {
-		verb = "this method"
+	return apierrors.NewMethodNotSupported(res.GroupResource(), cmp.Or(act.Verb, "this method"))
+}
+
+// requireName is the 400 for a write of one object without its name in the path.
+func requireName(act *resource.Action) error {
+	if !act.InPath {
+		return apierrors.NewBadRequest("name must be provided")
 	}
-	err := apierrors.NewMethodNotSupported(gr, verb)
-	err.ErrStatus.Message = fmt.Sprintf("%s is not supported on resources of kind %q", verb, gr.String())
-	return err
+	return nil
 }
 
 // keyOf returns the storage key of the object that the action names.

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -24,7 +25,8 @@ type listQuery struct {
 	revision int64 // ResourceVersion as a number
 }
 
-// parseListQuery parses and validates a query. Errors are 400s and 422s.
+// parseListQuery parses and validates a query. Errors are 400s and 422s, and a 500 for the
+// resourceVersion of a watch (docs/wire.md 5.1).
 func parseListQuery(query url.Values, watch bool) (*listQuery, error) {
 	q := &listQuery{}
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &q.ListOptions, nil); err != nil {
@@ -32,7 +34,10 @@ func parseListQuery(query url.Values, watch bool) (*listQuery, error) {
 	}
 	var err error
 	if q.revision, err = parseRevision(q.ResourceVersion); err != nil {
-		return nil, err
+		if watch {
+			return nil, err
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if q.ResourceVersion != "" && q.revision == 0 {
 		q.ResourceVersion = "0"
@@ -131,15 +136,14 @@ func (q *listQuery) watchList() bool {
 	return q.SendInitialEvents != nil && *q.SendInitialEvents && q.AllowWatchBookmarks
 }
 
-// parseRevision parses a resourceVersion; "" and "0" are 0. The error is a 400.
+// parseRevision parses a resourceVersion; "" and "0" are 0. The error has no Status.
 func parseRevision(text string) (int64, error) {
 	if text == "" || text == "0" {
 		return 0, nil
 	}
 	rev, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
-		return 0, apierrors.NewBadRequest("invalid resource version: " +
-			field.Invalid(field.NewPath("resourceVersion"), text, err.Error()).Error())
+		return 0, field.Invalid(field.NewPath("resourceVersion"), text, err.Error())
 	}
 	return int64(rev), nil
 }

@@ -79,7 +79,7 @@ func TestWatchOptions(t *testing.T) {
 		{query: "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=7",
 			want: resource.WatchOptions{InitialEvents: true, At: resource.At{Freshness: resource.NotOlderThan, Revision: 7}}},
 		{query: "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", want: resource.WatchOptions{}},
-		{query: "watch=1&resourceVersion=1e3", err: `invalid resource version: resourceVersion: Invalid value: "1e3": strconv.ParseUint: parsing "1e3": invalid syntax`},
+		{query: "watch=1&resourceVersion=1e3", err: `resourceVersion: Invalid value: "1e3": strconv.ParseUint: parsing "1e3": invalid syntax`},
 		{query: "watch=1&sendInitialEvents=true", err: invalid + "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"},
 		{query: "watch=1&resourceVersionMatch=NotOlderThan", err: invalid + "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
 		{query: "watch=1&timeoutSeconds=soon", err: `strconv.ParseInt: parsing "soon": invalid syntax`},

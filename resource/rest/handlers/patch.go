@@ -32,6 +32,9 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, act *resource.Action
 	if !slices.Contains(accepted, string(patchType)) {
 		return resource.UnsupportedMediaType(accepted)
 	}
+	if err := requireName(act); err != nil {
+		return err
+	}
 	opts, err := patchOptions(r, patchType)
 	if err != nil {
 		return err

@@ -82,7 +82,9 @@ func TestRejectedReads(t *testing.T) {
 	const all = "/api/v1/configmaps"
 	b.rejects(t, "GET", map[string]rejection{
 		"missing":             {configMaps + "/b", "", "", 404, `configmaps "b" not found`},
-		"revision":            {configMapA + "?resourceVersion=x", "", "", 400, `invalid resource version: resourceVersion: Invalid value: "x"...`},
+		"revision":            {configMapA + "?resourceVersion=x", "", "", 500, `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
+		"revision of a watch": {all + "?watch=1&resourceVersion=x", "", "", 500, `resourceVersion: Invalid value: "x"...`},
+		"revision of a list":  {all + "?resourceVersion=x", "", "", 400, `invalid resource version: resourceVersion: Invalid value: "x"...`},
 		"export":              {configMapA + "?export=true", "", "", 400, "the export parameter, deprecated since v1.14, is no longer supported"},
 		"export of a list":    {configMaps + "?export", "", "", 400, "the export parameter, deprecated since v1.14, is no longer supported"},
 		"format":              {configMapA, "text/html", "", 406, "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"},
@@ -92,6 +94,8 @@ func TestRejectedReads(t *testing.T) {
 		"format of a scale":   {scaleW, "text/plain", "", 406, ""},
 		"scale of no object":  {widgetsPath + "/none/scale", "", "", 404, `widgets.example.com "none" not found`},
 		"status of no object": {inDefault + "services/none/status", "", "", 404, `services "none" not found`},
+		"no subresource":      {configMapA + "/status", "", "", 404, "the server could not find the requested resource"},
+		"none without a type": {widgetW + "/none", "", "", 404, `widgets.example.com "w" not found`},
 	})
 	// The Status has the format that the request asks for, if there is one.
 	if a := b.send("GET", all+"?watch=1", nil, "Accept", runtime.ContentTypeYAML); a.StatusCode != 406 || a.Header.Get("Content-Type") != runtime.ContentTypeYAML ||
@@ -111,7 +115,7 @@ func TestRejectedReads(t *testing.T) {
 func TestMethodsNotAllowed(t *testing.T) {
 	b := newBench(t)
 	const all = "/api/v1/configmaps"
-	for method, paths := range map[string][]string{
+	for verb, paths := range map[string][]string{
 		"create":           {"POST", all, configMapA, serviceS + "/status", scaleW},
 		"update":           {"PUT", configMaps},
 		"patch":            {"PATCH", configMaps},
@@ -120,14 +124,11 @@ func TestMethodsNotAllowed(t *testing.T) {
 		"deletecollection": {"DELETE", all},
 	} {
 		for _, path := range paths[1:] {
-			resource := "configmaps"
-			switch {
-			case path == scaleW:
-				resource = "widgets/scale.example.com"
-			case strings.HasPrefix(path, serviceS):
-				resource = "services/status"
+			message := "the server does not allow this method on the requested resource"
+			if path == scaleW {
+				message = verb + ` is not supported on resources of kind "widgets.example.com"`
 			}
-			b.rejects(t, paths[0], map[string]rejection{path: {path, "", `{}`, 405, fmt.Sprintf("%s is not supported on resources of kind %q", method, resource)}})
+			b.rejects(t, paths[0], map[string]rejection{path: {path, "", `{}`, 405, message}})
 		}
 	}
 	if resp, _ := b.do("HEAD", configMapA); resp.StatusCode != 405 {
@@ -213,6 +214,7 @@ func TestRejectedUpdates(t *testing.T) {
 		"scale kind":      {scaleW, "", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`, 400, ""},
 		"scale strict":    {scaleW + "?fieldValidation=Strict", "", `{"metadata":{"name":"w"},"foo":1}`, 400, ""},
 		"missing scale":   {widgetsPath + "/none/scale", "", `{"metadata":{"name":"none"}}`, 404, `widgets.example.com "none" not found`},
+		"collection":      {widgetsPath, "", `{}`, 400, "name must be provided"},
 	})
 	if b.claimed != 1 {
 		t.Errorf("%d allocations after rejected updates, want 1", b.claimed)
@@ -236,6 +238,10 @@ func TestRejectedPatches(t *testing.T) {
 		"no type":                      {configMapA, "-", `{}`, 415, ""},
 		"apply":                        {inDefault + "secrets/s", applyPatch, `{}`, 415, accepted(jsonPatch, mergePatch, strategicPatch)},
 		"strategic":                    {widgetW, strategicPatch, `{}`, 415, accepted(jsonPatch, mergePatch, applyPatch)},
+		"strategic of a scale":         {scaleW, strategicPatch, `{}`, 415, accepted(jsonPatch, mergePatch, applyPatch)},
+		"scale name":                   {scaleW, mergePatch, `{"metadata":{"name":"v"}}`, 400, "the name of the object (v) does not match the name on the URL (w)"},
+		"collection":                   {widgetsPath, mergePatch, `{}`, 400, "name must be provided"},
+		"collection, type":             {widgetsPath, strategicPatch, `{}`, 415, ""},
 		"empty":                        {configMapA, mergePatch, "", 400, "invalid JSON patch"},
 		"no JSON":                      {configMapA, mergePatch, `{`, 400, "invalid JSON patch"},
 		"merge array":                  {configMapA, mergePatch, `[]`, 400, ""},

@@ -31,6 +31,9 @@ type nextState func(ctx context.Context, cur *resource.Object, old rest.Object) 
 func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
+	if err := requireName(act); err != nil {
+		return err
+	}
 	opts, err := updateOptions(r)
 	if err != nil {
 		return err
