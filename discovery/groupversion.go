@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"slices"
@@ -125,8 +126,13 @@ func StorageVersionHash(info *resource.Info) string {
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
+// sortLegacy sorts resources by name. Subresources stay in their order, behind their resource.
 func sortLegacy(list []metav1.APIResource) {
-	slices.SortFunc(list, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(list, func(a, b metav1.APIResource) int {
+		of, sub, _ := strings.Cut(a.Name, "/")
+		other, otherSub, _ := strings.Cut(b.Name, "/")
+		return cmp.Or(strings.Compare(of, other), min(len(sub), 1)-min(len(otherSub), 1))
+	})
 }
 
 // Aggregate derives the aggregated form from the legacy one. A subresource without its parent in the

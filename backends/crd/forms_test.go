@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -169,5 +170,23 @@ func TestRequestsOfOddForms(t *testing.T) {
 		if a := s.send(t, method, "/apis/example.com/v1/widgets", "", body); a.code != 404 || string(a.body) != "404 page not found\n" {
 			t.Errorf("%s without a namespace got %d %s", method, a.code, a.body)
 		}
+	}
+}
+
+// Discovery lists the status of a custom resource before its scale (docs/wire.md 2.1).
+func TestOrderOfSubresources(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	s.install(t, widgets)
+	document := s.served.Load().documents["example.com"][0]
+	var names []string
+	for _, r := range document.Legacy {
+		names = append(names, r.Name)
+	}
+	for _, sub := range document.Aggregated[0].Subresources {
+		names = append(names, sub.Subresource)
+	}
+	if want := []string{"widgets", "widgets/status", "widgets/scale", "status", "scale"}; !slices.Equal(names, want) {
+		t.Errorf("listed %v, want %v", names, want)
 	}
 }

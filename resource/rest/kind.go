@@ -35,7 +35,8 @@ type Kind struct {
 	Verbs []string
 	// Strategy is the behaviour of writes.
 	Strategy Strategy
-	// Subresources, in name order.
+	// Subresources, in the order of discovery: that of their names, but status before scale for
+	// custom resources.
 	Subresources []Subresource
 	// Columns and Cells define the Table form; Cells returns one cell for each column.
 	// Columns nil: Name and Created At.

@@ -63,13 +63,13 @@ func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
 	if o.hasWebhook() {
 		c.kind.Prepare = codec.prepare
 	}
-	if c.scale() != nil {
-		c.kind.Subresources = append(c.kind.Subresources, c.scaleView())
-	}
 	if c.hasStatus() {
 		c.kind.Subresources = append(c.kind.Subresources, rest.Subresource{Name: "status", Strategy: &rest.Strategy{
 			PrepareUpdate: prepareStatus, ValidateUpdate: c.validateStatus, Prevalidated: c.statusPrevalidated, LooseFinalizers: true,
 		}})
+	}
+	if c.scale() != nil {
+		c.kind.Subresources = append(c.kind.Subresources, c.scaleView())
 	}
 	c.setColumns()
 	c.setFields()
