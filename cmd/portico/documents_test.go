@@ -66,6 +66,12 @@ var runElsewhere = map[string]string{
 	"portico certs installation --dir=pki --server=https://portico.example.com:6443 --gateway-host=portico.example.com --gateway-host=gateway-0 --gateway-host=gateway-1 --gateway-host=gateway-2 --core-host=server-0 --core-host=server-1 --crd-host=server-0 --crd-host=server-1 --etcd-host=etcd-0 --etcd-host=etcd-1 --etcd-host=etcd-2": "TestPage",
 	"portico register core --all-groups --url=https://server-0:7443 --url=https://server-1:7443 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                               "TestRegisteredServers",
 	"portico register crd --all-groups --url=https://server-0:7444 --url=https://server-1:7444 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                                "TestRegisteredServers",
+	// docs/adopting.md
+	"kubectl ws :root:team": "by hand: it needs kcp",
+	"kubectl get namespaces -o json | jq \"$CLEAN\" > namespaces.json":                                           "by hand: it needs kcp",
+	"kubectl get customresourcedefinitions -o json | jq \"$CLEAN\" > definitions.json":                           "by hand: it needs kcp",
+	"kubectl get configmaps,secrets,widgets.example.com --all-namespaces -o json | jq \"$CLEAN\" > objects.json": "by hand: it needs kcp",
+	"portico up --data-dir=portico-data --service-cluster-ip-range=10.43.0.0/16":                                 "TestUpOnTheSnapshotOfAnotherEtcd",
 }
 
 // documentsOf returns the documents of the repository by their paths.
