@@ -81,7 +81,7 @@ func All(cfg Config) []*rest.Kind {
 	}
 	scheme := newScheme()
 	all := slices.Concat(
-		coreKinds(cfg), bindings(cfg),
+		coreKinds(cfg, scheme), bindings(cfg),
 		admissionKinds(cfg),
 		appsKinds(scheme),
 		autoscalingKinds(scheme),
@@ -107,9 +107,9 @@ func All(cfg Config) []*rest.Kind {
 	return all
 }
 
-func coreKinds(cfg Config) []*rest.Kind {
+func coreKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 	return []*rest.Kind{
-		componentStatuses(), configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(cfg), persistentVolumes(), persistentVolumeClaims(), pods(cfg), podTemplates(),
+		componentStatuses(), configMaps(), endpoints(), coreEvents(cfg), limitRanges(), namespaces(), nodes(cfg), persistentVolumes(), persistentVolumeClaims(scheme), pods(cfg), podTemplates(),
 		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }

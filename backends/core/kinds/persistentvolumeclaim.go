@@ -10,6 +10,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -22,9 +23,10 @@ import (
 
 type claim = corev1.PersistentVolumeClaim
 
-// persistentVolumeClaims is the row of v1 PersistentVolumeClaim.
-func persistentVolumeClaims() *rest.Kind {
-	return &rest.Kind{
+// persistentVolumeClaims is the row of v1 PersistentVolumeClaim. The phase of a new one is a default.
+func persistentVolumeClaims(scheme *runtime.Scheme) *rest.Kind {
+	return withDefaults(&rest.Kind{
+		Codec: rest.Typed(scheme, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")),
 		Info: resource.Info{
 			Versions: []string{"v1"}, Resource: "persistentvolumeclaims", Kind: "PersistentVolumeClaim", ShortNames: []string{"pvc"}, Namespaced: true,
 		},
@@ -70,7 +72,7 @@ func persistentVolumeClaims() *rest.Kind {
 
 		UnconditionalUpdate: true,
 		ReturnDeleted:       true,
-	}
+	})
 }
 
 func defaultClaim(c *claim) {

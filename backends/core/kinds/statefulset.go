@@ -23,7 +23,8 @@ import (
 )
 
 // statefulSets is the row of apps/v1 StatefulSet.
-// They are stored as JSON: as protobuf the claim templates lose their apiVersion and kind.
+// They are stored as JSON: as protobuf, in which kube-apiserver stores them, the claim templates lose
+// their apiVersion and kind.
 func statefulSets(scheme *runtime.Scheme) *rest.Kind {
 	info := resource.Info{
 		Group: appsv1.GroupName, Versions: []string{"v1"}, Resource: "statefulsets", Kind: "StatefulSet",
@@ -40,7 +41,7 @@ func statefulSets(scheme *runtime.Scheme) *rest.Kind {
 	}
 	strategy := w.strategy()
 	strategy.ValidateName = apivalidation.NameIsDNSLabel
-	return &rest.Kind{
+	return withDefaults(&rest.Kind{
 		Info:     info,
 		Codec:    rest.TypedJSON(scheme, appsv1.SchemeGroupVersion.WithKind(info.Kind), nil),
 		Strategy: strategy,
@@ -60,7 +61,7 @@ func statefulSets(scheme *runtime.Scheme) *rest.Kind {
 			return []any{sts.Name, ready, age(sts.CreationTimestamp), names, images}
 		}),
 		UnconditionalUpdate: true,
-	}
+	})
 }
 
 func defaultStatefulSet(sts *appsv1.StatefulSet) {

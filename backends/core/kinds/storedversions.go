@@ -13,6 +13,9 @@ import (
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
+	"portico/resource/rest"
 )
 
 // addStoredVersions adds the versions that kube-apiserver stores objects in, or did once, and that
@@ -43,3 +46,30 @@ func addStoredVersions(scheme *runtime.Scheme) {
 		scheme.AddKnownTypes(gv, types...)
 	}
 }
+
+// defaultingCodec sets defaults in what is stored as protobuf when it is read, as kube-apiserver
+// does for every kind. It is for kinds with fields that have a default and are not stored.
+type defaultingCodec struct {
+	rest.Versioned
+	setDefaults func(obj rest.Object)
+}
+
+var _ rest.CanonicalCodec = defaultingCodec{}
+
+// withDefaults makes the codec of a row set the defaults of its strategy.
+func withDefaults(k *rest.Kind) *rest.Kind {
+	k.Codec = defaultingCodec{k.Codec.(rest.Versioned), k.Strategy.Default}
+	return k
+}
+
+// DecodeStored implements rest.Codec.
+func (c defaultingCodec) DecodeStored(o *resource.Object) (runtime.Object, error) {
+	obj, err := c.Versioned.DecodeStored(o)
+	if err == nil && o.Encoding == resource.Protobuf {
+		c.setDefaults(obj.(rest.Object))
+	}
+	return obj, err
+}
+
+// Canonical implements rest.CanonicalCodec.
+func (c defaultingCodec) Canonical(o *resource.Object) bool { return o.Encoding != resource.Protobuf }

@@ -1,17 +1,23 @@
 package kinds
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/internal/testing/kindtest"
 	"portico/resource"
+	"portico/resource/response"
 	"portico/resource/rest"
+	"portico/resource/rest/form"
 )
 
 // An object with a value in every field that kube-apiserver stored in a version that is not served is
@@ -83,4 +89,40 @@ func passedThrough(t *testing.T, k *rest.Kind, o *resource.Object) (out map[stri
 		t.Fatal(err)
 	}
 	return out
+}
+
+// What kube-apiserver does not store because it is a default is in what is read: the apiVersion and
+// kind of claim templates, without which no update would pass, and the phase of a new claim.
+func TestDefaultsOfWhatIsStored(t *testing.T) {
+	t.Parallel()
+	stored := func(k *rest.Kind, obj rest.Object) *resource.Object {
+		t.Helper()
+		o, err := rest.Typed(newScheme(), k.GVK(k.Storage())).EncodeStored(obj)
+		if err != nil || o.Encoding != resource.Protobuf {
+			t.Fatalf("stored as %v: %v", o.Encoding, err)
+		}
+		return o
+	}
+	const manifest = `{"metadata":{"name":"a","namespace":"b"},"spec":{"selector":{"matchLabels":{"a":"b"}},"serviceName":"a",` +
+		`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"d"}]}},` +
+		`"volumeClaimTemplates":[{"metadata":{"name":"data"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}]}}`
+	sets := kind(t, "statefulsets.apps")
+	o := stored(sets, decode[*appsv1.StatefulSet](t, sets, manifest))
+	old, err := sets.Decode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := old.(*appsv1.StatefulSet).Spec.VolumeClaimTemplates[0].TypeMeta; got.APIVersion != "v1" || got.Kind != "PersistentVolumeClaim" {
+		t.Errorf("the template is read as %+v", got)
+	}
+	expect(t, sets.Strategy.ValidateUpdate(t.Context(), decode[*appsv1.StatefulSet](t, sets, manifest), old))
+
+	claims := kind(t, "persistentvolumeclaims")
+	o = stored(claims, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b"}})
+	for _, media := range []response.Media{response.JSON, response.Protobuf} {
+		sent, err := form.Form{Media: media, Version: "v1"}.Encode(claims, o)
+		if err != nil || !bytes.Contains(sent, []byte("Pending")) {
+			t.Errorf("%v: %q, %v", media, sent, err)
+		}
+	}
 }
