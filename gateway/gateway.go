@@ -30,6 +30,7 @@ import (
 	"portico/resource/rest"
 	"portico/resource/rest/handlers"
 	"portico/resource/serve"
+	"portico/resource/serve/version"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/inflight"
 	"portico/resource/serve/metrics"
@@ -143,6 +144,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.etcd.Compact(ctx, g.cfg.InstanceID) },
+			func(ctx context.Context) error { return g.etcd.RecordVersion(ctx, "gateway", version.Version()) },
 			g.advertise,
 			g.identify,
 		)

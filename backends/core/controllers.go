@@ -20,6 +20,7 @@ import (
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
+	"portico/resource/serve/version"
 )
 
 // assembleControllers makes the controllers; they start with Run.
@@ -39,7 +40,8 @@ func (c *Core) assembleControllers() error {
 func (c *Core) runParts(ctx context.Context) error {
 	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.runControllers}
 	if c.etcd != nil { // else the storage is that of a test
-		parts = append(parts, func(ctx context.Context) error { return c.cfg.Identify(ctx, c.etcd, name, c.server) })
+		parts = append(parts, func(ctx context.Context) error { return c.cfg.Identify(ctx, c.etcd, name, c.server) },
+			func(ctx context.Context) error { return c.etcd.RecordVersion(ctx, name, version.Version()) })
 	}
 	if c.shard != nil {
 		return loop.Together(process.ClientLog(ctx, c.log), append(parts, c.shard.namespaces.Run, c.shard.quotas.Run)...)

@@ -36,6 +36,9 @@ type definitions struct {
 	claims *claims
 }
 
+// DefinitionKind returns the row of CustomResourceDefinition for reading what is stored.
+func DefinitionKind() *rest.Kind { return newDefinitionKind(nil, nil) }
+
 // newDefinitionKind returns the row of CustomResourceDefinition. Its schema is that of the
 // Go type; validation is upstream's, on its internal type.
 func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourceDefinition, totals func() *totals) *rest.Kind {

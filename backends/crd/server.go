@@ -29,6 +29,7 @@ import (
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
+	"portico/resource/serve/version"
 	"portico/resource/watchcache"
 )
 
@@ -244,6 +245,7 @@ func (s *Server) runParts(ctx context.Context) error {
 			return s.etcd.Campaign(ctx, "crd", process.Instance(), s.finalizer.run)
 		},
 		func(ctx context.Context) error { return s.cfg.Identify(ctx, s.etcd, name, s.server) },
+		func(ctx context.Context) error { return s.etcd.RecordVersion(ctx, name, version.Version()) },
 	}
 	if s.quotas != nil {
 		parts = append(parts, s.quotas.Run)
