@@ -24,6 +24,20 @@ const (
 	notInFlags = `#%?,"`
 )
 
+// EtcdSocket returns the socket of the embedded etcd that runs on a data folder; an error if none runs.
+func EtcdSocket(path string) (string, error) {
+	run, err := filepath.EvalSymlinks(filepath.Join(path, "run")) // to a folder with a shorter path
+	if err != nil {
+		return "", err
+	}
+	socket, err := filepath.Abs(filepath.Join(run, longestSocket))
+	if err != nil {
+		return "", err
+	}
+	_, err = os.Stat(socket)
+	return socket, err
+}
+
 // holdsSockets reports whether the sockets in a folder can be used: their paths are short
 // enough, and unix:// and a path is a URL in flags of the processes.
 func holdsSockets(folder string) bool {
