@@ -30,10 +30,10 @@ import (
 	"portico/resource/rest"
 	"portico/resource/rest/handlers"
 	"portico/resource/serve"
-	"portico/resource/serve/version"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/inflight"
 	"portico/resource/serve/metrics"
+	"portico/resource/serve/version"
 	"portico/resource/tracing"
 	"portico/resource/watchcache"
 )

@@ -28,6 +28,7 @@ var runElsewhere = map[string]string{
 	"go test -short ./...":    "this run, without what needs an installation",
 	"go vet ./...":            ".ci/run",
 	"portico doctor --write":  "cmd/portico/doctor",
+	"portico upgrade-check":   "cmd/e2e/upgrade",
 	"go build -C cmd/tools -ldflags \"-X k8s.io/component-base/version.gitVersion=v1.37.2\" -o ../../bin/kubectl ./kubectl": "cmd/internal/testtools",
 	"portico up --data-dir=restored":                             "TestRestoreDrill",
 	"portico restore --from-data-dir=broken --data-dir=restored": "TestDamagedEtcdData",
@@ -66,6 +67,7 @@ var runElsewhere = map[string]string{
 	"portico certs installation --dir=pki --server=https://portico.example.com:6443 --gateway-host=portico.example.com --gateway-host=gateway-0 --gateway-host=gateway-1 --gateway-host=gateway-2 --core-host=server-0 --core-host=server-1 --crd-host=server-0 --crd-host=server-1 --etcd-host=etcd-0 --etcd-host=etcd-1 --etcd-host=etcd-2": "TestPage",
 	"portico register core --all-groups --url=https://server-0:7443 --url=https://server-1:7443 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                               "TestRegisteredServers",
 	"portico register crd --all-groups --url=https://server-0:7444 --url=https://server-1:7444 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                                "TestRegisteredServers",
+	"portico upgrade-check --etcd-servers=https://etcd-0:2379,https://etcd-1:2379,https://etcd-2:2379 --etcd-cafile=/etc/portico/pki/etcd-ca.crt --etcd-certfile=/etc/portico/pki/etcd-client.crt --etcd-keyfile=/etc/portico/pki/etcd-client.key --config=/etc/portico/portico.yaml":                                                         "TestPage",
 	// docs/adopting.md
 	"kubectl ws :root:team": "by hand: it needs kcp",
 	"kubectl get namespaces -o json | jq \"$CLEAN\" > namespaces.json":                                           "by hand: it needs kcp",

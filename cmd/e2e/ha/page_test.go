@@ -64,8 +64,9 @@ func TestPage(t *testing.T) {
 	e2e.Program(t, testtools.Etcdctl)
 	e2e.Program(t, testtools.Kubectl)
 	dir := t.TempDir()
+	network := fmt.Sprintf("127.%d.%d", 1+rand.IntN(250), rand.IntN(256))
 	env := append(os.Environ(), "PATH="+filepath.Dir(e2e.Program(t, testtools.Portico))+":"+os.Getenv("PATH"),
-		fmt.Sprintf("NETWORK=127.%d.%d", 1+rand.IntN(250), rand.IntN(256)), "DELAY=100ms", "KUBECONFIG=bin/machines/pki/admin/kubeconfig", "HOME="+dir)
+		"NETWORK="+network, "DELAY=100ms", "KUBECONFIG=bin/machines/pki/admin/kubeconfig", "HOME="+dir)
 	for _, line := range commands(section(t, "1. Certificates"), "portico") {
 		shell(t, dir, env, line)
 	}
@@ -106,6 +107,11 @@ func TestPage(t *testing.T) {
 	}
 	pageConfigures(t, dir, env)
 	showsProcesses(t, dir, env)
+	here := strings.NewReplacer("etcd-0:", network+".7:", "etcd-1:", network+".8:", "etcd-2:", network+".9:",
+		"/etc/portico/pki", "bin/machines/pki/core", "/etc/portico/portico.yaml", "bin/machines/core-0.yaml")
+	for _, line := range commands(section(t, "Upgrade"), "portico") {
+		shell(t, dir, env, here.Replace(line))
+	}
 }
 
 // showsProcesses expects all processes of the installation in portico status, with their addresses.
@@ -168,6 +174,23 @@ func pageConfigures(t *testing.T, dir string, env []string) {
 func TestRegisteredServers(t *testing.T) {
 	t.Parallel()
 	in := prepare(t, 100*time.Millisecond, func(in *installation, address string) { balance(t, in, address) })
+	in.withoutBackends(t)
+	in.start(t, append(backends, gateways[:2]...)...)
+	for _, name := range slices.Concat(backends, gateways[:2]) {
+		if err := in.processes[name].awaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.register(t)
+	in.start(t, gateways[2])
+	for _, name := range gateways {
+		in.serves(t, "https://"+in.address(name))
+	}
+}
+
+// withoutBackends removes the servers from the configurations of gateways.
+func (in *installation) withoutBackends(t *testing.T) {
+	t.Helper()
 	for _, name := range gateways {
 		file := filepath.Join(in.Dir, name+".yaml")
 		data, err := os.ReadFile(file)
@@ -176,12 +199,11 @@ func TestRegisteredServers(t *testing.T) {
 		}
 		e2e.WriteFile(t, file, regexp.MustCompile(`(?m)^  (?:backend(?:-ca-file)?:.*|- .*)\n`).ReplaceAllString(string(data), ""))
 	}
-	in.start(t, append(backends, gateways[:2]...)...)
-	for _, name := range slices.Concat(backends, gateways[:2]) {
-		if err := in.processes[name].awaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+}
+
+// register registers the servers by the commands of the page.
+func (in *installation) register(t *testing.T) {
+	t.Helper()
 	var hosts []string
 	for _, name := range backends {
 		_, port, _ := strings.Cut(in.address(name), ":")
@@ -189,9 +211,5 @@ func TestRegisteredServers(t *testing.T) {
 	}
 	for _, line := range commands(section(t, "Gateways that start with nothing but etcd"), "portico") {
 		shell(t, in.Dir, append(in.env, "KUBECONFIG="+in.Kubeconfig), strings.NewReplacer(hosts...).Replace(line))
-	}
-	in.start(t, gateways[2])
-	for _, name := range gateways {
-		in.serves(t, "https://"+in.address(name))
 	}
 }

@@ -82,15 +82,7 @@ func (o *options) complete() (err error) {
 	if o.pkiDir == "" {
 		o.pkiDir = filepath.Join(o.dataDir, datadir.PKIFolder)
 	}
-	// run may be a link to a folder with a shorter path.
-	run, err := filepath.EvalSymlinks(filepath.Join(o.dataDir, "run"))
-	if err == nil {
-		o.socket, err = filepath.Abs(filepath.Join(run, "etcd.sock"))
-	}
-	if err == nil {
-		_, err = os.Stat(o.socket)
-	}
-	if err != nil {
+	if o.socket, err = datadir.EtcdSocket(o.dataDir); err != nil {
 		return fmt.Errorf("no portico up with an etcd of its own runs on %s: name its folder with --data-dir, or your etcd with --etcd-servers", o.dataDir)
 	}
 	return nil

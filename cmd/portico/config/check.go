@@ -60,20 +60,38 @@ func settable(f *pflag.Flag) bool {
 	return f != nil && !slices.Contains([]string{"config", "help", "help-all"}, f.Name)
 }
 
-// check checks every section, flag and value, as the processes would. It sets flags of the commands.
+// check returns the first problem of the file.
 func (f *File) check(all commands) error {
+	for _, err := range f.problems(all) {
+		return err
+	}
+	return nil
+}
+
+// Problems returns what a process of this version would refuse in a file, which it names.
+func Problems(path string, processes Processes) []error {
+	file, err := Load(path)
+	if err != nil {
+		return []error{err}
+	}
+	return file.problems(processes.commands())
+}
+
+// problems checks every section, flag and value, as the processes would. It sets flags of the commands.
+func (f *File) problems(all commands) (out []error) {
 	known := append([]string{All}, all.names()...)
 	for _, section := range slices.Sorted(maps.Keys(f.sections)) {
 		if !slices.Contains(known, section) {
-			return f.errorf(section, "there is no such section; there are %s", strings.Join(known, ", "))
+			out = append(out, f.errorf(section, "there is no such section; there are %s", strings.Join(known, ", ")))
+			continue
 		}
 		for _, flag := range slices.Sorted(maps.Keys(f.sections[section])) {
 			if err := f.checkFlag(all, section, flag); err != nil {
-				return err
+				out = append(out, err)
 			}
 		}
 	}
-	return nil
+	return out
 }
 
 func (f *File) checkFlag(all commands, section, flag string) error {

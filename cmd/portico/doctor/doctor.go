@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -56,10 +57,15 @@ func (o *options) run(ctx context.Context, w, warnings io.Writer) error {
 	defer cancel()
 	t := observe(ctx, gateway, folder, err)
 	t.write = o.write
-	results := t.examine(ctx)
-	if err := o.print(w, results); err != nil {
+	results := t.examine(ctx, checks)
+	if err := print(w, o.Out, results, nil); err != nil {
 		return err
 	}
+	return verdictOf(results)
+}
+
+// verdictOf returns an error if a check failed.
+func verdictOf(results []Result) error {
 	if n := count(results, failed); n > 0 {
 		return fmt.Errorf("%d of %d checks failed", n, len(results))
 	}
@@ -76,8 +82,8 @@ type Result struct {
 	Advice string `json:"advice,omitempty"`
 }
 
-// examine runs all checks at the same time and returns the results in the order of the table.
-func (t *target) examine(ctx context.Context) []Result {
+// examine runs all checks of a table at the same time and returns the results in its order.
+func (t *target) examine(ctx context.Context, checks []check) []Result {
 	results := make([]Result, len(checks))
 	var running sync.WaitGroup
 	for i, c := range checks {
@@ -102,18 +108,21 @@ func count(results []Result, v verdict) (n int) {
 	return n
 }
 
-func (o *options) print(w io.Writer, results []Result) error {
-	if o.Out.Raw() {
-		document, err := json.Marshal(map[string]any{"checks": results})
+// print prints results; more are further fields of a document for programs.
+func print(w io.Writer, out cli.OutputFlag, results []Result, more map[string]any) error {
+	if out.Raw() {
+		fields := map[string]any{"checks": results}
+		maps.Copy(fields, more)
+		document, err := json.Marshal(fields)
 		if err != nil {
 			return fmt.Errorf("encode results: %w", err)
 		}
-		return o.Out.PrintRaw(w, document)
+		return out.PrintRaw(w, document)
 	}
 	color := cli.Colored(w)
 	for _, r := range results {
 		name := r.Check
-		if o.Out == cli.OutputWide {
+		if out == cli.OutputWide {
 			name += " (" + r.What + ")"
 		}
 		fmt.Fprintf(w, "%s %s: %s\n", color(colors[r.Verdict], fmt.Sprintf("%-7s", r.Verdict)), name, r.Found)

@@ -15,6 +15,7 @@ import (
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/client"
 	"portico/cmd/portico/inspect"
+	"portico/cmd/portico/stored"
 )
 
 type verdict string
@@ -92,6 +93,17 @@ type target struct {
 	// units is the folder of systemd's units.
 	units string
 	write bool
+	// stored is what etcd holds; upgrade-check has it.
+	stored *stored.Contents
+	// definitions are those in etcd.
+	definitions []*stored.Definition
+	// etcdVersion is the version of etcd, or of the database file of one that does not run; embedded says that it is that of
+	// portico up.
+	etcdVersion string
+	embedded    bool
+	// config is the problems of the configuration file, of which configFile is the name; "" without one.
+	configFile string
+	config     []error
 
 	statfs func(path string, into *syscall.Statfs_t) error
 	sync   func(folder string) (time.Duration, error) // of one write

@@ -52,6 +52,9 @@ func (f *EtcdFlags) AddPrefix(fs *pflag.FlagSet) {
 	fs.StringVar(&f.prefix, "etcd-prefix", etcd.DefaultPrefix, "`prefix` of all keys in etcd")
 }
 
+// Prefix returns --etcd-prefix.
+func (f *EtcdFlags) Prefix() string { return f.prefix }
+
 // required returns the configuration of a process that starts no etcd itself.
 func (f *EtcdFlags) required(log *slog.Logger) (etcd.Config, error) {
 	if len(f.Servers) == 0 {
