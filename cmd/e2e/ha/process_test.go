@@ -19,6 +19,8 @@ import (
 	"portico/cmd/e2e"
 	"portico/cmd/internal/supervise"
 	"portico/internal/testing/etcdtest"
+
+	"sigs.k8s.io/yaml"
 )
 
 // process is one process of the installation.
@@ -27,9 +29,11 @@ type process struct {
 	name string
 	// gate separates it from all others while it is shut.
 	gate *etcdtest.Gate
-	pid  atomic.Int64
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has ended
+	// release is the program of an earlier release, which is started instead of this version; "" for this version.
+	release string
+	pid     atomic.Int64
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when cmd has ended
 
 	mu sync.Mutex
 	// ended are when it ended; impaired are the times in which it was stopped or separated.
@@ -47,6 +51,11 @@ func (p *process) start() error {
 	}
 	defer log.Close()
 	cmd := p.in.script(context.Background(), "run", p.in.Dir, p.name)
+	if p.release != "" {
+		if cmd, err = p.released(); err != nil {
+			return err
+		}
+	}
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, supervise.ChildAttributes()
 	if err := cmd.Start(); err != nil {
 		return err
@@ -98,12 +107,18 @@ func (p *process) impair(from time.Time) {
 }
 
 // awaitReady waits until it says that it is ready.
-func (p *process) awaitReady(ctx context.Context) error {
+func (p *process) awaitReady(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, e2e.Patience)
 	defer cancel()
-	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: p.in.etcd.tls}}
+	config := p.in.etcd.tls
+	if p.release != "" {
+		if config, err = p.in.frontProxyTLS(); err != nil {
+			return err
+		}
+	}
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}}
 	for {
-		err := p.ready(ctx, client)
+		err = p.ready(ctx, client)
 		if err == nil {
 			return nil
 		}
@@ -118,11 +133,14 @@ func (p *process) awaitReady(ctx context.Context) error {
 }
 
 func (p *process) ready(ctx context.Context, client *http.Client) error {
-	address, scheme := strings.Replace(listens(p.in.address(p.name)), ":12379", ":12381", 1), "https"
-	if !strings.HasPrefix(p.name, "etcd") {
+	address, scheme, user := strings.Replace(listens(p.in.address(p.name)), ":12379", ":12381", 1), "https", ""
+	switch {
+	case p.release != "":
+		user = "X-Remote-Group: system:masters"
+	case !strings.HasPrefix(p.name, "etcd"):
 		scheme, address = "http", p.in.probe(p.name)
 	}
-	resp, body, err := e2e.Ask(ctx, client, http.MethodGet, scheme+"://"+address+"/readyz", "")
+	resp, body, err := e2e.Ask(ctx, client, http.MethodGet, scheme+"://"+address+"/readyz", "", "X-Remote-User: probe", user)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = errors.New(body)
 	}
@@ -139,6 +157,45 @@ func (in *installation) probe(name string) string {
 }
 
 func mustAddrPort(address string) netip.AddrPort { return netip.MustParseAddrPort(address) }
+
+// released returns the command of an earlier release with the flags of the configuration file that it knows.
+func (p *process) released() (*exec.Cmd, error) {
+	kind, _, _ := strings.Cut(p.name, "-")
+	data, err := os.ReadFile(filepath.Join(p.in.Dir, p.name+".yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var file map[string]any
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		return nil, err
+	}
+	args := []string{kind}
+	for flag, value := range file[kind].(map[string]any) {
+		values, list := value.([]any)
+		if !list {
+			values = []any{value}
+		}
+		for _, v := range values {
+			if flag != "probe-listen" { // since v0.2.0
+				args = append(args, fmt.Sprintf("--%s=%v", flag, v))
+			}
+		}
+	}
+	cmd := exec.Command(p.release, args...)
+	cmd.Dir = p.in.Dir
+	return cmd, nil
+}
+
+// frontProxyTLS returns the configuration of a client that is a gateway.
+func (in *installation) frontProxyTLS() (*tls.Config, error) {
+	folder := filepath.Join(in.Dir, "pki/gateway")
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "front-proxy-client.crt"), filepath.Join(folder, "front-proxy-client.key"))
+	if err != nil {
+		return nil, err
+	}
+	roots, err := poolOf(filepath.Join(folder, "serving-ca.crt"))
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}, err
+}
 
 // clientTLS returns the configuration of a client of etcd that is the user root.
 func (in *installation) clientTLS() (*tls.Config, error) {

@@ -39,11 +39,16 @@ func Launch(dir string, args ...string) (*Installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := i.ready(); err != nil {
+	return i, i.launched()
+}
+
+// launched waits until the installation is ready, and kills it if it does not become so.
+func (i *Installation) launched() error {
+	err := i.ready()
+	if err != nil {
 		i.Cmd.Process.Kill()
-		return nil, err
 	}
-	return i, nil
+	return err
 }
 
 // Start builds portico if needed, starts `portico up` on a free port of 127.0.0.1 with its
@@ -56,6 +61,19 @@ func StartWith(env []string, dir string, args ...string) (*Installation, error) 
 	if err != nil {
 		return nil, err
 	}
+	return start(program, env, dir, args)
+}
+
+// LaunchProgram is Launch with a portico that was built elsewhere.
+func LaunchProgram(program, dir string, args ...string) (*Installation, error) {
+	i, err := start(program, nil, dir, args)
+	if err != nil {
+		return nil, err
+	}
+	return i, i.launched()
+}
+
+func start(program string, env []string, dir string, args []string) (*Installation, error) {
 	exited := make(chan error, 1)
 	i := &Installation{Dir: dir, Exited: exited, Output: NewOutput()}
 	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--listen=") }) {
