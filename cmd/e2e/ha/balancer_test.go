@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// checkEvery is the interval of the balancer's checks.
-	checkEvery = 100 * time.Millisecond
+	// checkEvery is the interval of the balancer's checks, as that of haproxy in a long run.
+	checkEvery = 400 * time.Millisecond
 	// checkTime is how long it waits for the result of one: a gateway that ends refuses it at once.
 	checkTime = 5 * time.Second
 )

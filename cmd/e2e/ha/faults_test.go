@@ -194,10 +194,12 @@ func (p *process) suffer(ctx context.Context, kind string, lasts time.Duration) 
 		p.impair(began)
 		return p.cmd.Process.Signal(syscall.SIGCONT)
 	default:
+		p.in.separated.Store(true)
 		p.gate.Shut()
 		pause()
 		p.impair(began)
 		p.gate.Open()
+		p.in.separated.Store(false)
 		return nil
 	}
 }

@@ -11,9 +11,10 @@ import (
 type Relay struct {
 	// Requests and Responses are the two directions.
 	Requests, Responses Gate
-	// Between returns gates that both directions of a connection pass as well, by the two ends
-	// of the client's; nil: none.
-	Between func(client, relay net.Addr) []*Gate
+	// Between returns, by the two ends of the client's connection, a function that returns gates
+	// that both directions of it pass as well. That function is called before data is passed on, and
+	// concurrently. nil: none.
+	Between func(client, relay net.Addr) func() []*Gate
 	// Rate is the most bytes of responses that each connection passes in a second; 0 means
 	// no limit.
 	Rate atomic.Int64
@@ -55,7 +56,7 @@ func (g *Gate) pass() {
 }
 
 // Listen starts a relay from an address to another one of the same network, unix or tcp.
-func Listen(network, path, to string, between func(client, relay net.Addr) []*Gate) (*Relay, error) {
+func Listen(network, path, to string, between func(client, relay net.Addr) func() []*Gate) (*Relay, error) {
 	l, err := net.Listen(network, path)
 	if err != nil {
 		return nil, err
@@ -122,12 +123,12 @@ func (r *Relay) accept() {
 			continue
 		}
 		r.Dialed.Add(1)
-		var between []*Gate
+		between := func() []*Gate { return nil }
 		if r.Between != nil {
 			between = r.Between(client.RemoteAddr(), client.LocalAddr())
 		}
-		r.running.Go(func() { r.pump(client, server, append([]*Gate{&r.Requests}, between...)) })
-		r.running.Go(func() { r.pump(server, client, append([]*Gate{&r.Responses}, between...)) })
+		r.running.Go(func() { r.pump(client, server, &r.Requests, between) })
+		r.running.Go(func() { r.pump(server, client, &r.Responses, between) })
 	}
 }
 
@@ -144,7 +145,7 @@ func (r *Relay) add(conns ...net.Conn) bool {
 	return true
 }
 
-func (r *Relay) pump(from, to net.Conn, through []*Gate) {
+func (r *Relay) pump(from, to net.Conn, direction *Gate, between func() []*Gate) {
 	defer func() {
 		from.Close()
 		to.Close()
@@ -158,13 +159,14 @@ func (r *Relay) pump(from, to net.Conn, through []*Gate) {
 		if err != nil {
 			return
 		}
-		if through[0] == &r.Requests {
+		if direction == &r.Requests {
 			r.Received.Add(int64(n))
 		}
-		for _, gate := range through {
+		direction.pass()
+		for _, gate := range between() {
 			gate.pass()
 		}
-		if rate := r.Rate.Load(); rate > 0 && through[0] == &r.Responses {
+		if rate := r.Rate.Load(); rate > 0 && direction == &r.Responses {
 			time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
