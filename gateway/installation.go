@@ -12,37 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico/resource/etcd"
+	"portico/gateway/installation"
 	"portico/resource/identity"
 	"portico/resource/response"
 	"portico/resource/serve/version"
 )
-
-// InstallationPath is where an Installation is read. It needs the right to get the non-resource
-// path.
-const InstallationPath = "/debug/installation"
-
-// Installation is what one gateway sees of the processes of an installation, for people.
-type Installation struct {
-	// Instance is the gateway that answers, and Started when it started.
-	Instance string    `json:"instance"`
-	Version  string    `json:"version"`
-	Started  time.Time `json:"started"`
-	// Time is that of the gateway's clock, by which Leases are judged.
-	Time time.Time `json:"time"`
-	// Processes are all gateways, core and CRD servers on the etcd of the gateway.
-	Processes []identity.Process `json:"processes"`
-	// Servers are the core and the CRD server, as the gateway reaches them.
-	Servers []Server    `json:"servers"`
-	Etcd    etcd.Report `json:"etcd"`
-}
-
-// Server is a process behind the gateway.
-type Server struct {
-	Name string `json:"name"`
-	// Error is why it does not answer the gateway; "" if it does.
-	Error string `json:"error,omitempty"`
-}
 
 // serverTimeout bounds the request to a server.
 const serverTimeout = 2 * time.Second
@@ -56,7 +30,7 @@ var serversBehind = []struct {
 	{"crd", schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}},
 }
 
-// installation answers a GET of InstallationPath.
+// installation answers a GET of installation.Path.
 func (g *Gateway) installation(started time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -72,8 +46,8 @@ func (g *Gateway) installation(started time.Time) http.Handler {
 }
 
 // describe asks all processes at the same time.
-func (g *Gateway) describe(ctx context.Context, started time.Time) *Installation {
-	i := &Installation{Instance: g.cfg.InstanceID, Version: version.Info().GitVersion, Started: started, Time: time.Now(), Servers: make([]Server, len(serversBehind))}
+func (g *Gateway) describe(ctx context.Context, started time.Time) *installation.Report {
+	i := &installation.Report{Instance: g.cfg.InstanceID, Version: version.Info().GitVersion, Started: started, Time: time.Now(), Servers: make([]installation.Server, len(serversBehind))}
 	var asked sync.WaitGroup
 	asked.Go(func() { i.Etcd = g.etcd.Report(ctx) })
 	asked.Go(func() { i.Processes = g.processes(ctx) })

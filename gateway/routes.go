@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"portico/discovery"
+	"portico/gateway/installation"
 	"portico/gateway/routing"
 	"portico/resource"
 	"portico/resource/authn"
@@ -46,7 +47,7 @@ func (g *Gateway) router() http.Handler {
 
 	debug := engine.Group("/debug")
 	debug.Any("/route", gin.WrapH(&explainer{table: g.sync.Table, documents: g.sync.Discovery().Load, listed: g.sync.Listed}))
-	engine.Any(InstallationPath, gin.WrapH(g.installation(time.Now())))
+	engine.Any(installation.Path, gin.WrapH(g.installation(time.Now())))
 	if g.cfg.Profiling {
 		debug.Any("/pprof", gin.WrapH(serve.Profiling()))
 		debug.Any("/pprof/*name", gin.WrapH(serve.Profiling()))
@@ -64,7 +65,7 @@ func (g *Gateway) router() http.Handler {
 
 // paths returns what / lists.
 func (g *Gateway) paths() []string {
-	paths := append(g.health.Paths(), "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/debug/route", InstallationPath, "/statusz", "/flagz")
+	paths := append(g.health.Paths(), "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/debug/route", installation.Path, "/statusz", "/flagz")
 	if g.issuer != nil {
 		paths = append(paths, authn.PathOpenIDConfiguration, authn.PathKeySet)
 	}

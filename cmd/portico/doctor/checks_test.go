@@ -24,7 +24,7 @@ import (
 	"portico/cmd/internal/pki"
 	"portico/cmd/portico/client"
 	"portico/cmd/portico/inspect"
-	"portico/gateway"
+	"portico/gateway/installation"
 	"portico/resource/etcd"
 	"portico/resource/identity"
 )
@@ -88,7 +88,7 @@ func seen(v inspect.View, metrics string) func(*testing.T) *target {
 
 // reported returns a target with what the gateway reports of etcd.
 func reported(r etcd.Report) func(*testing.T) *target {
-	return seen(inspect.View{Installation: &gateway.Installation{Etcd: r}}, "")
+	return seen(inspect.View{Installation: &installation.Report{Etcd: r}}, "")
 }
 
 func elected(names ...string) (r etcd.Report) {
@@ -180,10 +180,10 @@ var badTargets = []badTarget{
 	{"clock", warns, "s ahead", answered(-10 * time.Second)},
 	{"readiness", failed, "etcd fails", seen(inspect.View{Failed: []string{"etcd"}}, "")},
 	{"readiness", warns, "certificate", seen(inspect.View{Warnings: []string{"certificate ends"}}, "")},
-	{"versions", failed, "core a has v1.35.0, and the gateway v1.37.2", seen(inspect.View{Installation: &gateway.Installation{Version: "v1.37.2", Processes: []identity.Process{{Component: "core", Instance: "a", Version: "v1.35.0"}}}}, "")},
-	{"versions", warns, "crd b has v1.37.1, and the gateway v1.37.2", seen(inspect.View{Installation: &gateway.Installation{Version: "v1.37.2", Processes: []identity.Process{{Component: "crd", Instance: "b", Version: "v1.37.1"}}}}, "")},
-	{"servers", warns, "gateway c is silent since 2026-01-02T03:04:05Z", seen(inspect.View{Installation: &gateway.Installation{Time: now, Processes: []identity.Process{{Component: "gateway", Instance: "c", Renewed: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}}}, "")},
-	{"servers", failed, "crd: away", seen(inspect.View{Installation: &gateway.Installation{Version: "v1.37.2", Servers: []gateway.Server{{Name: "crd", Error: "away"}}}}, "")},
+	{"versions", failed, "core a has v1.35.0, and the gateway v1.37.2", seen(inspect.View{Installation: &installation.Report{Version: "v1.37.2", Processes: []identity.Process{{Component: "core", Instance: "a", Version: "v1.35.0"}}}}, "")},
+	{"versions", warns, "crd b has v1.37.1, and the gateway v1.37.2", seen(inspect.View{Installation: &installation.Report{Version: "v1.37.2", Processes: []identity.Process{{Component: "crd", Instance: "b", Version: "v1.37.1"}}}}, "")},
+	{"servers", warns, "gateway c is silent since 2026-01-02T03:04:05Z", seen(inspect.View{Installation: &installation.Report{Time: now, Processes: []identity.Process{{Component: "gateway", Instance: "c", Renewed: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}}}, "")},
+	{"servers", failed, "crd: away", seen(inspect.View{Installation: &installation.Report{Version: "v1.37.2", Servers: []installation.Server{{Name: "crd", Error: "away"}}}}, "")},
 	{"leaders", failed, "crd has no leader", reported(elected("controllers", "garbage-collector", "gateway", "service-repair"))},
 	{"refusals", warns, "7 with 429, 2 for Backend billing", seen(inspect.View{}, `apiserver_request_terminations_total{code="429"} 7`+"\n"+`portico_upstream_queue_rejections_total{backend="billing"} 2`)},
 	{"audit", failed, "no sink", answering(map[string]string{"/flagz": "audit-policy-file=p.yaml\n"})},

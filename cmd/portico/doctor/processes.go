@@ -11,7 +11,7 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"portico/cmd/portico/inspect"
-	"portico/gateway"
+	"portico/gateway/installation"
 	"portico/resource/etcd"
 	"portico/resource/serve/version"
 )
@@ -31,7 +31,7 @@ func readiness(_ context.Context, t *target) finding {
 }
 
 // installation returns what the gateway sees.
-func (t *target) installation() (i *gateway.Installation, why finding, read bool) {
+func (t *target) installation() (i *installation.Report, why finding, read bool) {
 	why, read = t.unread("installation")
 	return t.view.Installation, why, read
 }
@@ -44,7 +44,7 @@ func servers(_ context.Context, t *target) finding {
 	return judgeServers(i)
 }
 
-func judgeServers(i *gateway.Installation) finding {
+func judgeServers(i *installation.Report) finding {
 	var w worst
 	for _, s := range i.Servers {
 		if s.Error != "" {
@@ -67,7 +67,7 @@ func versions(_ context.Context, t *target) finding {
 	return judgeVersions(version.Info().GitVersion, i)
 }
 
-func judgeVersions(own string, i *gateway.Installation) finding {
+func judgeVersions(own string, i *installation.Report) finding {
 	var w worst
 	gatewayMinor := minor(i.Version)
 	compare := func(name, v string) {

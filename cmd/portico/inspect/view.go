@@ -19,7 +19,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/cmd/internal/pki"
 	"portico/cmd/portico/client"
-	"portico/gateway"
+	"portico/gateway/installation"
 	"portico/resource"
 	"portico/resource/authn"
 	"portico/resource/etcd"
@@ -35,7 +35,7 @@ const (
 // Unread.
 type View struct {
 	// Installation is nil if it could not be read.
-	Installation *gateway.Installation
+	Installation *installation.Report
 	// Failed are the checks of /readyz that fail, and Warnings its warnings.
 	Failed, Warnings []string
 	// Metrics are those of the gateway, and of the core and CRD server on this machine.
@@ -78,8 +78,8 @@ func Read(ctx context.Context, from *client.Client, folder *Folder) *View {
 		return v.Metrics.Add(text)
 	}
 	read("installation", func() error {
-		var i gateway.Installation
-		if err := from.Send(ctx, http.MethodGet, gateway.InstallationPath, nil, nil, &i); err != nil {
+		var i installation.Report
+		if err := from.Send(ctx, http.MethodGet, installation.Path, nil, nil, &i); err != nil {
 			return err
 		}
 		v.Installation = &i

@@ -13,7 +13,7 @@ import (
 
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
-	"portico/gateway"
+	"portico/gateway/installation"
 )
 
 // maxDown is how many APIs and endpoints that are down are shown without -o wide.
@@ -78,7 +78,7 @@ func (p *printer) status(s *Status) error {
 	return nil
 }
 
-func (p *printer) installation(i *gateway.Installation) {
+func (p *printer) installation(i *installation.Report) {
 	p.line("Gateway", fmt.Sprintf("%s, %s, up %s", i.Instance, i.Version, p.ago(i.Started)))
 	p.processes(i)
 	var away [][]string
@@ -117,7 +117,7 @@ func (p *printer) installation(i *gateway.Installation) {
 }
 
 // processes prints those on all machines.
-func (p *printer) processes(i *gateway.Installation) {
+func (p *printer) processes(i *installation.Report) {
 	var rows [][]string
 	for _, process := range i.Processes {
 		row := []string{process.Component, process.Instance, process.Version, process.Address, "up " + duration.HumanDuration(i.Time.Sub(process.Started))}

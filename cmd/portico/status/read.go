@@ -17,7 +17,7 @@ import (
 	"portico/cmd/portico/client"
 	"portico/cmd/portico/inspect"
 	"portico/cmd/portico/logs"
-	"portico/gateway"
+	"portico/gateway/installation"
 )
 
 // Status is an installation at a glance.
@@ -28,7 +28,7 @@ type Status struct {
 	Endpoint string   `json:"endpoint"`
 	Gateway  *Gateway `json:"gateway,omitempty"`
 	// Installation is what the gateway sees: versions, leaders, etcd.
-	Installation *gateway.Installation `json:"installation,omitempty"`
+	Installation *installation.Report `json:"installation,omitempty"`
 	// Folder is set if the installation runs on this machine.
 	Folder       *Folder       `json:"folder,omitempty"`
 	Certificates []Certificate `json:"certificates,omitempty"`
@@ -161,7 +161,7 @@ func (s *Status) unreachable(v *inspect.View, local *inspect.Folder) {
 	s.Folder.LastLines = lines
 }
 
-func (s *Status) judgeInstallation(i *gateway.Installation) {
+func (s *Status) judgeInstallation(i *installation.Report) {
 	for _, server := range i.Servers {
 		if server.Error != "" {
 			s.problem("%s server: %s", server.Name, cli.OneLine(server.Error))

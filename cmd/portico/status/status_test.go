@@ -7,7 +7,7 @@ import (
 
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
-	"portico/gateway"
+	"portico/gateway/installation"
 	"portico/resource/etcd"
 	"portico/resource/identity"
 )
@@ -17,7 +17,7 @@ func TestProblems(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := &Status{Endpoint: "https://gateway:6443", Gateway: &Gateway{Failed: []string{"etcd"}}}
-	s.Installation = &gateway.Installation{Instance: "a", Started: now.Add(-time.Minute), Time: now, Servers: []gateway.Server{{Name: "core", Error: "refused"}},
+	s.Installation = &installation.Report{Instance: "a", Started: now.Add(-time.Minute), Time: now, Servers: []installation.Server{{Name: "core", Error: "refused"}},
 		Processes: []identity.Process{
 			{Lease: "apiserver-1", Component: "gateway", Instance: "a", Version: "v1.37.2", Address: "10.0.0.1:6443", Started: now.Add(-time.Hour), Renewed: now.Add(-9 * time.Second)},
 			{Lease: "apiserver-2", Component: "core", Instance: "b", Version: "v1.37.1", Address: "10.0.0.2:7443", Started: now.Add(-time.Minute), Renewed: now.Add(-42 * time.Second)},
