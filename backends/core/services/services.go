@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,14 +73,16 @@ func New(cfg Config) (*Services, error) {
 	return s, nil
 }
 
-// FirstAddresses returns the first address of each range: that of Service default/kubernetes,
-// and the one it would have if the other family were the primary one.
-func FirstAddresses(cidrs []string) (out []string, err error) {
-	ranges, err := parseRanges(cidrs)
+// Hosts returns the names of Service default/kubernetes and the first address of each range, which
+// are separated by commas: its address, and the one it would have if the other family were the
+// primary one.
+func Hosts(cidrs string) ([]string, error) {
+	hosts := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	ranges, err := parseRanges(strings.Split(cidrs, ","))
 	for _, r := range ranges {
-		out = append(out, r.nth(1).String())
+		hosts = append(hosts, r.nth(1).String())
 	}
-	return out, err
+	return hosts, err
 }
 
 // Families returns the families of the ranges, the primary one first.

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"portico/backends/core/services"
 	"portico/cmd/internal/pki"
 	"portico/cmd/portico/cli"
-	"portico/cmd/portico/server"
 )
 
 const certsIssueExample = `  # authorities: keep this folder where certificates are issued
@@ -89,9 +89,9 @@ func newIssueServer() *cobra.Command {
 			}
 		}
 		if cidrs != "" {
-			hosts, err := server.ServiceHosts(cidrs)
+			hosts, err := services.Hosts(cidrs)
 			if err != nil {
-				return err
+				return fmt.Errorf("--service-cluster-ip-range: %w", err)
 			}
 			f.req.Hosts = append(f.req.Hosts, hosts...)
 		}

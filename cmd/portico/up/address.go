@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"portico/cmd/portico/server"
+	"portico/backends/core/services"
 	"portico/resource/serve/socket"
 )
 
@@ -135,9 +135,9 @@ func reachableHost(host string) string {
 // on, or all addresses and the name of the machine if it listens on all; the names and
 // addresses of Service default/kubernetes, by the CIDRs of Services; and further ones.
 func certificateHosts(listened []string, cidrs string, further []string) ([]string, error) {
-	hosts, err := server.ServiceHosts(cidrs)
+	hosts, err := services.Hosts(cidrs)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
 	}
 	hosts = append(hosts, further...)
 	everywhere := false
