@@ -2,7 +2,7 @@
 // stops installations of portico.
 //
 // Programs are built into the user's cache folder: a program that is up to date is not
-// linked again, which saves most of a minute. Each working copy has its own folder there,
+// linked again, which saves most of a minute, nor built while no file has changed. Each working copy has its own folder there,
 // because tests of several may run at a time; the folder of a working copy that no longer
 // exists is removed. All programs but portico are in the modules cmd/tools and bench, so
 // that their dependencies do not change those of portico.
@@ -12,10 +12,13 @@ package testtools
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,7 +42,7 @@ const kubectlVersion = "v1.37.2"
 
 // sources are the programs' modules, linker flags and packages.
 var sources = map[string]struct{ module, ldflags, what string }{
-	Portico:         {"", "", "./cmd/portico"},
+	Portico:         {"", "-s -w", "./cmd/portico"},
 	Kubectl:         {"cmd/tools", "-s -w -X k8s.io/component-base/version.gitVersion=" + kubectlVersion, "./kubectl"},
 	SampleAPIServer: {"cmd/tools", "-s -w", "k8s.io/sample-apiserver"},
 	Manager:         {"cmd/tools", "-s -w", "./manager"},
@@ -74,13 +77,50 @@ func build(program string) (path string, err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", program, err)
 	}
+	state, err := stateOf(root)
+	if err != nil {
+		return "", fmt.Errorf("read working copy: %w", err)
+	}
+	made := filepath.Join(dir, "."+program+".state")
+	if data, err := os.ReadFile(made); err == nil && string(data) == state {
+		return path, nil
+	}
 	source := sources[program]
 	cmd := exec.Command("go", "build", "-ldflags="+source.ldflags, "-o", path, source.what)
 	cmd.Dir = filepath.Join(root, source.module)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
+	if err := os.WriteFile(made, []byte(state), 0o600); err != nil {
+		return "", fmt.Errorf("record state of %s: %w", program, err)
+	}
 	return path, nil
+}
+
+// stateOf returns a digest of the names, sizes and times of the files of a working copy, and of the
+// toolchain and its variables: what go build takes a second of processor time to find unchanged.
+func stateOf(root string) (string, error) {
+	digest := sha256.New()
+	fmt.Fprintln(digest, runtime.Version())
+	for _, variable := range os.Environ() {
+		if strings.HasPrefix(variable, "GO") || strings.HasPrefix(variable, "CGO") {
+			fmt.Fprintln(digest, variable)
+		}
+	}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := entry.Name(); entry.IsDir() && (name == ".git" || name == "testdata" || name == "node_modules") {
+			return fs.SkipDir
+		}
+		info, err := entry.Info()
+		if err == nil && !entry.IsDir() {
+			fmt.Fprintln(digest, path, info.Size(), info.ModTime().UnixNano())
+		}
+		return err
+	})
+	return hex.EncodeToString(digest.Sum(nil)), err
 }
 
 // ownerFile holds the path of the working copy that a folder of programs belongs to.

@@ -32,3 +32,48 @@ func TestPruneRemovesProgramsOfRemovedWorkingCopies(t *testing.T) {
 		}
 	}
 }
+
+// The state of a working copy changes with every file that is written, and with variables of the
+// go command.
+func TestStateOfWorkingCopy(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := func() string {
+		t.Helper()
+		s, err := stateOf(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	write("a/a.go", "package a")
+	before := state()
+	if state() != before {
+		t.Error("it changes by itself")
+	}
+	for _, change := range []struct {
+		what string
+		make func()
+		same bool
+	}{
+		{"a file", func() { write("a/a.go", "package a // changed") }, false},
+		{"a new file", func() { write("a/unit.service", "[Unit]") }, false},
+		{"a variable", func() { t.Setenv("GOFLAGS", "-tags=other") }, false},
+		{"a commit", func() { write(".git/HEAD", "ref") }, true},
+	} {
+		change.make()
+		after := state()
+		if (after == before) != change.same {
+			t.Errorf("after %s it is the same: %t", change.what, after == before)
+		}
+		before = after
+	}
+}
