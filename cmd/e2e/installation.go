@@ -70,7 +70,6 @@ const testsAtOnce = "6"
 // Main runs the tests of a package, stops the shared installation and returns the exit code.
 // args are the flags of that installation. It is for TestMain.
 func Main(m *testing.M, args ...string) int {
-	beEtcd()
 	beLauncher()
 	flag.Parse()
 	if !isSet("test.parallel") {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"portico/cmd/e2e"
+	"portico/cmd/e2e/etcdprocess"
 	"portico/cmd/internal/testtools"
 )
 
@@ -192,7 +193,7 @@ func TestInstalledUnitsRun(t *testing.T) {
 				replace = append(replace, name, address)
 			}
 		}
-		h.configure(t, append(replace, "https://etcd-0.example.com:2379", e2e.StartEtcd(t).Endpoint(), "shutdown-delay-duration: 5s", "shutdown-delay-duration: 0s")...)
+		h.configure(t, append(replace, "https://etcd-0.example.com:2379", etcdprocess.Start(t).Endpoint(), "shutdown-delay-duration: 5s", "shutdown-delay-duration: 0s")...)
 		if _, err := command(t, strings.Fields("certs installation --server=https://127.0.0.1:6443 --gateway-host=127.0.0.1 --core-host=127.0.0.1 --crd-host=127.0.0.1 --etcd-host=127.0.0.1 --dir="+
 			filepath.Join(h.root, "etc/portico/pki"))...); err != nil {
 			t.Fatal(err)

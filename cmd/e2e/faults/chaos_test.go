@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"portico/cmd/e2e"
+	"portico/cmd/e2e/etcdprocess"
 )
 
 // Every process is killed, etcd is stopped for a while, and its history is compacted, under
@@ -20,7 +21,7 @@ import (
 // has passed, so that there are changes that they have missed.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	etcd := e2e.StartEtcd(t)
+	etcd := etcdprocess.Start(t)
 	up := e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
 	load := startChaosLoad(t, up)
 	compact := compactor(t, etcd.Endpoint())

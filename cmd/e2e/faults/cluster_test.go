@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"portico/cmd/e2e"
+	"portico/cmd/e2e/etcdprocess"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/testtools"
 )
@@ -20,7 +21,7 @@ import (
 // run with documented flags only, the servers behind the gateway on TLS.
 type cluster struct {
 	up    *e2e.Installation // without Cmd: the gateway and the administrator's kubeconfig
-	etcd  *e2e.EtcdProcess
+	etcd  *etcdprocess.Process
 	files *pki.Files
 	nodes map[string]*node
 	extra map[string][]string // further flags by subcommand
@@ -40,7 +41,7 @@ type node struct {
 func newCluster(t *testing.T, servers ...string) *cluster {
 	t.Helper()
 	dir := t.TempDir()
-	c := &cluster{up: &e2e.Installation{Installation: &testtools.Installation{Dir: dir}}, etcd: e2e.StartEtcd(t), nodes: map[string]*node{}, extra: map[string][]string{}}
+	c := &cluster{up: &e2e.Installation{Installation: &testtools.Installation{Dir: dir}}, etcd: etcdprocess.Start(t), nodes: map[string]*node{}, extra: map[string][]string{}}
 	var err error
 	if c.files, err = pki.Ensure(pki.Config{Dir: filepath.Join(dir, "pki")}); err != nil {
 		t.Fatal(err)

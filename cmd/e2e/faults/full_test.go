@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"portico/cmd/e2e"
+	"portico/cmd/e2e/etcdprocess"
 )
 
 // With --etcd-servers `up` starts no etcd. When that etcd has reached its quota, writes are
@@ -19,7 +20,7 @@ import (
 func TestFullStorage(t *testing.T) {
 	t.Parallel()
 	const quota, size = 12 << 20, 1 << 20
-	etcd := e2e.StartEtcd(t, fmt.Sprintf("%s=%d", e2e.EtcdQuotaEnv, quota))
+	etcd := etcdprocess.Start(t, fmt.Sprintf("%s=%d", etcdprocess.QuotaEnv, quota))
 	up := e2e.Install(t, t.TempDir(), "--etcd-servers="+etcd.Endpoint())
 	if up.Etcd != etcd.Endpoint() || strings.Contains(up.Output.String(), "starting etcd") {
 		t.Errorf("up started an etcd:\n%s", up.Output)

@@ -11,13 +11,14 @@ import (
 	"go.uber.org/zap"
 
 	"portico/cmd/e2e"
+	"portico/cmd/e2e/etcdprocess"
 )
 
 // An etcd that is killed while it is written to starts on its data again, although database and
 // write-ahead log end at different entries, and has every acknowledged write.
 func TestEtcdKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	etcd := e2e.StartEtcd(t)
+	etcd := etcdprocess.Start(t)
 	const writers = 32
 	var acked [writers]int
 	for round := range 6 {

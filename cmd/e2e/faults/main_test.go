@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"portico/cmd/e2e"
+	"portico/cmd/e2e/etcdprocess"
 )
 
 func TestMain(m *testing.M) {
+	etcdprocess.Be()
 	// All tests wait at the same time: the longest one waits for most of it.
 	flag.Set("test.parallel", "12")
 	os.Exit(e2e.MainUnlessShort(m))

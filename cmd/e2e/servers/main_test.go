@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"portico/cmd/e2e"
+	"portico/cmd/e2e/etcdprocess"
 )
 
-func TestMain(m *testing.M) { os.Exit(e2e.MainUnlessShort(m)) }
+func TestMain(m *testing.M) {
+	etcdprocess.Be()
+	os.Exit(e2e.MainUnlessShort(m))
+}

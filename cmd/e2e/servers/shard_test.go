@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"portico/cmd/e2e"
+	"portico/cmd/e2e/etcdprocess"
 	"portico/cmd/internal/testtools"
 )
 
@@ -27,7 +28,7 @@ func startShard(t *testing.T, up *e2e.Installation) {
 	socket, pki := "unix://"+filepath.Join(dir, "core.sock"), filepath.Join(up.Dir, "pki")
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, e2e.Program(t, testtools.Portico), "core", "--listen="+socket,
-		"--etcd-servers="+e2e.StartEtcd(t).Endpoint(), "--runtime-config=api/all=false,apps/v1=true,batch/v1=true",
+		"--etcd-servers="+etcdprocess.Start(t).Endpoint(), "--runtime-config=api/all=false,apps/v1=true,batch/v1=true",
 		"--gateway="+up.Endpoint, "--gateway-ca-file="+filepath.Join(pki, "serving-ca.crt"),
 		"--gateway-cert-file="+filepath.Join(pki, "core.crt"), "--gateway-key-file="+filepath.Join(pki, "core.key"))
 	var log bytes.Buffer

@@ -1,4 +1,9 @@
-package e2e
+// Package etcdprocess runs the embedded etcd in a process that a test can kill: the test binary
+// itself. It is apart from package e2e, so that tests which need none do not link the server of
+// etcd.
+//
+// Runs in: tests.
+package etcdprocess
 
 import (
 	"context"
@@ -18,18 +23,18 @@ import (
 // killed without killing the tests.
 const etcdEnv = "PORTICO_TEST_ETCD"
 
-// EtcdQuotaEnv is the quota of that etcd in bytes (default: that of portico). With a quota
+// QuotaEnv is the quota of that etcd in bytes (default: that of portico). With a quota
 // it checks every half second whether it is full.
-const EtcdQuotaEnv = "PORTICO_TEST_ETCD_QUOTA"
+const QuotaEnv = "PORTICO_TEST_ETCD_QUOTA"
 
-// beEtcd runs an etcd until the process is killed, if etcdEnv is set.
-func beEtcd() {
+// Be runs an etcd until the process is killed, if etcdEnv is set. It is for the begin of TestMain.
+func Be() {
 	dir := os.Getenv(etcdEnv)
 	if dir == "" {
 		return
 	}
 	cfg := embedetcd.Config{Dir: filepath.Join(dir, "etcd"), SocketDir: dir, Logger: slog.New(slog.DiscardHandler)}
-	if quota, err := strconv.ParseInt(os.Getenv(EtcdQuotaEnv), 10, 64); err == nil {
+	if quota, err := strconv.ParseInt(os.Getenv(QuotaEnv), 10, 64); err == nil {
 		cfg.Quota, cfg.ReliefInterval = quota, 500*time.Millisecond
 	}
 	if _, err := embedetcd.Start(context.Background(), cfg); err != nil {
@@ -40,32 +45,32 @@ func beEtcd() {
 	select {}
 }
 
-// EtcdProcess is an etcd that a test can kill and start again.
-type EtcdProcess struct {
+// Process is an etcd that a test can kill and start again.
+type Process struct {
 	dir string
 	env []string
 	Cmd *exec.Cmd
 }
 
-// StartEtcd starts an etcd; env are variables of its environment, as name=value.
-func StartEtcd(t *testing.T, env ...string) *EtcdProcess {
+// Start starts an etcd; env are variables of its environment, as name=value.
+func Start(t *testing.T, env ...string) *Process {
 	t.Helper()
 	// t.TempDir would be too long for the path of a socket.
 	dir, err := os.MkdirTemp("", "pe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &EtcdProcess{dir: dir, env: env}
+	e := &Process{dir: dir, env: env}
 	t.Cleanup(func() { e.Kill(); os.RemoveAll(dir) })
 	e.Start(t)
 	return e
 }
 
 // Endpoint returns the URL of its socket.
-func (e *EtcdProcess) Endpoint() string { return "unix://" + filepath.Join(e.dir, "etcd.sock") }
+func (e *Process) Endpoint() string { return "unix://" + filepath.Join(e.dir, "etcd.sock") }
 
 // Start starts the process and returns when it serves.
-func (e *EtcdProcess) Start(t *testing.T) {
+func (e *Process) Start(t *testing.T) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -87,7 +92,7 @@ func (e *EtcdProcess) Start(t *testing.T) {
 }
 
 // Kill ends it by SIGKILL and waits for that.
-func (e *EtcdProcess) Kill() {
+func (e *Process) Kill() {
 	_ = e.Cmd.Process.Kill()
 	_ = e.Cmd.Wait() // its error is that it was killed
 }
