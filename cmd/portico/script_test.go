@@ -50,6 +50,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", programs+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("KUBECONFIG", config)
+			env.Vars = append(env.Vars, e2e.NoCollector)
 			env.Setenv("ENDPOINT", up.Endpoint)
 			env.Setenv("NS", "script-"+name)
 			env.Setenv("REPO", e2e.Repository())
