@@ -22,7 +22,7 @@ const (
 	// faultReaders and faultWriters are clients that send one request after the other, with
 	// a pause of faultPause between.
 	faultReaders, faultWriters = 4, 2
-	faultPause                 = 20 * time.Millisecond
+	faultPause                 = 50 * time.Millisecond
 	// faultPatience is the timeout of a request: far above the duration of one that was
 	// retried at another endpoint.
 	faultPatience = 25 * time.Second
