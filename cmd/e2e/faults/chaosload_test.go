@@ -99,7 +99,7 @@ func startChaosLoad(t *testing.T, up *e2e.Installation) *chaosLoad {
 	t.Helper()
 	d := e2e.DynamicClient(t, up.Config(t))
 	e2e.Define(t, d, chaosGroup)
-	l := &chaosLoad{failures: map[string]int{}, dynamic: d, pause: 20 * time.Millisecond}
+	l := &chaosLoad{failures: map[string]int{}, dynamic: d, pause: 50 * time.Millisecond}
 	gated := up.Config(t)
 	gated.Wrap(func(rt http.RoundTripper) http.RoundTripper { return gate{rt, &l.informersOff} })
 	typed := rest.CopyConfig(gated)

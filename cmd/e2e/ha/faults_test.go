@@ -25,6 +25,15 @@ const (
 	seedEnv   = "PORTICO_HA_SEED"
 )
 
+// pauses returns the pauses of clients of ConfigMaps and of histories between two calls. Clients
+// send more in a long run.
+func pauses() (verbs, histories time.Duration) {
+	if os.Getenv(faultsEnv) != "" {
+		return 50 * time.Millisecond, 20 * time.Millisecond
+	}
+	return 100 * time.Millisecond, 50 * time.Millisecond
+}
+
 // faultsOfAPlay bounds the faults of one history, and so its length.
 const faultsOfAPlay = 10
 
@@ -55,7 +64,8 @@ func TestFaults(t *testing.T) {
 	f.probes = probes(t, f.in, admin)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	all, wait := startVerbs(ctx, f.observer, 50*time.Millisecond, doors...)
+	pause, _ := pauses()
+	all, wait := startVerbs(ctx, f.observer, pause, doors...)
 	schedule := f.schedule(count)
 	for len(schedule) > 0 && !t.Failed() {
 		n := min(len(schedule), faultsOfAPlay)
@@ -97,7 +107,8 @@ func (f *faults) play(t *testing.T, seed uint64, admin *rest.Config, doors []*re
 	for _, cfg := range doors {
 		sys.Doors = append(sys.Doors, historyDoor(t, cfg))
 	}
-	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: 20 * time.Millisecond, Patience: e2e.Patience}); err != nil {
+	_, pause := pauses()
+	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: pause, Patience: e2e.Patience}); err != nil {
 		t.Error(err)
 	}
 }

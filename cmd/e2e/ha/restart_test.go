@@ -96,8 +96,9 @@ func TestRollingRestart(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	clients, wait := startVerbs(ctx, o, 50*time.Millisecond, doors...)
-	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: 20 * time.Millisecond, Patience: e2e.Patience}); err != nil {
+	pause, between := pauses()
+	clients, wait := startVerbs(ctx, o, pause, doors...)
+	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: between, Patience: e2e.Patience}); err != nil {
 		t.Errorf("seed %d: %v", seed, err)
 	}
 	stop()
