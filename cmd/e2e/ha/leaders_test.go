@@ -24,6 +24,9 @@ type term struct {
 // (TestLeaderIsFenced).
 const overtime = 2 * time.Second
 
+// leaseTime is longer than the lease of a leader and what etcd takes to elect its own.
+const leaseTime = 10 * time.Second
+
 var leaderLine = regexp.MustCompile(`(?m)^time=(\S+) .* msg="(elected leader|leadership ended)" election=(\S+) `)
 
 // terms returns the terms of a process by its log.
@@ -95,9 +98,21 @@ func (in *installation) oneLeaderEach(t *testing.T) {
 func clock(at time.Time) string { return fmt.Sprint(at.UTC().Format("15:04:05.000")) }
 
 // couldNotKnow reports whether the process was stopped or separated at a time, and until shortly
-// before another one.
+// before another one, or could not renew its lease because of a member of etcd.
 func (p *process) couldNotKnow(at, until time.Time) bool {
+	if until.Sub(at) < overtime && slices.ContainsFunc(members, func(name string) bool { return p.in.processes[name].failedBefore(at) }) {
+		return true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.impaired, func(i interval) bool { return i.from.Before(at) && until.Before(i.to.Add(overtime)) })
+}
+
+// failedBefore reports whether the process ended, or was stopped or separated, in the duration of a
+// lease before a time.
+func (p *process) failedBefore(at time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	recent := func(fault time.Time) bool { return fault.Before(at) && at.Sub(fault) < leaseTime }
+	return slices.ContainsFunc(p.ended, recent) || slices.ContainsFunc(p.impaired, func(i interval) bool { return recent(i.from) || recent(i.to) })
 }
