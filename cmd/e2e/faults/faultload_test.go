@@ -141,6 +141,7 @@ func (l *faultLoad) read(ctx context.Context, client *http.Client) {
 func (l *faultLoad) watch(ctx context.Context, client *http.Client) {
 	for ctx.Err() == nil {
 		l.ask(ctx, client, http.MethodGet, faultPath+watchQuery, "", "")
+		time.Sleep(faultPause)
 	}
 }
 
@@ -150,7 +151,7 @@ const watchQuery = "?watch=1&timeoutSeconds=1"
 // an update that is executed twice is a conflict, and a delete a 404. After a request with an
 // unknown result it continues with another object.
 func (l *faultLoad) write(ctx context.Context, client *http.Client) {
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; time.Sleep(faultPause) {
 		id := fmt.Sprint("w", l.next.Add(1))
 		answer, ok := l.ask(ctx, client, http.MethodPost, faultPath, `{"apiVersion":"`+faultGroup+`/v1","kind":"Widget",
 			"metadata":{"generateName":"written-","labels":{"`+faultLabel+`":"`+id+`"}},"spec":{"n":1}}`, "application/json")
