@@ -17,24 +17,16 @@ func TestSlowStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		s := &stack{out: &out, log: slog.New(slog.NewTextHandler(io.Discard, nil)), began: time.Now()}
-		reason := errors.New("not yet")
-		done := make(chan struct{})
+		done, fast := make(chan struct{}), make(chan struct{})
 		<-time.After(2 * time.Second) // of other steps
-		go s.step("core").await(t.Context(), done, func() error { return reason })
-		<-time.After(900 * time.Millisecond)
-		synctest.Wait()
-		if out.Len() > 0 {
-			t.Errorf("after less than a second: %s", &out)
-		}
-		<-time.After(12200 * time.Millisecond)
-		synctest.Wait()
-		reason = errors.New("soon")
-		<-time.After(time.Second)
-		synctest.Wait()
-		close(done)
-		synctest.Wait()
-		fast := make(chan struct{})
-		close(fast)
+		time.AfterFunc(14100*time.Millisecond, func() { close(done) })
+		s.step("core").await(t.Context(), done, func() error {
+			if time.Since(s.began) > 15*time.Second {
+				return errors.New("soon")
+			}
+			return errors.New("not yet")
+		})
+		time.AfterFunc(900*time.Millisecond, func() { close(fast) })
 		s.step("gateway to stop").await(t.Context(), fast, func() error { return nil })
 		want := "portico: 3 s: waiting for core: not yet\nportico: 13 s: waiting for core: not yet\nportico: 16 s: waiting for core: soon\n"
 		if out.String() != want {
