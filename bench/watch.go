@@ -39,18 +39,19 @@ func (r *runner) watchLive(ctx context.Context, s *subject, now *present) (sampl
 	defer cancel()
 	permits := r.pace(paced, ws)
 	began := time.Now()
+	// The objects are divided among the workers, so that no two update the same one.
+	turns := make([]int, r.o.workers)
 	updates, err := drive(ws.ctx, r.o.workers, bound{maxUpdates, r.o.time}, nil, func(ctx context.Context, worker, i int) (int64, error) {
 		select {
 		case <-permits:
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
-		// Objects are updated in turn and outnumber the workers, so that no two
-		// workers update the same object.
-		version := &now.versions[i%r.o.objects]
-		body := s.body(i%r.o.objects, sent.begin(i), *version)
-		answer, err := r.target.read(ctx, worker, request{method: "PUT", path: s.objectPath(i % r.o.objects), contentType: jsonType, body: body})
-		*version = versionIn(answer)
+		object := worker + r.o.workers*(turns[worker]%(r.o.objects/r.o.workers))
+		turns[worker]++
+		body := s.body(object, sent.begin(i), now.versions[object])
+		answer, err := r.target.read(ctx, worker, request{method: "PUT", path: s.objectPath(object), contentType: jsonType, body: body})
+		now.versions[object] = versionIn(answer)
 		return int64(len(answer)), err
 	})
 	r.updated += updates.ops
