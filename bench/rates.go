@@ -2,10 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,22 +20,21 @@ import (
 type ratesOptions struct {
 	portico       string
 	rounds, size  int
-	watches       int
 	turn, timeout time.Duration
 }
 
 // newRatesCommand returns the command that measures the gateway as a proxy.
 func newRatesCommand() *cobra.Command {
-	o := ratesOptions{rounds: 5, size: 3500, watches: 2000, turn: 4 * time.Second, timeout: 15 * time.Minute}
+	o := ratesOptions{rounds: 5, size: 3500, turn: 4 * time.Second, timeout: 15 * time.Minute}
 	cmd := &cobra.Command{
 		Use:   "rates --portico PROGRAM",
 		Short: "Measure the gateway as a proxy beside a bare ReverseProxy, with h2load and wrk",
 		Long: "Measure requests per second and latency of the gateway (token, RBAC, metrics, audit log) and of a bare ReverseProxy before\n" +
-			"the same static server, with h2load over HTTP/2 and wrk over HTTP/1.1, in turns; then the memory of idle watches. TLS on\n" +
-			"both hops. Requires the Debian packages nghttp2-client and wrk.",
+			"the same static server, with h2load over HTTP/2 and wrk over HTTP/1.1, in turns. TLS on both\n" +
+			"hops. Requires the Debian packages nghttp2-client and wrk.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.portico == "" || o.rounds < 1 || o.size < smallObject || o.turn < time.Second || o.watches < 0 {
+			if o.portico == "" || o.rounds < 1 || o.size < smallObject || o.turn < time.Second {
 				return fmt.Errorf("rates needs --portico, --rounds of at least 1, --size of at least %d and --turn of at least 1s", smallObject)
 			}
 			if err := findTools(); err != nil {
@@ -46,7 +50,6 @@ func newRatesCommand() *cobra.Command {
 	fs.IntVar(&o.rounds, "rounds", o.rounds, "turns of each server per protocol and size")
 	fs.DurationVar(&o.turn, "turn", o.turn, "duration of a turn, in whole seconds")
 	fs.IntVar(&o.size, "size", o.size, "bytes of the larger answer")
-	fs.IntVar(&o.watches, "watches", o.watches, "number of idle watches to measure the memory of; 0 is none")
 	fs.DurationVar(&o.timeout, "limit", o.timeout, "time limit of the run")
 	return cmd
 }
@@ -60,7 +63,7 @@ type server struct {
 // measureRates starts the servers, measures and writes the tables to out.
 func measureRates(ctx context.Context, o *ratesOptions, out, errOut io.Writer) (err error) {
 	progress := &progress{out: errOut, began: time.Now()}
-	own := &options{portico: o.portico, profile: "on", connections: max(1, o.watches/watchesPerConnection), audit: true}
+	own := &options{portico: o.portico, connections: 1, audit: true}
 	installation, err := startInstallation(ctx, own)
 	if err != nil {
 		return err
@@ -105,7 +108,7 @@ func measureRates(ctx context.Context, o *ratesOptions, out, errOut io.Writer) (
 			}
 		}
 	}
-	return errors.Join(t.Flush(), measureIdleWatches(ctx, o, own.dataDir, admin, out))
+	return t.Flush()
 }
 
 // measureTurns runs tool against each server in turns. The order changes from
@@ -144,4 +147,82 @@ func (s *server) row(yard *server) string {
 func median(all []float64) float64 {
 	slices.Sort(all)
 	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+}
+
+const (
+	roleStaticServer = "static-server"
+	smallObject      = 200 // bytes
+	staticGroup      = "rates.bench.example.com"
+	staticPath       = "/apis/" + staticGroup + "/v1/namespaces/default/widgets"
+)
+
+// serveStatic runs the server that is registered with the gateway: an API with two objects
+// of fixed size and discovery, and a list with an OpenAPI document.
+func serveStatic(cfg childConfig) (childAddress, error) {
+	mux := http.NewServeMux()
+	mux.Handle(staticPath+"/small", readyBytes(staticObject(smallObject)))
+	mux.Handle(staticPath+"/large", readyBytes(staticObject(int(cfg.Object))))
+	mux.Handle("/openapi.json", readyBytes([]byte(`{"openapi":"3.0.0","info":{"title":"Widgets","version":"1"},"paths":{"/widgets":{"get":{`+
+		`"responses":{"200":{"description":"all","content":{"application/json":{"schema":{"type":"array","items":{"$ref":"#/components/schemas/Widget"}}}}}}}}},`+
+		`"components":{"schemas":{"Widget":{"type":"object","properties":{"name":{"type":"string"}}}}}}`)))
+	mux.Handle("/widgets", readyBytes([]byte("[]")))
+	const version = `{"groupVersion":"` + staticGroup + `/v1","version":"v1"}`
+	mux.Handle("/apis", readyBytes([]byte(`{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"`+staticGroup+`","versions":[`+version+`],"preferredVersion":`+version+`}]}`)))
+	mux.Handle("/apis/"+staticGroup+"/v1", readyBytes([]byte(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"`+staticGroup+`/v1","resources":[`+
+		`{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["get","list"]}]}`)))
+	return listenTLS(mux, protocols(true))
+}
+
+// staticObject returns a JSON object of size bytes.
+func staticObject(size int) []byte {
+	const head, tail = `{"apiVersion":"` + staticGroup + `/v1","kind":"Widget","metadata":{"name":"static","namespace":"default"},"spec":{"text":"`, `"}}`
+	return []byte(head + strings.Repeat("v", max(0, size-len(head)-len(tail))) + tail)
+}
+
+type object = map[string]any
+
+// register registers the static server as a Backend and returns the token of a
+// service account that may read its objects, once the gateway serves them.
+func register(ctx context.Context, admin *client, backend childAddress) (token string, err error) {
+	const rbac, accounts = "/apis/rbac.authorization.k8s.io/v1/", "/api/v1/namespaces/default/serviceaccounts"
+	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: backend.Certificate}))
+	meta := object{"name": "bench-rates"}
+	var answer []byte
+	for _, create := range []struct {
+		path string
+		body object
+	}{
+		{"/apis/gateway.portico.dev/v1alpha1/backends", object{"metadata": meta, "spec": object{
+			"endpoints": []object{{"url": "https://" + backend.Address}}, "tls": object{"caBundle": bundle}, "autoRegister": object{"groups": []string{staticGroup}},
+		}}},
+		{accounts, object{"metadata": meta}},
+		{rbac + "clusterroles", object{"metadata": meta, "rules": []object{
+			{"apiGroups": []string{staticGroup}, "resources": []string{"widgets"}, "verbs": []string{"get", "list"}},
+		}}},
+		{rbac + "clusterrolebindings", object{
+			"metadata": meta, "roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "bench-rates"},
+			"subjects": []object{{"kind": "ServiceAccount", "namespace": "default", "name": "bench-rates"}},
+		}},
+		{accounts + "/bench-rates/token", object{"spec": object{"expirationSeconds": 3600}}},
+	} {
+		body, err := json.Marshal(create.body)
+		if err != nil {
+			return "", err
+		}
+		err = retryWhileStarting(ctx, pollSlow, func() (err error) {
+			answer, err = admin.read(ctx, 0, request{method: "POST", path: create.path, contentType: jsonType, body: body})
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("create at %s: %w", create.path, err)
+		}
+	}
+	var review struct{ Status struct{ Token string } }
+	if err := json.Unmarshal(answer, &review); err != nil || review.Status.Token == "" {
+		return "", fmt.Errorf("read token: %v", err)
+	}
+	return review.Status.Token, retryWhileStarting(ctx, pollSlow, func() error {
+		_, err := admin.discard(ctx, 0, request{path: staticPath + "/small"})
+		return err
+	})
 }

@@ -53,25 +53,11 @@ func newRestartCommand() *cobra.Command {
 
 // measureRestart starts an installation, fills it and measures a restart.
 func measureRestart(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
-	say := &progress{out: errOut, began: time.Now()}
-	own, err := startInstallation(ctx, o)
+	r, stop, err := startRunner(ctx, o, "restart", errOut)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, own.stop()) }()
-	say.say("started an installation in %s", own.dir)
-	r := &runner{o: o, progress: say, report: newReport(o), group: "bench-restart.example.com", namespace: "bench-restart"}
-	if r.target, err = openTarget(ctx, o); err != nil {
-		return err
-	}
-	defer r.target.close()
-	if r.procs, err = findProcesses(o.dataDir); err != nil {
-		return err
-	}
-	if err := r.openEtcd(ctx, "restart"); err != nil {
-		return err
-	}
-	defer r.etcd.client.Close()
+	defer func() { err = errors.Join(err, stop()) }()
 	s := customResources(r.group, r.namespace)
 	if err := r.setUp(ctx); err != nil {
 		return err

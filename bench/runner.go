@@ -86,6 +86,34 @@ func measureAt(ctx context.Context, o *options, out io.Writer, say *progress) (e
 	return errors.Join(failed, r.clean(context.WithoutCancel(ctx)))
 }
 
+// startRunner starts an installation and returns a runner for it; stop ends the installation.
+func startRunner(ctx context.Context, o *options, name string, errOut io.Writer) (r *runner, stop func() error, err error) {
+	own, err := startInstallation(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	r = &runner{o: o, progress: &progress{out: errOut, began: time.Now()}, report: newReport(o), group: "bench-" + name + ".example.com", namespace: "bench-" + name}
+	stop = func() error {
+		if r.target != nil {
+			r.target.close()
+		}
+		if r.etcd != nil {
+			r.etcd.client.Close()
+		}
+		return own.stop()
+	}
+	if r.target, err = openTarget(ctx, o); err == nil {
+		if r.procs, err = findProcesses(o.dataDir); err == nil {
+			err = r.openEtcd(ctx, name)
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, stop())
+	}
+	r.progress.say("started an installation in %s", own.dir)
+	return r, stop, nil
+}
+
 func (r *runner) openEtcd(ctx context.Context, id string) (err error) {
 	if r.o.etcd == "" {
 		r.report.note("create has no yardstick without --etcd")

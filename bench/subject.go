@@ -108,6 +108,8 @@ func portions(n int) []int {
 	return parts
 }
 
+func (s *subject) singular() string { return strings.TrimSuffix(s.name, "s") }
+
 // list returns the path of the collection.
 func (s *subject) list() string {
 	prefix := "/apis/"

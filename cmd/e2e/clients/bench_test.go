@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,6 +43,30 @@ func TestBenchProgram(t *testing.T) {
 			if strings.Contains(o.GetName(), "bench-") {
 				t.Errorf("not deleted: %s %s", resource.Resource, o.GetName())
 			}
+		}
+	}
+}
+
+// The table of costs has a figure for every process that a row is about.
+func TestBenchCosts(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, e2e.Program(t, testtools.Bench), "costs", "--portico="+e2e.Program(t, testtools.Portico),
+		"--objects=50", "--watchers=100", "--definitions=2", "--servers=2", "--rest=1s").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const memory, processor, idle = `– \| |[\d.]+ KB \| `, `[\d.]+ µs \| `, `\d+ MB \| `
+	for _, row := range []string{
+		`nothing: an idle installation \| (` + idle + `){4}`, `definition .* \| (` + memory + `)`, `registered REST server .* \| (` + memory + `)`,
+		`create a custom resource of 3\.7 KB, processor \| ` + processor + `.*` + processor, `create a pod of 6\.0 KB, processor \| ` + processor + processor,
+		`GET of the latest state, custom resource, processor \| ` + processor, `GET with resourceVersion 0, ConfigMap, processor \| ` + processor + processor,
+		`item of a LIST, ConfigMap, processor \| ` + processor + processor, `event to one watch, processor \| ` + processor + `.*` + processor,
+		`custom resource of 0\.[67] KB as JSON`, `ConfigMap of 3\.7 KB as JSON`, `pod of 6\.0 KB as JSON`, `idle watch \| (` + memory + `)`,
+	} {
+		if !regexp.MustCompile(`(?m)^\| ` + row).Match(out) {
+			t.Errorf("no row %s in:\n%s", row, out)
 		}
 	}
 }
