@@ -76,6 +76,11 @@ var runElsewhere = map[string]string{
 	"kubectl get customresourcedefinitions -o json | jq \"$CLEAN\" > definitions.json":                           "by hand: it needs kcp",
 	"kubectl get configmaps,secrets,widgets.example.com --all-namespaces -o json | jq \"$CLEAN\" > objects.json": "by hand: it needs kcp",
 	"portico up --data-dir=portico-data --service-cluster-ip-range=10.43.0.0/16":                                 "TestUpOnTheSnapshotOfAnotherEtcd",
+	// docs/scaling.md
+	"portico core --config=/etc/portico/portico.yaml":                            "TestReplicas",
+	"portico crd --config=/etc/portico/portico.yaml":                             "TestReplicas",
+	"portico gateway --config=/etc/portico/portico.yaml":                         "TestReplicas",
+	"kubectl label backends core crd kube-aggregator.kubernetes.io/automanaged-": "TestReplicas",
 }
 
 // documentsOf returns the documents of the repository by their paths.

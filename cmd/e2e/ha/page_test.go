@@ -27,13 +27,18 @@ import (
 // section returns a section of deploy/machines/README.md.
 func section(t *testing.T, heading string) string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(e2e.Repository(), "deploy/machines/README.md"))
+	return sectionOf(t, "deploy/machines/README.md", heading)
+}
+
+func sectionOf(t *testing.T, name, heading string) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(e2e.Repository(), name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, found := strings.Cut(string(page), "\n## "+heading+"\n")
 	if !found {
-		t.Fatalf("the page has no section %s", heading)
+		t.Fatalf("%s has no section %s", name, heading)
 	}
 	text, _, _ = strings.Cut(text, "\n## ")
 	return text
