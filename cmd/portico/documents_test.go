@@ -59,6 +59,13 @@ var runElsewhere = map[string]string{
 	"portico register batch --url=unix:///run/portico/batch.sock --all-groups":                                            "TestShard",
 	"go test ./cmd -run TestDashboards -update":                                                                           "TestDashboards",
 
+	// docs/adopting.md
+	"systemctl restart k3s": "by hand: it needs k3s",
+	"systemctl stop k3s":    "by hand: it needs k3s",
+	"portico adopt --dry-run --etcd-servers=https://etcd-0:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key": "TestDryRun",
+	"portico adopt --dry-run --snapshot=snapshot.db": "TestSnapshotOfRunningServer",
+	"portico adopt --etcd-servers=https://etcd-0:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key --snapshot-to=before.db": "TestAdopt",
+
 	// deploy/machines/README.md
 	"go build -C cmd/tools -o ../../bin/etcd go.etcd.io/etcd/server/v3":     "cmd/internal/testtools",
 	"go build -C cmd/tools -o ../../bin/etcdctl go.etcd.io/etcd/etcdctl/v3": "cmd/internal/testtools",
@@ -69,8 +76,6 @@ var runElsewhere = map[string]string{
 	"portico register crd --all-groups --url=https://server-0:7444 --url=https://server-1:7444 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                                "TestRegisteredServers",
 	"portico upgrade-check --etcd-servers=https://etcd-0:2379,https://etcd-1:2379,https://etcd-2:2379 --etcd-cafile=/etc/portico/pki/etcd-ca.crt --etcd-certfile=/etc/portico/pki/etcd-client.crt --etcd-keyfile=/etc/portico/pki/etcd-client.key --config=/etc/portico/portico.yaml":                                                         "TestPage",
 	// docs/adopting.md
-	"systemctl restart k3s": "by hand: it needs k3s",
-	"systemctl stop k3s":    "by hand: it needs k3s",
 	"kubectl ws :root:team": "by hand: it needs kcp",
 	"kubectl get namespaces -o json | jq \"$CLEAN\" > namespaces.json":                                           "by hand: it needs kcp",
 	"kubectl get customresourcedefinitions -o json | jq \"$CLEAN\" > definitions.json":                           "by hand: it needs kcp",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portico/cmd/portico/adopt"
 	"portico/cmd/portico/backup"
 	"portico/cmd/portico/certs"
 	"portico/cmd/portico/cli"
@@ -82,7 +83,7 @@ func newRoot() *cobra.Command {
 	group("register", "Register servers with a gateway, and look at what is behind it:",
 		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute())
 	group("operate", "Operate an installation:",
-		status.New(), doctor.New(), doctor.NewUpgradeCheck(processes), logs.New(), probe.New(), certs.New(), install.New(), install.NewUninstall(), config.New(processes), backup.New(), backup.NewRestore())
+		status.New(), doctor.New(), doctor.NewUpgradeCheck(processes), logs.New(), probe.New(), certs.New(), install.New(), install.NewUninstall(), config.New(processes), backup.New(), backup.NewRestore(), adopt.New())
 	root.AddCommand(man.New(), newVersion())
 	root.Version = version.Info().GitVersion
 	root.Flags().Bool("version", false, "print the version")

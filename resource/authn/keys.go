@@ -111,3 +111,10 @@ func readPublicKeys(file string) ([]PublicKey, error) {
 	}
 	return keys, nil
 }
+
+// Signed reports whether the key verifies the signature of a token, valid or not.
+func (k PublicKey) Signed(token string) bool {
+	parser := jwt.NewParser(jwt.WithValidMethods([]string{k.Algorithm}), jwt.WithoutClaimsValidation())
+	_, err := parser.Parse(token, func(*jwt.Token) (any, error) { return k.Key, nil })
+	return err == nil
+}

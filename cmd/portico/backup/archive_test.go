@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"filippo.io/age"
+
+	"portico/cmd/portico/cli"
 )
 
 // content are the parts of the backups of the tests.
@@ -237,8 +239,8 @@ func TestInterrupted(t *testing.T) {
 	cancel()
 	dir, parts := t.TempDir(), content()
 	err := writeFile(filepath.Join(dir, "backup"), func(w io.Writer) error {
-		p := startProgress(ctx, io.Discard, "writing", 1)
-		defer p.stop()
+		p := cli.StartProgress(ctx, io.Discard, "writing", 1, cli.Size)
+		defer p.Stop()
 		return writeArchive(w, manifestOf(parts), nil, func(part Part) (io.ReadCloser, error) {
 			return io.NopCloser(io.TeeReader(bytes.NewReader(parts[part.Name]), p)), nil
 		})

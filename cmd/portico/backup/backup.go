@@ -124,8 +124,8 @@ func (o *options) run(ctx context.Context, file string, out, errOut io.Writer) e
 		return err
 	}
 	write := func(w io.Writer) error {
-		p := startProgress(ctx, errOut, "writing the backup", m.Parts[0].Size)
-		defer p.stop()
+		p := cli.StartProgress(ctx, errOut, "writing the backup", m.Parts[0].Size, cli.Size)
+		defer p.Stop()
 		return writeArchive(w, m, recipients, func(part Part) (io.ReadCloser, error) { return openPart(part, s.file, p, files) })
 	}
 	if file == "-" {

@@ -14,6 +14,7 @@ import (
 
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/embedetcd"
+	"portico/cmd/portico/cli"
 	"portico/resource/etcd"
 )
 
@@ -42,8 +43,8 @@ func (r *restoration) restoreEtcd(ctx context.Context, dir *datadir.Dir, work st
 	} else if err := r.read(ctx, snapshot, 2); err != nil { // the snapshot, and the copy of it
 		return nil, err
 	}
-	p := startProgress(ctx, r.errOut, "restoring etcd", 0)
-	defer p.stop()
+	p := cli.StartProgress(ctx, r.errOut, "restoring etcd", 0, cli.Size)
+	defer p.Stop()
 	log := slog.New(slog.DiscardHandler)
 	if err := embedetcd.Restore(embedetcd.RestoreConfig{Snapshot: snapshot, NoHash: r.from != "", Dir: member.folder, BumpRevision: r.bump, Logger: log}); err != nil {
 		return nil, err
@@ -114,10 +115,10 @@ func (r *restoration) readBroken() (*datadir.Dir, error) {
 // and the rest to memory.
 func (r *restoration) read(ctx context.Context, snapshot string, room uint64) error {
 	r.files = map[string][]byte{}
-	var p *progress
+	var p *cli.Progress
 	err := readFile(r.file, &r.keys, func(m *Manifest) error {
 		r.manifest = m
-		p = startProgress(ctx, r.errOut, "reading the backup", m.Parts[0].Size)
+		p = cli.StartProgress(ctx, r.errOut, "reading the backup", m.Parts[0].Size, cli.Size)
 		return checkSpace(filepath.Dir(snapshot), room*uint64(m.Parts[0].Size))
 	}, func(part Part) (io.WriteCloser, error) {
 		if part.Name != snapshotName {
@@ -127,7 +128,7 @@ func (r *restoration) read(ctx context.Context, snapshot string, room uint64) er
 		return &counted{io.MultiWriter(f, p), f}, err
 	})
 	if p != nil {
-		p.stop()
+		p.Stop()
 	}
 	return err
 }

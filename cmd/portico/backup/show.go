@@ -81,13 +81,13 @@ func newVerify() *cobra.Command {
 		Args:    cli.Arguments(1, 1, "portico.backup"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var m *Manifest
-			p := (*progress)(nil)
+			p := (*cli.Progress)(nil)
 			err := readFile(args[0], &keys, func(found *Manifest) error {
-				m, p = found, startProgress(cmd.Context(), cmd.ErrOrStderr(), "reading the backup", found.Parts[0].Size)
+				m, p = found, cli.StartProgress(cmd.Context(), cmd.ErrOrStderr(), "reading the backup", found.Parts[0].Size, cli.Size)
 				return nil
 			}, func(Part) (io.WriteCloser, error) { return nopCloser{p}, nil })
 			if p != nil {
-				p.stop()
+				p.Stop()
 			}
 			if err != nil {
 				return err

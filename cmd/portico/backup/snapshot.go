@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"portico/cmd/internal/embedetcd"
+	"portico/cmd/portico/cli"
 	"portico/resource/etcd"
 	"portico/resource/serve/version"
 )
@@ -82,8 +83,8 @@ func (s *snapshot) download(ctx context.Context, folder string) error {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	defer os.Remove(f.Name())
-	p := startProgress(ctx, s.report, "receiving the snapshot of etcd", s.status.Size)
-	defer p.stop()
+	p := cli.StartProgress(ctx, s.report, "receiving the snapshot of etcd", s.status.Size, cli.Size)
+	defer p.Stop()
 	if err := s.client.Snapshot(ctx, io.MultiWriter(f, p)); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -162,7 +163,7 @@ func checkSpace(folder string, need uint64) error {
 		return err
 	}
 	if free < need {
-		return fmt.Errorf("%s has %s free and %s are needed: free space there, or choose another disk", folder, size(int64(free)), size(int64(need)))
+		return fmt.Errorf("%s has %s free and %s are needed: free space there, or choose another disk", folder, cli.Size(int64(free)), cli.Size(int64(need)))
 	}
 	return nil
 }
