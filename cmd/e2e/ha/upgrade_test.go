@@ -30,29 +30,7 @@ func TestRollingUpgrade(t *testing.T) {
 	program, _ := last.Build(t)
 	var b *balancer
 	in := prepare(t, shutdownDelay, func(in *installation, address string) { b = balance(t, in, address) })
-	in.withoutBackends(t)
-	all := slices.Concat(backends, gateways)
-	for _, name := range all {
-		in.processes[name].release = program
-	}
-	in.start(t, all...)
-	for _, name := range all {
-		if err := in.processes[name].awaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	in.register(t)
-	// As often as the servers that a gateway starts with: a server serves on for two seconds after it is told to stop.
-	for _, name := range []string{"core", "crd"} {
-		_, err := e2e.DynamicClient(t, in.Config(t)).Resource(backend.GroupVersion().WithResource("backends")).Patch(t.Context(), name,
-			types.MergePatchType, []byte(`{"spec":{"healthCheck":{"interval":"1s"}}}`), metav1.PatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range gateways {
-		in.serves(t, "https://"+in.address(name))
-	}
+	in.startRelease(t, program)
 	b.uses(t)
 	admin, o := in.Config(t), newObserver()
 	o.restarts, o.refusals = true, "upgrade of"
@@ -70,21 +48,9 @@ func TestRollingUpgrade(t *testing.T) {
 		return func(ctx context.Context) error {
 			what := map[bool]string{true: "upgrade of ", false: "step back of "}[release == ""] + name
 			defer o.begin(what, name)()
-			p, began := in.processes[name], time.Now()
-			if err := p.terminate(ctx); err != nil {
-				return err
-			}
-			p.release = release
-			if err := p.start(); err != nil {
-				return err
-			}
-			if err := p.awaitReady(ctx); err != nil {
-				return err
-			}
-			for _, probe := range probes {
-				if err := probe(ctx); err != nil {
-					return fmt.Errorf("after the %s: %w", what, err)
-				}
+			began := time.Now()
+			if err := in.processes[name].replace(ctx, release, probes); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
 			}
 			b.uses(t)
 			t.Logf("%s: all is served after %v", what, time.Since(began).Round(time.Millisecond))
@@ -117,4 +83,53 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	in.oneLeaderEach(t)
 	o.report(t)
+}
+
+// startRelease starts the processes of an earlier release, of which gateways start with nothing but etcd, and registers the
+// servers.
+func (in *installation) startRelease(t *testing.T, program string) {
+	t.Helper()
+	in.withoutBackends(t)
+	all := slices.Concat(backends, gateways)
+	for _, name := range all {
+		in.processes[name].release = program
+	}
+	in.start(t, all...)
+	for _, name := range all {
+		if err := in.processes[name].awaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.register(t)
+	// As often as the servers that a gateway starts with: a server serves on for two seconds after it is told to stop.
+	for _, name := range []string{"core", "crd"} {
+		_, err := e2e.DynamicClient(t, in.Config(t)).Resource(backend.GroupVersion().WithResource("backends")).Patch(t.Context(), name,
+			types.MergePatchType, []byte(`{"spec":{"healthCheck":{"interval":"1s"}}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range gateways {
+		in.serves(t, "https://"+in.address(name))
+	}
+}
+
+// replace ends the process in order, starts it in another version, and waits until all is served.
+func (p *process) replace(ctx context.Context, release string, probes []func(context.Context) error) error {
+	if err := p.terminate(ctx); err != nil {
+		return err
+	}
+	p.release = release
+	if err := p.start(); err != nil {
+		return err
+	}
+	if err := p.awaitReady(ctx); err != nil {
+		return err
+	}
+	for _, probe := range probes {
+		if err := probe(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }

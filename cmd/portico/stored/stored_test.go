@@ -17,6 +17,27 @@ import (
 
 var update = flag.Bool("update", false, "write the table of kinds into docs/storage.md")
 
+// contents are keys and values of etcd, some of which this version does not know or cannot read.
+var contents = map[string]string{
+	"/registry/configmaps/default/a":            `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}`,
+	"/registry/configmaps/default/broken":       `k8s` + "\x00" + `nothing`,
+	"/registry/configmaps/default/encrypted":    `k8s:enc:aescbc:v1:key:x`,
+	"/registry/leases/default/newer":            `{"apiVersion":"coordination.k8s.io/v9","kind":"Lease","metadata":{"name":"newer","namespace":"default"}}`,
+	"/registry/roles/default/other":             `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Part","metadata":{"name":"other","namespace":"default"}}`,
+	"/registry/novelties/default/a":             `{"apiVersion":"v1","kind":"Novelty","metadata":{"name":"a","namespace":"default"}}`,
+	"/registry/masterleases/127.0.0.1":          `{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"127.0.0.1"}}`,
+	"/registry/b.example.com/things/default/a":  `{"apiVersion":"b.example.com/v1","kind":"Thing","metadata":{"name":"a","namespace":"default"}}`,
+	"/registry/b.example.com/orphans/default/a": `{"apiVersion":"b.example.com/v1","kind":"Orphan","metadata":{"name":"a","namespace":"default"}}`,
+	"/registry/apiextensions.k8s.io/customresourcedefinitions/things.b.example.com": `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+		"metadata":{"name":"things.b.example.com"},"spec":{"group":"b.example.com","names":{"plural":"things","kind":"Thing"},"scope":"Namespaced",
+		"conversion":{"strategy":"Webhook"},"versions":[{"name":"v1","served":false},{"name":"v2","served":true,"storage":true}]},"status":{"storedVersions":["v1","v2"]}}`,
+	"/elsewhere/configmaps/default/a":            "not ours",
+	"compact_rev_key":                            "17",
+	"portico/elections/registry/crd/1":           "host_1",
+	"portico/documents/registry/versions/core":   "0.2.0",
+	"portico/documents/registry/gateway/foreign": "2 is another format",
+}
+
 // The keys of etcd that this version does not know, or cannot read, are told from the others.
 func TestReader(t *testing.T) {
 	t.Parallel()
@@ -28,26 +49,8 @@ func TestReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, value := range map[string]string{
-		"/registry/configmaps/default/a":            `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}`,
-		"/registry/configmaps/default/broken":       `k8s` + "\x00" + `nothing`,
-		"/registry/configmaps/default/encrypted":    `k8s:enc:aescbc:v1:key:x`,
-		"/registry/leases/default/newer":            `{"apiVersion":"coordination.k8s.io/v9","kind":"Lease","metadata":{"name":"newer","namespace":"default"}}`,
-		"/registry/roles/default/other":             `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Part","metadata":{"name":"other","namespace":"default"}}`,
-		"/registry/novelties/default/a":             `{"apiVersion":"v1","kind":"Novelty","metadata":{"name":"a","namespace":"default"}}`,
-		"/registry/masterleases/127.0.0.1":          `{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"127.0.0.1"}}`,
-		"/registry/b.example.com/things/default/a":  `{"apiVersion":"b.example.com/v1","kind":"Thing","metadata":{"name":"a","namespace":"default"}}`,
-		"/registry/b.example.com/orphans/default/a": `{"apiVersion":"b.example.com/v1","kind":"Orphan","metadata":{"name":"a","namespace":"default"}}`,
-		"/registry/apiextensions.k8s.io/customresourcedefinitions/things.b.example.com": `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
-			"metadata":{"name":"things.b.example.com"},"spec":{"group":"b.example.com","names":{"plural":"things","kind":"Thing"},"scope":"Namespaced",
-			"conversion":{"strategy":"Webhook"},"versions":[{"name":"v1","served":false},{"name":"v2","served":true,"storage":true}]},"status":{"storedVersions":["v1","v2"]}}`,
-		"/elsewhere/configmaps/default/a":            "not ours",
-		"compact_rev_key":                            "17",
-		"portico/elections/registry/crd/1":           "host_1",
-		"portico/documents/registry/versions/core":   "0.2.0",
-		"portico/documents/registry/gateway/known":   string(document),
-		"portico/documents/registry/gateway/foreign": "2 is another format",
-	} {
+	r.Add("portico/documents/registry/gateway/known", document)
+	for key, value := range contents {
 		r.Add(key, []byte(value))
 	}
 	c := r.Contents()
