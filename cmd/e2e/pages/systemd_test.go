@@ -10,6 +10,12 @@ import (
 
 // followSystemd follows deploy/systemd/README.md.
 func (m *machine) followSystemd(t *testing.T) {
+	defer func() {
+		if t.Failed() {
+			out, err := m.try(t, "sudo journalctl --unit='portico*' --lines=200")
+			t.Log(out, err)
+		}
+	}()
 	const kubectl = `kubectl --kubeconfig="$HOME/.kube/portico" get apiservices`
 	var pid string // of the unit before the command
 	m.follow(t, "deploy/systemd/README.md", map[string]step{
@@ -130,8 +136,9 @@ func (m *machine) survives(t *testing.T, signal string) {
 		m.run(t, "sudo pkill --signal="+signal+" --full --exact '/usr/local/bin/portico "+process+" .*'")
 		m.await(t, "pgrep --full --exact '/usr/local/bin/portico gateway .*' | grep --invert-match "+pid, "")
 		m.await(t, `kubectl --kubeconfig="$HOME/.kube/portico" --server="$(sudo grep --only-matching 'https:.*' /var/lib/portico/kubeconfig)" get --raw /readyz`, "ok")
+		m.await(t, "systemctl status portico", `Status: "serving"`)
+		m.await(t, "systemctl is-active portico", "active") // systemd watches a service that has started
 	}
-	m.await(t, "systemctl status portico", `Status: "serving"`)
 }
 
 // prepareProcesses makes what the units of single processes need: certificates, an etcd, and no other configuration.
