@@ -53,8 +53,8 @@ func run(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// stored returns an object as kube-apiserver stores it.
-func stored(t *testing.T, obj runtime.Object) string {
+// asStored returns an object as kube-apiserver stores it.
+func asStored(t *testing.T, obj runtime.Object) string {
 	t.Helper()
 	gvks, _, err := scheme.Scheme.ObjectKinds(obj)
 	if err != nil {
@@ -80,7 +80,7 @@ func meta(namespace, name string, labels ...string) metav1.ObjectMeta {
 func lease(t *testing.T, name string, ago time.Duration) string {
 	t.Helper()
 	renewed := metav1.NewMicroTime(time.Now().Add(-ago))
-	return stored(t, &coordinationv1.Lease{ObjectMeta: meta("kube-system", name, identity.Label, "kube-apiserver"), Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}})
+	return asStored(t, &coordinationv1.Lease{ObjectMeta: meta("kube-system", name, identity.Label, "kube-apiserver"), Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}})
 }
 
 // healthy are values that Portico serves, and those that it does not read.
@@ -90,24 +90,24 @@ func healthy(t *testing.T) map[string]string {
 		`"spec":{"group":"example.com","version":"v1","names":{"plural":"widgets","kind":"Widget"},"scope":"Namespaced",` +
 		`"conversion":{"strategy":"Webhook"},"versions":[{"name":"v1","served":true,"storage":true},{"name":"v2","served":true}]}}`
 	return map[string]string{
-		"/registry/configmaps/default/a":                                           stored(t, &corev1.ConfigMap{ObjectMeta: meta("default", "a")}),
+		"/registry/configmaps/default/a":                                           asStored(t, &corev1.ConfigMap{ObjectMeta: meta("default", "a")}),
 		"/registry/configmaps/default/b":                                           `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","namespace":"default"}}`,
-		"/registry/configmaps/default/kube-root-ca.crt":                            stored(t, &corev1.ConfigMap{ObjectMeta: meta("default", "kube-root-ca.crt")}),
-		"/registry/pods/default/bound":                                             stored(t, &corev1.Pod{ObjectMeta: meta("default", "bound"), Spec: corev1.PodSpec{NodeName: "n"}}),
-		"/registry/pods/default/free":                                              stored(t, &corev1.Pod{ObjectMeta: meta("default", "free")}),
-		"/registry/minions/n":                                                      stored(t, &corev1.Node{ObjectMeta: meta("", "n")}),
-		"/registry/leases/kube-node-lease/n":                                       stored(t, &coordinationv1.Lease{ObjectMeta: meta("kube-node-lease", "n")}),
+		"/registry/configmaps/default/kube-root-ca.crt":                            asStored(t, &corev1.ConfigMap{ObjectMeta: meta("default", "kube-root-ca.crt")}),
+		"/registry/pods/default/bound":                                             asStored(t, &corev1.Pod{ObjectMeta: meta("default", "bound"), Spec: corev1.PodSpec{NodeName: "n"}}),
+		"/registry/pods/default/free":                                              asStored(t, &corev1.Pod{ObjectMeta: meta("default", "free")}),
+		"/registry/minions/n":                                                      asStored(t, &corev1.Node{ObjectMeta: meta("", "n")}),
+		"/registry/leases/kube-node-lease/n":                                       asStored(t, &coordinationv1.Lease{ObjectMeta: meta("kube-node-lease", "n")}),
 		"/registry/leases/kube-system/apiserver-old":                               lease(t, "apiserver-old", time.Hour),
-		"/registry/services/specs/default/kubernetes":                              stored(t, &corev1.Service{ObjectMeta: meta("default", "kubernetes")}),
-		"/registry/services/specs/default/port":                                    stored(t, &corev1.Service{ObjectMeta: meta("default", "port"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{NodePort: 80}}}}),
-		"/registry/servicecidrs/kubernetes":                                        stored(t, &networkingv1.ServiceCIDR{ObjectMeta: meta("", "kubernetes"), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.1.0.0/24", "fd00::/108"}}}),
-		"/registry/clusterroles/admin":                                             stored(t, &rbacv1.ClusterRole{ObjectMeta: meta("", "admin", labelBootstrap, "rbac-defaults")}),
-		"/registry/clusterroles/mine":                                              stored(t, &rbacv1.ClusterRole{ObjectMeta: meta("", "mine")}),
+		"/registry/services/specs/default/kubernetes":                              asStored(t, &corev1.Service{ObjectMeta: meta("default", "kubernetes")}),
+		"/registry/services/specs/default/port":                                    asStored(t, &corev1.Service{ObjectMeta: meta("default", "port"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{NodePort: 80}}}}),
+		"/registry/servicecidrs/kubernetes":                                        asStored(t, &networkingv1.ServiceCIDR{ObjectMeta: meta("", "kubernetes"), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.1.0.0/24", "fd00::/108"}}}),
+		"/registry/clusterroles/admin":                                             asStored(t, &rbacv1.ClusterRole{ObjectMeta: meta("", "admin", labelBootstrap, "rbac-defaults")}),
+		"/registry/clusterroles/mine":                                              asStored(t, &rbacv1.ClusterRole{ObjectMeta: meta("", "mine")}),
 		"/registry/apiregistration.k8s.io/apiservices/v1.apps":                     `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1.apps","labels":{"kube-aggregator.kubernetes.io/automanaged":"onstart"}}}`,
 		"/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example": crd,
 		"/registry/example.com/widgets/default/w":                                  `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"default"}}`,
 		"/registry/things.example.com/things/default/t":                            `{"apiVersion":"things.example.com/v1","kind":"Thing","metadata":{"name":"t","namespace":"default"}}`,
-		"/registry/ranges/serviceips":                                              stored(t, &corev1.RangeAllocation{Range: "10.1.0.0/24"}),
+		"/registry/ranges/serviceips":                                              asStored(t, &corev1.RangeAllocation{Range: "10.1.0.0/24"}),
 	}
 }
 
@@ -133,7 +133,7 @@ leases.coordination.k8s.io                       coordination.k8s.io/v1         
 nodes                                            v1                             1         served, of nodes: kubelets must reach the gateway
 pods                                             v1                             1         served, of nodes: bound to nodes
 pods                                             v1                             1         served read-write
-ranges                                           v1                             1         not read: kube-apiserver's claims of addresses and ports: Portico claims those of Services itself
+ranges                                           v1                             1         no object of the API: claims of addresses and ports: they are made anew from Services
 servicecidrs.networking.k8s.io                   networking.k8s.io/v1           1         served read-write
 services                                         v1                             1         served, changed at the first start: it gets the addresses of the gateways
 services                                         v1                             1         served read-write
@@ -169,7 +169,7 @@ Notes:
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for key, tc := range map[string]struct{ value, want string }{
-		"/registry/masterleases/192.0.2.1":           {stored(t, &corev1.Endpoints{}), "a kube-apiserver uses this etcd (192.0.2.1): stop it, and wait 30 s"},
+		"/registry/masterleases/192.0.2.1":           {asStored(t, &corev1.Endpoints{}), "a kube-apiserver uses this etcd (192.0.2.1): stop it, and wait 30 s"},
 		"/registry/leases/kube-system/apiserver-new": {lease(t, "apiserver-new", 0), "a kube-apiserver uses this etcd (apiserver-new): stop it, and wait 30 s"},
 		"/registry/secrets/default/s":                {"k8s:enc:aescbc:v1:key1:\x00\x01", "secrets: 1 encrypted, such as secrets/default/s: "},
 		"/registry/configmaps/default/damaged":       {"k8s\x00\xff\xff", "configmaps: 1 that cannot be decoded, such as configmaps/default/damaged: "},
@@ -245,7 +245,7 @@ func TestAdopt(t *testing.T) {
 func TestSnapshotOfRunningServer(t *testing.T) {
 	t.Parallel()
 	values := healthy(t)
-	values["/registry/masterleases/192.0.2.1"] = stored(t, &corev1.Endpoints{})
+	values["/registry/masterleases/192.0.2.1"] = asStored(t, &corev1.Endpoints{})
 	endpoint, _ := start(t, values)
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	if out, err := run(t, "--snapshot-to="+file, "--force", "--etcd-servers="+endpoint); err != nil {

@@ -13,14 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico/apiservice"
-	"portico/apiservice/backend"
-	"portico/backends/core/kinds"
-	"portico/gateway/access"
-	"portico/gateway/flow"
+	"portico/cmd/portico/stored"
 	"portico/resource"
 	"portico/resource/etcd"
-	"portico/resource/rest"
 )
 
 // served is a resource that Portico serves.
@@ -41,20 +36,9 @@ const definitionPath = apiextensionsv1.GroupName + "/customresourcedefinitions"
 
 // newCatalog returns the built-in resources.
 func newCatalog() (catalog, error) {
-	all := kinds.All(kinds.Config{})
-	for _, more := range []func() ([]*rest.Kind, error){access.New(access.Config{}).Kinds, flow.New(nil).Kinds} {
-		rows, err := more()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, rows...)
-	}
-	for _, row := range []func() (*rest.Kind, error){apiservice.Kind, backend.Kind} {
-		k, err := row()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, k)
+	all, err := stored.Kinds()
+	if err != nil {
+		return nil, err
 	}
 	c := catalog{definitionPath: {
 		resource: schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"},
@@ -64,9 +48,9 @@ func newCatalog() (catalog, error) {
 			return nil, err
 		},
 	}}
-	for _, k := range all {
-		if !k.Virtual() {
-			c[k.StoragePath()] = &served{resource: k.GroupResource(), decode: k.Codec.DecodeStored}
+	for path, k := range all {
+		if k.Codec != nil && path != definitionPath {
+			c[path] = &served{resource: k.GroupResource(), decode: k.Codec.DecodeStored}
 		}
 	}
 	return c, nil

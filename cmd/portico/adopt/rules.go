@@ -32,7 +32,7 @@ var texts = map[Outcome]string{
 	outcomeServed:     "served read-write",
 	outcomeReconciled: "served, changed at the first start",
 	outcomeNodes:      "served, of nodes",
-	outcomeIgnored:    "not read",
+	outcomeIgnored:    "no object of the API",
 	outcomeRemoved:    "removed",
 	outcomeVersion:    "not served: Portico does not have the version",
 	outcomeUnknown:    "not served: Portico does not have the kind; kept, also when its namespace is deleted",
@@ -49,7 +49,7 @@ const (
 
 // ignored are the storage paths that only a kube-apiserver reads.
 var ignored = map[string]string{
-	"ranges":           "kube-apiserver's claims of addresses and ports: Portico claims those of Services itself",
+	"ranges":           "claims of addresses and ports: they are made anew from Services",
 	"masterleases":     "addresses of running API servers; they expire",
 	"peerserverleases": "addresses of running API servers among each other",
 }
