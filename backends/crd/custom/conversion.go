@@ -247,9 +247,9 @@ func (c *codec) convertStored(objects []*resource.Object) ([][]byte, error) {
 }
 
 // convertTo converts objects by the webhook, in one call.
-func (v *converter) convertTo(gvk schema.GroupVersionKind, all ...*unstructured.Unstructured) error {
+func (c *converter) convertTo(gvk schema.GroupVersionKind, all ...*unstructured.Unstructured) error {
 	if len(all) == 1 {
-		out, err := v.convert(all[0], gvk.GroupVersion())
+		out, err := c.convert(all[0], gvk.GroupVersion())
 		if err == nil {
 			all[0].Object = out.(*unstructured.Unstructured).Object
 		}
@@ -260,7 +260,7 @@ func (v *converter) convertTo(gvk schema.GroupVersionKind, all ...*unstructured.
 	for i, u := range all {
 		list.Items[i] = *u
 	}
-	out, err := v.convert(list, gvk.GroupVersion())
+	out, err := c.convert(list, gvk.GroupVersion())
 	if err != nil {
 		return err
 	}
