@@ -1,11 +1,15 @@
 package sources
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +22,9 @@ import (
 type backend struct {
 	*httptest.Server
 	current discovery.Current
+	// transport is its own, because httptest closes connections of the default one.
+	transport *http.Transport
+	closed    atomic.Bool
 
 	mu       sync.Mutex
 	override map[string]http.HandlerFunc // by path
@@ -30,8 +37,21 @@ func newBackend(t *testing.T, gvs ...discovery.GroupVersion) *backend {
 	b := &backend{override: map[string]http.HandlerFunc{}}
 	b.serves(t, gvs...)
 	b.Server = httptest.NewServer(b)
+	b.transport = &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if b.closed.Load() { // another test may have its port
+			return nil, syscall.ECONNREFUSED
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
 	t.Cleanup(b.Close)
 	return b
+}
+
+// Close stops the server.
+func (b *backend) Close() {
+	b.closed.Store(true)
+	b.transport.CloseIdleConnections()
+	b.Server.Close()
 }
 
 // serves sets the group/versions of the server.
@@ -135,7 +155,7 @@ func (b *backend) source(only ...schema.GroupVersion) *Source { return NewSource
 
 func (b *backend) config(only ...schema.GroupVersion) Config {
 	return Config{
-		Name: "test", BaseURL: b.URL, Transport: http.DefaultTransport, GroupVersions: only,
+		Name: "test", BaseURL: b.URL, Transport: b.transport, GroupVersions: only,
 		Identify: func(h http.Header) { h.Set("X-Remote-User", "system:kube-aggregator") },
 	}
 }
