@@ -22,6 +22,9 @@ import (
 // diagnoseTimeout bounds the diagnosis of one endpoint.
 const diagnoseTimeout = 3 * time.Second
 
+// alertTimeout is how long connect waits for the reason of a refusal.
+const alertTimeout = time.Second
+
 // EndpointError is why one endpoint of etcd cannot be used.
 type EndpointError struct {
 	Endpoint string
@@ -96,7 +99,7 @@ func Lasting(err error) bool {
 
 // diagnose tries one endpoint: a connection, TLS, and a read.
 func diagnose(ctx context.Context, endpoint string, tlsConfig *tls.Config, prefix string) *EndpointError {
-	if err := connect(ctx, endpoint, tlsConfig); err != nil {
+	if err := connect(ctx, endpoint, tlsConfig, 0); err != nil {
 		advice, lasting := adviseConnect(err)
 		return &EndpointError{endpoint, withAdvice(err, advice), lasting}
 	}
@@ -113,13 +116,19 @@ func diagnose(ctx context.Context, endpoint string, tlsConfig *tls.Config, prefi
 	if err == nil {
 		return nil
 	}
+	if text := err.Error(); tlsConfig != nil && (strings.Contains(text, "broken pipe") || strings.Contains(text, "connection reset")) {
+		if alert := connect(ctx, endpoint, tlsConfig, alertTimeout); alert != nil {
+			err = alert
+		}
+	}
 	advice, lasting, cause := adviseRead(ctx, err, prefix)
 	return &EndpointError{endpoint, withAdvice(cause, advice), lasting}
 }
 
 // connect opens a connection and closes it. Errors of the operating system and of TLS are more
-// exact than those of gRPC.
-func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
+// exact than those of gRPC. It waits for an alert of TLS as long as listen: in TLS 1.3 a server
+// refuses a certificate after the handshake, and a client that writes first may miss why.
+func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config, listen time.Duration) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return err
@@ -141,7 +150,17 @@ func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config) error 
 	}
 	tlsConfig = tlsConfig.Clone()
 	tlsConfig.ServerName = u.Hostname()
-	return tls.Client(conn, tlsConfig).HandshakeContext(ctx)
+	secure := tls.Client(conn, tlsConfig)
+	if err := secure.HandshakeContext(ctx); err != nil || listen == 0 {
+		return err
+	}
+	if err := secure.SetReadDeadline(time.Now().Add(listen)); err != nil {
+		return err
+	}
+	if _, err := secure.Read(make([]byte, 1)); err != nil && strings.Contains(err.Error(), "tls: ") {
+		return err
+	}
+	return nil
 }
 
 func withAdvice(err error, advice string) error {
