@@ -156,8 +156,9 @@ const (
 		"continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the " +
 		"provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first " +
 		"chunk was returned and now may show up in the list."
-	badToken = "invalid continue token: continue key is not valid: "
-	noNumber = `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`
+	badToken  = "invalid continue token: continue key is not valid: "
+	noVersion = `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`
+	noNumber  = `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`
 )
 
 // gets are reads of one object (docs/wire.md 5.2).
@@ -168,7 +169,7 @@ var gets = []read{
 	{query: "/a?resourceVersion={past}", names: "a"},
 	{query: "/a?resourceVersion={now}", names: "a"},
 	{query: "/a?resourceVersion={future}", code: 504, message: "Timeout: Too large resource version: {future}, current: {now}", cause: "ResourceVersionTooLarge"},
-	{query: "/a?resourceVersion=x", code: 400, message: noNumber},
+	{query: "/a?resourceVersion=x", code: 500, message: noVersion},
 	{query: "/b", code: 404, message: `configmaps "b" not found`},
 	{query: "/b?resourceVersion=0", code: 404, message: `configmaps "b" not found`},
 	{query: "/b?resourceVersion={past}", code: 404, message: `configmaps "b" not found`},
@@ -240,7 +241,7 @@ var refusals = []read{
 			`resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"]`},
 	{query: "?watch=1&resourceVersionMatch=NotOlderThan&resourceVersion={now}", code: 422,
 		message: matchField + "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
-	{query: "?watch=1&resourceVersion=x", code: 400, message: noNumber},
+	{query: "?watch=1&resourceVersion=x", code: 500, message: noVersion},
 	{query: "?resourceVersion=x", code: 400, message: noNumber},
 	{query: "?resourceVersion=99999999999999999999", code: 400,
 		message: `invalid resource version: resourceVersion: Invalid value: "99999999999999999999": strconv.ParseUint: parsing "99999999999999999999": value out of range`},
