@@ -54,7 +54,7 @@ func (c *chain) waitFor(kinds ...string) {
 	e2e.Eventually(c.t, "left are: "+strings.Join(kinds, ", "), func() error {
 		var got []string
 		for i, r := range c.resources {
-			if o, err := r.Get(c.t.Context(), "x", metav1.GetOptions{}); err == nil && o.GetDeletionTimestamp() == nil {
+			if _, err := r.Get(c.t.Context(), "x", metav1.GetOptions{}); err == nil {
 				got = append(got, chainKinds[i][1])
 			}
 		}
