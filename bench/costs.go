@@ -49,6 +49,7 @@ func newCostsCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&o.portico, "portico", "", "`program` to start a new installation with, in a temporary folder")
 	fs.IntVar(&o.objects, "objects", o.objects, "number of objects of each kind")
+	fs.IntVar(&o.gets, "gets", o.gets, "number of GETs of each kind")
 	fs.IntVar(&o.watchers, "watchers", o.watchers, "number of watches")
 	fs.IntVar(&o.definitions, "definitions", o.definitions, "number of CustomResourceDefinitions")
 	fs.IntVar(&o.servers, "servers", o.servers, "number of registered servers")

@@ -53,7 +53,7 @@ func TestBenchCosts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, e2e.Program(t, testtools.Bench), "costs", "--portico="+e2e.Program(t, testtools.Portico),
-		"--objects=50", "--watchers=100", "--definitions=2", "--servers=2", "--rest=1s").CombinedOutput()
+		"--objects=50", "--gets=500", "--watchers=50", "--definitions=2", "--servers=2", "--rest=1s").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
