@@ -53,6 +53,13 @@ func run(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// masterLease returns what a running kube-apiserver stores for its address.
+func masterLease(t *testing.T) string {
+	t.Helper()
+	//lint:ignore SA1019 kube-apiserver stores this kind
+	return asStored(t, &corev1.Endpoints{})
+}
+
 // asStored returns an object as kube-apiserver stores it.
 func asStored(t *testing.T, obj runtime.Object) string {
 	t.Helper()
@@ -169,7 +176,7 @@ Notes:
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for key, tc := range map[string]struct{ value, want string }{
-		"/registry/masterleases/192.0.2.1":           {asStored(t, &corev1.Endpoints{}), "a kube-apiserver uses this etcd (192.0.2.1): stop it, and wait 30 s"},
+		"/registry/masterleases/192.0.2.1":           {masterLease(t), "a kube-apiserver uses this etcd (192.0.2.1): stop it, and wait 30 s"},
 		"/registry/leases/kube-system/apiserver-new": {lease(t, "apiserver-new", 0), "a kube-apiserver uses this etcd (apiserver-new): stop it, and wait 30 s"},
 		"/registry/secrets/default/s":                {"k8s:enc:aescbc:v1:key1:\x00\x01", "secrets: 1 encrypted, such as secrets/default/s: "},
 		"/registry/configmaps/default/damaged":       {"k8s\x00\xff\xff", "configmaps: 1 that cannot be decoded, such as configmaps/default/damaged: "},
@@ -245,7 +252,7 @@ func TestAdopt(t *testing.T) {
 func TestSnapshotOfRunningServer(t *testing.T) {
 	t.Parallel()
 	values := healthy(t)
-	values["/registry/masterleases/192.0.2.1"] = asStored(t, &corev1.Endpoints{})
+	values["/registry/masterleases/192.0.2.1"] = masterLease(t)
 	endpoint, _ := start(t, values)
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	if out, err := run(t, "--snapshot-to="+file, "--force", "--etcd-servers="+endpoint); err != nil {
