@@ -4,8 +4,8 @@
 // Programs are built into the user's cache folder: a program that is up to date is not
 // linked again, which saves most of a minute, nor built while no file has changed. Each working copy has its own folder there,
 // because tests of several may run at a time; the folder of a working copy that no longer
-// exists is removed. All programs but portico are in the modules cmd/tools and bench, so
-// that their dependencies do not change those of portico.
+// exists is removed. All programs but portico are in the modules cmd/tools, cmd/upstream
+// and bench, so that their dependencies do not change those of portico.
 //
 // Runs in: tests.
 package testtools
@@ -34,22 +34,24 @@ const (
 	RESTServer      = "restserver"
 	Etcd            = "etcd"
 	Etcdctl         = "etcdctl"
+	KubeAPIServer   = "kube-apiserver" // the real one; it takes minutes
 )
 
-// kubectlVersion is the version that kubectl reports and compares with the server's;
-// without one it cannot parse its own version.
-const kubectlVersion = "v1.37.2"
+// kubernetesVersion is the version that kubectl and kube-apiserver report; without one they
+// cannot parse their own version.
+const kubernetesVersion = "v1.37.2"
 
 // sources are the programs' modules, linker flags and packages.
 var sources = map[string]struct{ module, ldflags, what string }{
 	Portico:         {"", "-s -w", "./cmd/portico"},
-	Kubectl:         {"cmd/tools", "-s -w -X k8s.io/component-base/version.gitVersion=" + kubectlVersion, "./kubectl"},
+	Kubectl:         {"cmd/tools", "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetesVersion, "./kubectl"},
 	SampleAPIServer: {"cmd/tools", "-s -w", "k8s.io/sample-apiserver"},
 	Manager:         {"cmd/tools", "-s -w", "./manager"},
 	Bench:           {"bench", "-s -w", "."},
 	RESTServer:      {"cmd/tools", "-s -w", "./restserver"},
 	Etcd:            {"cmd/tools", "-s -w", "go.etcd.io/etcd/server/v3"},
 	Etcdctl:         {"cmd/tools", "-s -w", "go.etcd.io/etcd/etcdctl/v3"},
+	KubeAPIServer:   {"cmd/upstream", "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetesVersion, "k8s.io/kubernetes/cmd/kube-apiserver"},
 }
 
 // built has a sync.OnceValues of build by program.
