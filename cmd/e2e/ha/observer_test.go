@@ -89,6 +89,7 @@ func (t *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !watch {
 		ctx, cancel = context.WithTimeout(caller, answerTime)
 	}
+	before := t.observer.current()
 	resp, err := t.RoundTripper.RoundTrip(r.WithContext(ctx))
 	what := r.Method
 	if watch {
@@ -100,7 +101,7 @@ func (t *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	case err != nil:
 		cancel()
-		t.observer.note(what, t.through, "no answer", err.Error())
+		t.observer.note(before, what, t.through, "no answer", err.Error())
 		return nil, err
 	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
 		defer cancel()
@@ -111,10 +112,10 @@ func (t *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, status); err != nil || int(status.Code) != resp.StatusCode || status.Reason == "" || status.Message == "" {
 			t.observer.reject("%s: %d %.300q: no Status (%v)", what, resp.StatusCode, data, err)
 		}
-		t.observer.note(what, t.through, fmt.Sprint(resp.StatusCode), status.Message)
+		t.observer.note(before, what, t.through, fmt.Sprint(resp.StatusCode), status.Message)
 		return resp, err
 	}
-	t.observer.note(what, t.through, "", "")
+	t.observer.note(before, what, t.through, "", "")
 	resp.Body = &body{resp.Body, cancel}
 	return resp, nil
 }
@@ -130,19 +131,32 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// note counts one request; class is "" if it succeeded.
-func (o *observer) note(what, through, class, message string) {
+// current returns the fault that may fail requests now; nil if there is none.
+func (o *observer) current() *fault {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	name, excused := "no fault", false
+	return o.currentLocked()
+}
+
+func (o *observer) currentLocked() *fault {
 	if f := o.fault; f != nil && (f.over.IsZero() || time.Since(f.over) < aftermath) {
+		return f
+	}
+	return nil
+}
+
+// note counts one request, which was sent during a fault or before one; class is "" if it
+// succeeded. It is charged to that fault if that may fail it, else to the current one: etcd's
+// request timeout may end in the next fault.
+func (o *observer) note(before *fault, what, through, class, message string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f, name := o.currentLocked(), "no fault"
+	if class != "" && o.excuses(before, through, class, message) {
+		f = before
+	}
+	if f != nil {
 		name = f.name
-		// Only the gateway that a client is connected to may leave it without an answer.
-		excused = class != "no answer" || f.process == through
-		if o.restarts {
-			excused = strings.HasPrefix(f.process, "etcd") && strings.Contains(message, "it is not known whether etcd") ||
-				o.refusals != "" && strings.HasPrefix(f.name, o.refusals) && class == "429" && strings.Contains(message, "is shutting down")
-		}
 	}
 	o.sent[name]++
 	if class == "" {
@@ -152,9 +166,23 @@ func (o *observer) note(what, through, class, message string) {
 		o.failed[name] = map[string]int{}
 	}
 	o.failed[name][what+" "+class]++
-	if !excused {
+	if !o.excuses(f, through, class, message) {
 		o.rejectLocked("%s through %s during %s: %s %s", what, through, name, class, message)
 	}
+}
+
+// excuses reports whether a request may fail because of a fault.
+func (o *observer) excuses(f *fault, through, class, message string) bool {
+	switch {
+	case f == nil:
+		return false
+	case !o.restarts:
+		// Only the gateway that a client is connected to may leave it without an answer.
+		return class != "no answer" || f.process == through
+	case strings.HasPrefix(f.process, "etcd") && strings.Contains(message, "it is not known whether etcd"):
+		return true
+	}
+	return o.refusals != "" && strings.HasPrefix(f.name, o.refusals) && class == "429" && strings.Contains(message, "is shutting down")
 }
 
 func (o *observer) reject(format string, args ...any) {
