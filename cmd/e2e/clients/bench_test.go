@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -52,8 +53,11 @@ func TestBenchCosts(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, e2e.Program(t, testtools.Bench), "costs", "--portico="+e2e.Program(t, testtools.Portico),
-		"--objects=50", "--gets=500", "--watchers=50", "--definitions=2", "--servers=2", "--rest=1s").CombinedOutput()
+	cmd := exec.CommandContext(ctx, e2e.Program(t, testtools.Bench), "costs", "--portico="+e2e.Program(t, testtools.Portico),
+		"--objects=50", "--gets=500", "--watchers=50", "--definitions=2", "--servers=2", "--rest=1s")
+	// Killed it would leave its installation behind.
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, e2e.Patience
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
