@@ -364,7 +364,7 @@ func TestConversionKeepsMetadata(t *testing.T) {
 	}
 }
 
-// A definition whose webhook hangs can be deleted, and other versions are served meanwhile.
+// While a webhook hangs, other versions of the definition are served, and it can be deleted.
 func TestHangingConversionWebhook(t *testing.T) {
 	t.Parallel()
 	s, hook := convertingHosts(t)

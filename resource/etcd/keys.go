@@ -2,8 +2,10 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -51,20 +53,45 @@ func (c *Client) Walk(ctx context.Context, each func(key string, value []byte)) 
 		return asStatus(ctx, err)
 	}
 	for _, f := range keyFamilies(c.prefix) {
-		r, pages := prefixRange(f.root), pager{}
+		r := prefixRange(f.root)
 		if f.family == CompactionKey {
 			r.end = f.root + "\x00" // users of etcd may read this key only
 		}
-		for more := true; more; {
-			resp, err := c.page(ctx, &c.scope, &pages, 0, r, clientv3.WithRev(revision))
-			if err != nil {
-				return asStatus(ctx, err)
+		err := c.eachKey(ctx, r, func(kv *mvccpb.KeyValue) error {
+			each(string(kv.Key), kv.Value)
+			return nil
+		}, clientv3.WithRev(revision))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Scan calls visit with the storage path and the stored value of every key below the prefix, of the paths that begin with
+// path, in the order of the keys, until visit returns an error, which it returns. It reads pages, each as it is at that
+// time: memory is bounded, and a scan that takes longer than old revisions are kept is complete. Values are not
+// decrypted, and not to be changed.
+func (c *Client) Scan(ctx context.Context, path string, visit func(path string, value []byte) error) error {
+	return c.eachKey(ctx, prefixRange(c.prefix+path), func(kv *mvccpb.KeyValue) error {
+		return visit(strings.TrimPrefix(string(kv.Key), c.prefix), kv.Value)
+	})
+}
+
+// eachKey calls visit with the keys of a range, which it reads in pages, until visit returns an error.
+func (c *Client) eachKey(ctx context.Context, r keyRange, visit func(kv *mvccpb.KeyValue) error, options ...clientv3.OpOption) error {
+	var pages pager
+	for more := true; more; {
+		resp, err := c.page(ctx, &c.scope, &pages, 0, r, options...)
+		if err != nil {
+			return fmt.Errorf("read etcd: %w", asStatus(ctx, err))
+		}
+		more = resp.More
+		for _, kv := range resp.Kvs {
+			if err := visit(kv); err != nil {
+				return err
 			}
-			more = resp.More
-			for _, kv := range resp.Kvs {
-				each(string(kv.Key), kv.Value)
-				r.start = string(kv.Key) + "\x00"
-			}
+			r.start = string(kv.Key) + "\x00"
 		}
 	}
 	return nil
