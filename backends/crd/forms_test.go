@@ -1,6 +1,8 @@
 package crd
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -188,5 +190,30 @@ func TestOrderOfSubresources(t *testing.T) {
 	}
 	if want := []string{"widgets", "widgets/status", "widgets/scale", "status", "scale"}; !slices.Equal(names, want) {
 		t.Errorf("listed %v, want %v", names, want)
+	}
+}
+
+// HEAD is a GET without the body (docs/wire.md 1.2).
+func TestHead(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	s.install(t, widgets)
+	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
+	server := httptest.NewServer(http.HandlerFunc(s.asAdmin))
+	t.Cleanup(server.Close)
+	for path, code := range map[string]int{
+		"/a": 200, "": 200, "?limit=1": 200, "?resourceVersion=0": 200, "/b": 404, "?watch=1": 405,
+	} {
+		resp, err := server.Client().Head(server.URL + widgetPath + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("Content-Type"); resp.StatusCode != code || got != "application/json" {
+			t.Errorf("HEAD %q got %s of type %q", path, resp.Status, got)
+		}
+	}
+	if a := s.send(t, "GET", widgetPath+"/a", "", ""); a.code != 200 {
+		t.Errorf("then GET got %d", a.code)
 	}
 }

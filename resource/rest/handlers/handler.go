@@ -253,12 +253,12 @@ func checkVerb(r *http.Request, act *resource.Action, res *rest.Resource, sub *r
 	return nil
 }
 
-// verbFitsPath reports whether the verb exists at the path (docs/wire.md 1.1, 1.2). There is
-// no HEAD; legacy watch paths are for GET; create and deletecollection need a namespace. For
-// kinds with Go types a create has a name in the path only for a subresource, an update or
-// patch always; for others the verb checks that.
+// verbFitsPath reports whether the verb exists at the path (docs/wire.md 1.1, 1.2). Legacy
+// watch paths are for GET; create and deletecollection need a namespace. For kinds with Go
+// types there is no HEAD, and a create has a name in the path only for a subresource, an
+// update or patch always; for others the verb checks that.
 func verbFitsPath(r *http.Request, act *resource.Action, res *rest.Resource, sub *rest.Subresource) bool {
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead && res.HasGoType(act.Version) {
 		return false
 	}
 	allNamespaces, anyPath := res.Namespaced && act.Namespace == "", sub == nil && !res.HasGoType(act.Version)
