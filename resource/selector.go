@@ -16,8 +16,11 @@ type Selector struct {
 	// Fields nil: all objects.
 	Fields fields.Selector
 	// Extract returns the selectable fields of the kind other than metadata.name and
-	// metadata.namespace; nil if it has none.
+	// metadata.namespace; nil if it has none. It returns nil for an object that it cannot read.
 	Extract func(*Object) map[string]string
+	// Convert, if not nil, must have succeeded for objects before Extract: it converts many in
+	// one call of a webhook.
+	Convert func([]*Object) error
 	// Names are the fields that objects cache; others are extracted for each use.
 	Names []string
 	// By is the comparable key of Extract and Names: selectors with the same By share what
@@ -28,6 +31,31 @@ type Selector struct {
 // Empty reports whether the selector matches every object.
 func (s Selector) Empty() bool {
 	return (s.Labels == nil || s.Labels.Empty()) && (s.Fields == nil || s.Fields.Empty())
+}
+
+// PreparedTogether is how many objects of a list are prepared together, for a selector or for
+// encoding.
+const PreparedTogether = 500
+
+// Prepare reads the fields of objects for Matches and Event, which must follow it if objects
+// may have to be converted. Its error is that of the list or the watch.
+func (s Selector) Prepare(objects []*Object) error {
+	if s.Convert == nil {
+		return nil
+	}
+	needed := slices.DeleteFunc(slices.Clone(objects), func(o *Object) bool {
+		cached := o.fields.Load()
+		return cached != nil && cached.by == s.By || s.Labels != nil && !s.Labels.Matches(o.Labels)
+	})
+	for batch := range slices.Chunk(needed, PreparedTogether) {
+		if err := s.Convert(batch); err != nil {
+			return err
+		}
+		for _, o := range batch {
+			s.cache(o)
+		}
+	}
+	return nil
 }
 
 // Matches reports whether the selector selects the object.
@@ -79,14 +107,22 @@ func (s Selector) Field(o *Object, name string) string {
 	}
 	cached := o.fields.Load()
 	if cached == nil || cached.by != s.By {
-		cached = &cachedFields{s.By, make([]string, len(s.Names))}
-		values := s.Extract(o)
-		for i, name := range s.Names {
-			cached.values[i] = values[name]
-		}
-		o.fields.Store(cached)
+		cached = s.cache(o)
 	}
 	return cached.values[at]
+}
+
+// cache extracts the fields of the object and caches them in it if it can be read.
+func (s Selector) cache(o *Object) *cachedFields {
+	cached := &cachedFields{s.By, make([]string, len(s.Names))}
+	values := s.Extract(o)
+	for i, name := range s.Names {
+		cached.values[i] = values[name]
+	}
+	if values != nil {
+		o.fields.Store(cached)
+	}
+	return cached
 }
 
 // objectFields implements fields.Fields.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -112,13 +113,17 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 			return false, resource.TooLargeRevision(at.Revision, l.rev)
 		}
 	}
+	read, err := l.decode(resp.Kvs)
+	if err != nil {
+		return false, err
+	}
 	for i, kv := range resp.Kvs {
 		if l.full() {
 			l.remaining = resp.Count - int64(i)
 			return true, nil
 		}
-		obj, _, err := l.store.decode(kv)
 		l.last = string(kv.Key)
+		obj, err := read[i].object, read[i].err
 		if err != nil {
 			l.unreadable = append(l.unreadable, err)
 			continue
@@ -135,6 +140,24 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	l.remaining = resp.Count - int64(len(resp.Kvs))
 	l.next.start = l.last + "\x00"
 	return resp.More, nil
+}
+
+// value is a decoded value, or why it cannot be read.
+type value struct {
+	object *resource.Object
+	err    error
+}
+
+// decode decodes values and prepares their objects for the selector.
+func (l *listing) decode(kvs []*mvccpb.KeyValue) ([]value, error) {
+	out := make([]value, len(kvs))
+	objects := make([]*resource.Object, 0, len(kvs))
+	for i, kv := range kvs {
+		if out[i].object, _, out[i].err = l.store.decode(kv); out[i].err == nil {
+			objects = append(objects, out[i].object)
+		}
+	}
+	return out, l.opts.Selector.Prepare(objects)
 }
 
 // emptyRange sets the revision of a list if its token leaves nothing to read.

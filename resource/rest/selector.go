@@ -49,6 +49,10 @@ func (k *Kind) Selector(version, labelText, fieldText, name string) (resource.Se
 		if k.FieldsBy != nil {
 			s.By = k.FieldsBy
 		}
+		extracted := func(r fields.Requirement) bool { return slices.Contains(k.FieldLabels, r.Field) }
+		if slices.ContainsFunc(s.Fields.Requirements(), extracted) {
+			s.Convert = k.Prepare
+		}
 	}
 	return s, nil
 }
@@ -73,7 +77,7 @@ func (k *Kind) checkFields(version string, s fields.Selector) error {
 func (k *Kind) extractFields(o *resource.Object) map[string]string {
 	obj, err := k.Codec.DecodeStored(o)
 	if err != nil {
-		return map[string]string{}
+		return nil
 	}
 	return k.Fields(obj)
 }

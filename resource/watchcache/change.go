@@ -83,7 +83,27 @@ type selection struct {
 }
 
 func (s *selection) has(o *resource.Object) bool {
-	return o != nil && (s.namespace == "" || s.namespace == o.Namespace) && (s.all || s.sel.Matches(o))
+	return s.inNamespace(o) && (s.all || s.sel.Matches(o))
+}
+
+func (s *selection) inNamespace(o *resource.Object) bool {
+	return o != nil && (s.namespace == "" || s.namespace == o.Namespace)
+}
+
+// prepare prepares the objects of changes for has.
+func (s *selection) prepare(changes []*change) error {
+	if s.sel.Convert == nil {
+		return nil
+	}
+	var objects []*resource.Object
+	for _, c := range changes {
+		for _, o := range []*resource.Object{c.prev, c.cur} {
+			if s.inNamespace(o) {
+				objects = append(objects, o)
+			}
+		}
+	}
+	return s.sel.Prepare(objects)
 }
 
 // pathChange is a change with the storage path of its object.

@@ -37,7 +37,7 @@ func (in *initial) hidden() bool {
 
 // read appends events to into, at most about batch and batchBytes of them; whole is true at
 // the end of the state.
-func (in *initial) read(now *snapshot, sel *selection, into []resource.Event) (events []resource.Event, whole bool) {
+func (in *initial) read(now *snapshot, sel *selection, into []resource.Event) (events []resource.Event, whole bool, err error) {
 	size := 0
 	add := func(o *resource.Object) {
 		if sel.has(o) {
@@ -46,11 +46,14 @@ func (in *initial) read(now *snapshot, sel *selection, into []resource.Event) (e
 		}
 	}
 	if in.path != "" {
-		add(now.get(in.path))
-		return into, true
+		if o := now.get(in.path); o != nil {
+			err = sel.sel.Prepare([]*resource.Object{o})
+			add(o)
+		}
+		return into, true, err
 	}
 	whole = true
-	now.walk(in.prefix, in.from, func(it item) bool {
+	err = now.walkSelected(in.prefix, in.from, sel.sel, func(it item) bool {
 		if len(into) >= batch || size >= batchBytes {
 			in.from, whole = it.path[len(in.prefix):], false
 			return false
@@ -58,7 +61,7 @@ func (in *initial) read(now *snapshot, sel *selection, into []resource.Event) (e
 		add(it.obj)
 		return true
 	})
-	return into, whole
+	return into, whole, err
 }
 
 // initials are the initial events in progress. The snapshot of a client that stops reading

@@ -51,18 +51,25 @@ func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.
 	if at.Freshness == resource.Exact {
 		rev = at.Revision
 	}
-	return s.page(now, rev, opts, start), nil
+	return s.page(now, rev, opts, start)
 }
 
 // page returns a page of a snapshot in which the resource is as of rev, from the relative
 // key start.
-func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start string) *resource.List {
+func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start string) (*resource.List, error) {
 	out := &resource.List{Revision: rev}
 	if path, ok := s.single(opts.Namespace, opts.Selector); ok && start == "" {
-		if o := now.get(path); o != nil && opts.Selector.Matches(o) {
+		o := now.get(path)
+		if o == nil {
+			return out, nil
+		}
+		if err := opts.Selector.Prepare([]*resource.Object{o}); err != nil {
+			return nil, err
+		}
+		if opts.Selector.Matches(o) {
 			out.Items = append(out.Items, o)
 		}
-		return out
+		return out, nil
 	}
 	prefix, all := s.info.RangePath(opts.Namespace), opts.Selector.Empty()
 	if all {
@@ -73,7 +80,7 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 		out.Items = make([]*resource.Object, 0, n)
 	}
 	last, more := "", false
-	s.walk(now, opts, start, func(it item) bool {
+	err := s.walk(now, opts, start, func(it item) bool {
 		switch {
 		case !all && !opts.Selector.Matches(it.obj):
 			return true
@@ -85,6 +92,9 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 		last = it.path
 		return true
 	})
+	if err != nil {
+		return nil, err
+	}
 	if more {
 		last = last[len(prefix):]
 		out.Continue = resource.EncodeContinue(rev, last)
@@ -94,17 +104,18 @@ func (s *store) page(now *snapshot, rev int64, opts resource.ListOptions, start 
 		}
 		s.cache.pages.keep(s.events, rev, now, s.cache.age())
 	}
-	return out
+	return out, nil
 }
 
 // walk calls f, in order, with the items of the namespace from start on until f returns
 // false.
-func (s *store) walk(now *snapshot, opts resource.ListOptions, start string, f func(item) bool) {
+func (s *store) walk(now *snapshot, opts resource.ListOptions, start string, f func(item) bool) error {
 	prefix := s.narrow(opts.Namespace, opts.Selector)
 	from := max(s.info.RangePath(opts.Namespace)+start, prefix)
-	if strings.HasPrefix(from, prefix) {
-		now.walk(prefix, from[len(prefix):], f)
+	if !strings.HasPrefix(from, prefix) {
+		return nil
 	}
+	return now.walkSelected(prefix, from[len(prefix):], opts.Selector, f)
 }
 
 // narrow returns the range of the objects that a selector can match in a namespace.

@@ -68,6 +68,36 @@ func (s *snapshot) walk(prefix, start string, f func(it item) bool) {
 	})
 }
 
+// walkSelected is walk for a selector: some items are prepared at a time.
+func (s *snapshot) walkSelected(prefix, start string, sel resource.Selector, f func(it item) bool) error {
+	if sel.Convert == nil {
+		s.walk(prefix, start, f)
+		return nil
+	}
+	for more := true; more; {
+		var items []item
+		var objects []*resource.Object
+		more = false
+		s.walk(prefix, start, func(it item) bool {
+			if len(items) == resource.PreparedTogether {
+				start, more = it.path[len(prefix):], true
+				return false
+			}
+			items, objects = append(items, it), append(objects, it.obj)
+			return true
+		})
+		if err := sel.Prepare(objects); err != nil {
+			return err
+		}
+		for _, it := range items {
+			if !f(it) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
 // rank returns the number of paths of the tree before path.
 func (s *snapshot) rank(path string) int {
 	return sort.Search(s.tree.Len(), func(i int) bool {

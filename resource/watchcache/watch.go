@@ -174,9 +174,12 @@ func (w *watcher) readInitial() {
 		w.end(apierrors.NewResourceExpired("The watch was too slow, the state that it began with is no longer kept: list again."))
 		return
 	}
-	var whole bool
-	w.events, whole = w.initial.read(now, &w.selection, w.events)
-	if whole {
+	events, whole, err := w.initial.read(now, &w.selection, w.events)
+	if err != nil {
+		w.end(err)
+		return
+	}
+	if w.events = events; whole {
 		w.events = append(w.events, resource.Event{Type: resource.Synced, Revision: now.rev})
 		w.cache.initials.remove(w.initial)
 		w.initial = nil
@@ -196,6 +199,10 @@ func (w *watcher) readLog() (idle bool) {
 		return false
 	case err != nil:
 		w.end(apierrors.NewResourceExpired("The watch was too slow, events it has not read are no longer kept: list again."))
+		return false
+	}
+	if err := w.selection.prepare(changes); err != nil {
+		w.end(err)
 		return false
 	}
 	for _, c := range changes {

@@ -58,7 +58,12 @@ func (a *API) deletePages(ctx context.Context, act *resource.Action, res *rest.R
 		if err != nil {
 			return nil, err
 		}
-		for _, o := range page.Items {
+		for i, o := range page.Items {
+			if res.Prepare != nil && i%resource.PreparedTogether == 0 {
+				if err := res.Prepare(page.Items[i:min(i+resource.PreparedTogether, len(page.Items))]); err != nil {
+					return nil, err
+				}
+			}
 			_, err := newDeletion(a, act, res, o.Key(), opts).run(ctx)
 			if err != nil && !apierrors.IsNotFound(err) {
 				return nil, err

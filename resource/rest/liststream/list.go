@@ -44,9 +44,6 @@ type Contents struct {
 	keptBytes int
 }
 
-// prepared is how many objects are prepared together.
-const prepared = 500
-
 // maxKeptBytes bounds the objects, in bytes, that are kept of a list that is measured
 // before it is sent. Other parts are fetched twice.
 const maxKeptBytes = 32 << 20
@@ -76,8 +73,8 @@ func (c *Contents) each(f func(o *resource.Object, index int64) error) error {
 	n := int64(0)
 	for part := c.List; ; {
 		for i, o := range part.Items {
-			if c.prepare != nil && i%prepared == 0 {
-				if err := c.prepare(part.Items[i:min(i+prepared, len(part.Items))]); err != nil {
+			if c.prepare != nil && i%resource.PreparedTogether == 0 {
+				if err := c.prepare(part.Items[i:min(i+resource.PreparedTogether, len(part.Items))]); err != nil {
 					return err
 				}
 			}
