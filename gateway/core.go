@@ -188,7 +188,7 @@ func (c *coreClient) lookupBound(ctx context.Context, kind, namespace, name stri
 			return uid, true, nil
 		}
 		return "", false, fmt.Errorf("look up %s %s: %w", of, key, err)
-	case o.Terminating() && (kind == "Secret" || time.Since(o.DeletionTime) > deletedLeeway):
+	case o.Terminating() && (kind == "Secret" || time.Since(o.DeletionTime()) > deletedLeeway):
 		known.set(key, "")
 		return "", false, nil
 	}

@@ -34,15 +34,31 @@ type Header struct {
 	Labels     Labels
 	Finalizers []string
 	Owners     []Owner
-	// DeletionTime is metadata.deletionTimestamp; zero for a living object.
-	DeletionTime time.Time
+	// deleted is metadata.deletionTimestamp in Unix seconds; 0 for a living object.
+	deleted int64
 }
 
 // Key returns the object's key.
 func (h *Header) Key() Key { return Key{Namespace: h.Namespace, Name: h.Name} }
 
 // Terminating reports whether deletion of the object has begun.
-func (h *Header) Terminating() bool { return !h.DeletionTime.IsZero() }
+func (h *Header) Terminating() bool { return h.deleted != 0 }
+
+// DeletionTime returns metadata.deletionTimestamp; the zero time for a living object.
+func (h *Header) DeletionTime() time.Time {
+	if h.deleted == 0 {
+		return time.Time{}
+	}
+	return time.Unix(h.deleted, 0).UTC()
+}
+
+// SetDeletionTime sets metadata.deletionTimestamp, in seconds; the zero time is none.
+func (h *Header) SetDeletionTime(t time.Time) {
+	h.deleted = 0
+	if !t.IsZero() {
+		h.deleted = t.Unix()
+	}
+}
 
 // Object is one object: its header and its encoded bytes.
 //
@@ -50,13 +66,13 @@ func (h *Header) Terminating() bool { return !h.DeletionTime.IsZero() }
 // [Object.WithRevision].
 type Object struct {
 	Header
-	Encoding Encoding
 	// Data is the whole object, apiVersion and kind included, in the version
 	// and encoding it is stored in. Where Revision is not 0,
 	// metadata.resourceVersion in Data is Revision.
 	Data []byte
 
 	layout    layout
+	Encoding  Encoding
 	fields    atomic.Pointer[cachedFields]
 	canonical atomic.Pointer[canonicality]
 }

@@ -6,17 +6,18 @@ import (
 	"strconv"
 )
 
-// layout has the offsets into Data of the parts that depend on the revision.
+// layout has the offsets into Data of the parts that depend on the revision. They have 32 bits because there may be
+// millions of objects in memory; an object has some megabytes at most.
 type layout struct {
 	// meta and metaEnd enclose metadata: in JSON the text between the braces, in protobuf the
 	// message. metaEnd 0: there is none.
-	meta, metaEnd int
+	meta, metaEnd int32
 	// rev and revEnd enclose resourceVersion (JSON: key and value; protobuf: tag and value).
 	// revEnd 0: there is none.
-	rev, revEnd int
+	rev, revEnd int32
 	// raw and rawEnd enclose the message in the protobuf envelope; metaTag is the offset of
 	// the tag of its metadata field.
-	raw, rawEnd, metaTag int
+	raw, rawEnd, metaTag int32
 }
 
 // protobufMagic is the prefix of the Kubernetes protobuf envelope
@@ -27,7 +28,11 @@ var protobufMagic = []byte("k8s\x00")
 // It sets the header and validates the syntax of JSON, but not the types of fields that are
 // not in the header. The Object keeps data, which must not be changed. Errors are not
 // StatusErrors.
-func Parse(data []byte) (*Object, error) {
+func Parse(data []byte) (*Object, error) { return ParseAt("", data) }
+
+// ParseAt is Parse of an object with a storage path. What the header has in common with the path, such as name and
+// namespace, shares its memory.
+func ParseAt(path string, data []byte) (*Object, error) {
 	if bytes.HasPrefix(data, protobufMagic) {
 		o := &Object{Encoding: Protobuf, Data: data}
 		if err := o.scanProtobuf(); err != nil {
@@ -36,7 +41,7 @@ func Parse(data []byte) (*Object, error) {
 		return o, nil
 	}
 	o := &Object{Encoding: JSON, Data: data}
-	if err := o.scanJSON(); err != nil {
+	if err := o.scanJSON(path); err != nil {
 		return nil, fmt.Errorf("scan JSON object: %w", err)
 	}
 	return o, nil
@@ -113,16 +118,16 @@ func (o *Object) spliceJSON(rev int64) ([]byte, layout) {
 
 // replaceMember replaces Data[start:end], a part of metadata, by with; its first n bytes are
 // the resourceVersion member.
-func (o *Object) replaceMember(start, end int, with []byte, n int) ([]byte, layout) {
-	data := make([]byte, 0, len(o.Data)-(end-start)+len(with))
+func (o *Object) replaceMember(start, end int32, with []byte, n int) ([]byte, layout) {
+	data := make([]byte, 0, len(o.Data)-int(end-start)+len(with))
 	data = append(data, o.Data[:start]...)
 	data = append(data, with...)
 	data = append(data, o.Data[end:]...)
 	l := o.layout
-	l.metaEnd += len(with) - (end - start)
+	l.metaEnd += int32(len(with)) - (end - start)
 	l.rev, l.revEnd = 0, 0
 	if n > 0 {
-		l.rev, l.revEnd = start, start+n
+		l.rev, l.revEnd = start, start+int32(n)
 	}
 	return data, l
 }
@@ -140,14 +145,14 @@ func (o *Object) insertMetadata(member []byte) ([]byte, layout) {
 		data = append(data, ',')
 	}
 	data = append(data, o.Data[open:]...)
-	l := layout{meta: open + len(head)}
-	l.metaEnd = l.meta + len(member)
+	l := layout{meta: int32(open + len(head))}
+	l.metaEnd = l.meta + int32(len(member))
 	l.rev, l.revEnd = l.meta, l.metaEnd
 	return data, l
 }
 
 // cutMember returns the range of the resourceVersion member with one adjacent comma.
-func cutMember(data []byte, l layout) (start, end int) {
+func cutMember(data []byte, l layout) (start, end int32) {
 	start, end = l.rev, l.revEnd
 	for i := end; i < l.metaEnd; i++ {
 		if data[i] == ',' {

@@ -29,8 +29,8 @@ func sameHeader(t *testing.T, o *Object, d *decoded) {
 	if d.ResourceVersion != "" && d.ResourceVersion != "0" && h.Revision == 0 {
 		t.Fatalf("%q: resourceVersion %q scanned as 0", o.Data, d.ResourceVersion)
 	}
-	if o.Terminating() != !d.DeletionTimestamp.IsZero() || o.Terminating() && h.DeletionTime.Unix() != d.DeletionTimestamp.Unix() {
-		t.Fatalf("%q: deletion scanned as %v, decoded as %v", o.Data, h.DeletionTime, d.DeletionTimestamp)
+	if o.Terminating() != !d.DeletionTimestamp.IsZero() || o.Terminating() && h.DeletionTime().Unix() != d.DeletionTimestamp.Unix() {
+		t.Fatalf("%q: deletion scanned as %v, decoded as %v", o.Data, h.DeletionTime(), d.DeletionTimestamp)
 	}
 	var owners []Owner
 	for _, w := range d.OwnerReferences {

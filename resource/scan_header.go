@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	"portico/resource/jsonscan"
 )
@@ -55,14 +56,15 @@ func headerBit(key []byte) headerKeys {
 // headerScanner reads a header from JSON text.
 type headerScanner struct {
 	jsonscan.Scanner
+	// path is the storage path of the object; "" if it is not known.
+	path string
 	// texts holds the strings of the object in one allocation: with one for each, many objects
 	// take twice the memory and more work of the garbage collector.
 	texts strings.Builder
 }
 
-// textsSpace is how many bytes are allocated at once for the strings of an object: a name, a
-// namespace, a uid and a few labels.
-const textsSpace = 128
+// textsSpace is how many bytes are allocated at once for the strings of an object: a uid and a label or two.
+const textsSpace = 64
 
 // keep returns a copy of raw.
 func (s *headerScanner) keep(raw []byte) string {
@@ -81,6 +83,18 @@ func (s *headerScanner) keep(raw []byte) string {
 // text consumes a string and returns its value.
 func (s *headerScanner) text() string { return s.keep(s.Text()) }
 
+// pathText is text for a string that the storage path has.
+func (s *headerScanner) pathText() string {
+	raw := s.Text()
+	if at := strings.LastIndex(s.path, string(raw)); at >= 0 {
+		return s.path[at : at+len(raw)]
+	}
+	return s.keep(raw)
+}
+
+// commonText is text for a string that many objects have.
+func (s *headerScanner) commonText() string { return unique.Make(string(s.Text())).Value() }
+
 // once adds a key of the header to a set; a duplicate is an error.
 func (s *headerScanner) once(set *headerKeys, key []byte) bool {
 	bit := headerBit(key)
@@ -92,8 +106,8 @@ func (s *headerScanner) once(set *headerKeys, key []byte) bool {
 }
 
 // scanJSON sets header and layout from JSON.
-func (o *Object) scanJSON() error {
-	s := &headerScanner{}
+func (o *Object) scanJSON(path string) error {
+	s := &headerScanner{path: path}
 	s.Reset(o.Data)
 	var keys headerKeys
 	for member := range s.Members {
@@ -103,13 +117,13 @@ func (o *Object) scanJSON() error {
 		}
 		switch string(key) {
 		case "apiVersion":
-			o.APIVersion = s.text()
+			o.APIVersion = s.commonText()
 		case "kind":
-			o.Kind = s.text()
+			o.Kind = s.commonText()
 		case "metadata":
-			o.layout.meta = s.Pos + 1
+			o.layout.meta = int32(s.Pos + 1)
 			o.scanMetadata(s)
-			o.layout.metaEnd = s.Pos - 1
+			o.layout.metaEnd = int32(s.Pos - 1)
 		default:
 			s.Skip()
 		}
@@ -127,7 +141,7 @@ func (o *Object) scanMetadata(s *headerScanner) {
 		case "resourceVersion":
 			if s.once(&keys, key) {
 				o.Revision = s.revision()
-				o.layout.rev, o.layout.revEnd = member.Start, s.Pos
+				o.layout.rev, o.layout.revEnd = int32(member.Start), int32(s.Pos)
 			}
 		case "labels", "finalizers", "ownerReferences", "deletionTimestamp", "name", "namespace", "uid", "generation":
 			if s.once(&keys, key) && !s.Null() {
@@ -143,9 +157,9 @@ func (o *Object) scanMetadataField(s *headerScanner, key string) {
 	var err error
 	switch key {
 	case "name":
-		o.Name = s.text()
+		o.Name = s.pathText()
 	case "namespace":
-		o.Namespace = s.text()
+		o.Namespace = s.pathText()
 	case "uid":
 		o.UID = s.text()
 	case "generation":
@@ -170,7 +184,9 @@ func (o *Object) scanMetadataField(s *headerScanner, key string) {
 		}
 	case "deletionTimestamp":
 		if text := s.Text(); s.Err() == nil {
-			o.DeletionTime, err = time.Parse(time.RFC3339, string(text))
+			var at time.Time
+			at, err = time.Parse(time.RFC3339, string(text))
+			o.SetDeletionTime(at)
 		}
 	}
 	if err != nil {

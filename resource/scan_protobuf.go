@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unique"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -96,7 +97,7 @@ func (o *Object) scanProtobuf() error {
 			if o.layout.raw != 0 {
 				return errors.New("envelope has two bodies")
 			}
-			o.layout.raw, o.layout.rawEnd = f.value, f.end
+			o.layout.raw, o.layout.rawEnd = int32(f.value), int32(f.end)
 			return f.is(protowire.BytesType)
 		}
 		return nil
@@ -108,7 +109,7 @@ func (o *Object) scanProtobuf() error {
 		return errors.New("envelope has no body")
 	}
 	l := &o.layout
-	return protobufFields(o.Data, l.raw, l.rawEnd, func(f protobufField) error {
+	return protobufFields(o.Data, int(l.raw), int(l.rawEnd), func(f protobufField) error {
 		if f.number != objectMetadata {
 			return nil
 		}
@@ -118,7 +119,7 @@ func (o *Object) scanProtobuf() error {
 		if err := f.is(protowire.BytesType); err != nil {
 			return err
 		}
-		l.metaTag, l.meta, l.metaEnd = f.start, f.value, f.end
+		l.metaTag, l.meta, l.metaEnd = int32(f.start), int32(f.value), int32(f.end)
 		err := protobufFields(o.Data, f.value, f.end, o.scanMetaField)
 		o.Labels = o.Labels.sorted()
 		return err
@@ -129,9 +130,9 @@ func (o *Object) scanTypeMeta(from, to int) error {
 	return protobufFields(o.Data, from, to, func(f protobufField) (err error) {
 		switch f.number {
 		case typeMetaAPIVersion:
-			o.APIVersion, err = o.text(f)
+			o.APIVersion, err = o.commonText(f)
 		case typeMetaKind:
-			o.Kind, err = o.text(f)
+			o.Kind, err = o.commonText(f)
 		}
 		return err
 	})
@@ -140,6 +141,12 @@ func (o *Object) scanTypeMeta(from, to int) error {
 // text returns the value of a string field.
 func (o *Object) text(f protobufField) (string, error) {
 	return string(o.Data[f.value:f.end]), f.is(protowire.BytesType)
+}
+
+// commonText is text for a string that many objects have.
+func (o *Object) commonText(f protobufField) (string, error) {
+	text, err := o.text(f)
+	return unique.Make(text).Value(), err
 }
 
 func (o *Object) scanMetaField(f protobufField) (err error) {
@@ -172,7 +179,7 @@ func (o *Object) scanRevision(f protobufField) error {
 	if o.layout.revEnd != 0 {
 		return errors.New("metadata has two resource versions")
 	}
-	o.layout.rev, o.layout.revEnd = f.start, f.end
+	o.layout.rev, o.layout.revEnd = int32(f.start), int32(f.end)
 	text, err := o.text(f)
 	if err != nil || text == "" {
 		return err
@@ -188,7 +195,7 @@ func (o *Object) scanDeletionTime(f protobufField) error {
 	if err := f.is(protowire.BytesType); err != nil {
 		return err
 	}
-	o.DeletionTime = time.Time{}
+	o.SetDeletionTime(time.Time{})
 	if f.value == f.end {
 		return nil
 	}
@@ -200,7 +207,7 @@ func (o *Object) scanDeletionTime(f protobufField) error {
 		sec = int64(f.varint)
 		return f.is(protowire.VarintType)
 	})
-	o.DeletionTime = time.Unix(sec, 0).UTC()
+	o.SetDeletionTime(time.Unix(sec, 0))
 	return err
 }
 
@@ -270,27 +277,27 @@ func (o *Object) spliceProtobuf(rev int64) ([]byte, layout) {
 	}
 	metaLen := len(before) + len(member) + len(after)
 	head := protowire.AppendVarint(protowire.AppendTag(nil, objectMetadata, protowire.BytesType), uint64(metaLen))
-	rawLen := (tag - l.raw) + len(head) + metaLen + (l.rawEnd - metaEnd)
+	rawLen := int(tag-l.raw) + len(head) + metaLen + int(l.rawEnd-metaEnd)
 
 	envelope := o.envelopeBefore()
-	data := make([]byte, 0, len(envelope)+rawLen+12+len(o.Data)-l.rawEnd)
+	data := make([]byte, 0, len(envelope)+rawLen+12+len(o.Data)-int(l.rawEnd))
 	data = append(data, envelope...)
 	data = protowire.AppendTag(data, unknownRaw, protowire.BytesType)
 	data = protowire.AppendVarint(data, uint64(rawLen))
-	next := layout{raw: len(data)}
+	next := layout{raw: int32(len(data))}
 	data = append(data, o.Data[l.raw:tag]...)
-	next.metaTag = len(data)
+	next.metaTag = int32(len(data))
 	data = append(data, head...)
-	next.meta = len(data)
+	next.meta = int32(len(data))
 	data = append(data, before...)
 	if len(member) > 0 {
-		next.rev, next.revEnd = len(data), len(data)+len(member)
+		next.rev, next.revEnd = int32(len(data)), int32(len(data)+len(member))
 		data = append(data, member...)
 	}
 	data = append(data, after...)
-	next.metaEnd = len(data)
+	next.metaEnd = int32(len(data))
 	data = append(data, o.Data[metaEnd:l.rawEnd]...)
-	next.rawEnd = len(data)
+	next.rawEnd = int32(len(data))
 	return append(data, o.Data[l.rawEnd:]...), next
 }
 
@@ -298,7 +305,7 @@ func (o *Object) spliceProtobuf(rev int64) ([]byte, layout) {
 func (o *Object) envelopeBefore() []byte {
 	end := len(protobufMagic)
 	// scanProtobuf has checked the envelope, so that this cannot fail.
-	_ = protobufFields(o.Data, len(protobufMagic), o.layout.rawEnd, func(f protobufField) error {
+	_ = protobufFields(o.Data, len(protobufMagic), int(o.layout.rawEnd), func(f protobufField) error {
 		if f.number == unknownRaw {
 			end = f.start
 		}

@@ -172,7 +172,7 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 }
 
 // path returns the storage path of a key.
-func (f *feed) path(key []byte) string { return strings.TrimPrefix(string(key), f.prefix) }
+func (f *feed) path(key []byte) string { return string(bytes.TrimPrefix(key, []byte(f.prefix))) }
 
 // has reports whether a key is in one of the ranges.
 func (f *feed) has(key string) bool {
@@ -187,7 +187,7 @@ func (f *feed) appendChanges(to []resource.Change, events []*mvccpb.Event) []res
 		if !f.has(key) {
 			continue
 		}
-		c := resource.Change{Path: strings.TrimPrefix(key, f.prefix), Revision: e.Kv.ModRevision, Create: e.Kv.CreateRevision == e.Kv.ModRevision}
+		c := resource.Change{Path: f.path(e.Kv.Key), Revision: e.Kv.ModRevision, Create: e.Kv.CreateRevision == e.Kv.ModRevision}
 		if e.Type == mvccpb.Event_PUT {
 			f.fill(&c, e.Kv)
 		}
@@ -204,7 +204,7 @@ func (f *feed) fill(c *resource.Change, kv *mvccpb.KeyValue) {
 			c.Object = w.at(kv.ModRevision)
 			return
 		}
-		c.Object, c.Unreadable = parse(kv, plain)
+		c.Object, c.Unreadable = parse(c.Path, kv, plain)
 	}
 	if c.Unreadable != nil {
 		f.log.Error("a stored object cannot be read", "error", c.Unreadable)

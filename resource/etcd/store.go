@@ -135,7 +135,7 @@ func (c *Client) decode(kv *mvccpb.KeyValue) (obj *resource.Object, stale bool, 
 	if err != nil {
 		return nil, false, err
 	}
-	obj, err = parse(kv, plain)
+	obj, err = parse("", kv, plain)
 	return obj, stale, err
 }
 
@@ -148,8 +148,9 @@ func (c *Client) plain(kv *mvccpb.KeyValue) (plain []byte, stale bool, err error
 	return plain, stale, nil
 }
 
-func parse(kv *mvccpb.KeyValue, plain []byte) (*resource.Object, error) {
-	obj, err := resource.Parse(plain)
+// parse makes an Object of a plain value. path is its storage path, if that is kept as well.
+func parse(path string, kv *mvccpb.KeyValue, plain []byte) (*resource.Object, error) {
+	obj, err := resource.ParseAt(path, plain)
 	if err != nil {
 		return nil, unreadable(string(kv.Key), err)
 	}

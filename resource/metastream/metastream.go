@@ -126,7 +126,7 @@ func partial(h *resource.Header) metav1.PartialObjectMetadata {
 		},
 	}
 	if h.Terminating() {
-		out.DeletionTimestamp = &metav1.Time{Time: h.DeletionTime}
+		out.DeletionTimestamp = &metav1.Time{Time: h.DeletionTime()}
 	}
 	for _, o := range h.Owners {
 		ref := metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: types.UID(o.UID)}
@@ -152,7 +152,7 @@ func Header(obj *metav1.PartialObjectMetadata) (*resource.Header, error) {
 		Revision: revision, Generation: obj.Generation, Finalizers: obj.Finalizers,
 	}
 	if obj.DeletionTimestamp != nil {
-		h.DeletionTime = obj.DeletionTimestamp.Time
+		h.SetDeletionTime(obj.DeletionTimestamp.Time)
 	}
 	for _, o := range obj.OwnerReferences {
 		h.Owners = append(h.Owners, resource.Owner{

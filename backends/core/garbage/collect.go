@@ -186,7 +186,7 @@ var errFresh = errors.New("the deletion has just begun")
 // act does what the state of an object demands.
 func (c *Collector) act(ctx context.Context, h *resource.Header) error {
 	switch {
-	case orphaning(h) && time.Since(h.DeletionTime) < settle:
+	case orphaning(h) && time.Since(h.DeletionTime()) < settle:
 		return errFresh
 	case orphaning(h):
 		return c.releaseDependents(ctx, h, metav1.FinalizerOrphanDependents, func(resource.Owner) bool { return true })
