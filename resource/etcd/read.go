@@ -21,7 +21,7 @@ const (
 	// growth is how many times more keys a page may hold than the page before.
 	growth = 4
 	// maxChunk is the maximum number of keys of any page.
-	maxChunk = 10000
+	maxChunk = 50000
 	// pageBytes is the approximate size of the values of a page. It bounds the memory that
 	// reading a range takes besides the objects made of it.
 	pageBytes = 8 << 20
