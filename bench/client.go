@@ -105,6 +105,8 @@ type statusError struct {
 	request string
 	code    int
 	text    string
+	// retryAfter is the header Retry-After.
+	retryAfter string
 }
 
 func (e *statusError) Error() string { return fmt.Sprintf("%s: %d %s", e.request, e.code, e.text) }
@@ -141,7 +143,7 @@ func (c *client) open(ctx context.Context, connection int, q request) (*http.Res
 	if res.StatusCode/100 != 2 {
 		defer res.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(res.Body, 500)) // the status is the error
-		return nil, &statusError{q.method + " " + q.path, res.StatusCode, string(text)}
+		return nil, &statusError{q.method + " " + q.path, res.StatusCode, string(text), res.Header.Get("Retry-After")}
 	}
 	return res, nil
 }

@@ -35,14 +35,9 @@ func startInstallation(ctx context.Context, o *options) (*installation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
-	s := &installation{dir: dir, exited: make(chan error, 1)}
-	output, err := os.Create(s.log())
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("create log: %w", err), os.RemoveAll(dir))
-	}
-	defer output.Close()
+	s := &installation{dir: dir}
 	data := filepath.Join(dir, "data")
-	args := []string{"up", "--listen=127.0.0.1:0", "--data-dir=" + data, fmt.Sprintf("--profiling=%t", o.profile != "")}
+	args := []string{"--listen=127.0.0.1:0", "--data-dir=" + data, fmt.Sprintf("--profiling=%t", o.profile != "")}
 	if o.audit {
 		flags, err := auditFlags(dir)
 		if err != nil {
@@ -50,21 +45,36 @@ func startInstallation(ctx context.Context, o *options) (*installation, error) {
 		}
 		args = append(args, flags...)
 	}
-	s.cmd = exec.Command(o.portico, args...)
-	s.cmd.Stdout, s.cmd.Stderr = output, output
-	// Ctrl-C in a terminal signals the whole process group. This program stops
-	// the installation after it has deleted its objects.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start installation: %w", err), os.RemoveAll(dir))
+	if err := s.launch(o.portico, args...); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	go func() { s.exited <- s.cmd.Wait() }()
 	if err := s.awaitReady(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start installation: %w", err), s.stop())
 	}
 	o.dataDir = data
 	o.useDataDir()
 	return s, nil
+}
+
+// launch starts "portico up" with a new log.
+func (s *installation) launch(program string, args ...string) error {
+	output, err := os.Create(s.log())
+	if err != nil {
+		return fmt.Errorf("create log: %w", err)
+	}
+	defer output.Close()
+	s.cmd = exec.Command(program, append([]string{"up"}, args...)...)
+	s.cmd.Stdout, s.cmd.Stderr = output, output
+	// Ctrl-C in a terminal signals the whole process group. This program stops
+	// the installation after it has deleted its objects.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := s.cmd.Start(); err != nil {
+		return fmt.Errorf("start installation: %w", err)
+	}
+	exited, cmd := make(chan error, 1), s.cmd
+	s.exited = exited
+	go func() { exited <- cmd.Wait() }()
+	return nil
 }
 
 // auditPolicy logs one event per request.
@@ -105,16 +115,24 @@ func (s *installation) awaitReady(ctx context.Context) error {
 	}
 }
 
-// stop ends the installation and deletes its data.
-func (s *installation) stop() error {
+// halt ends the installation.
+func (s *installation) halt() error {
 	// The process may have ended already.
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case <-s.exited:
+	case err := <-s.exited:
+		s.exited <- err
+		return nil
 	case <-time.After(stopLimit):
 		_ = s.cmd.Process.Kill()
-		<-s.exited
+		s.exited <- <-s.exited
+		return fmt.Errorf("the installation did not stop within %v", stopLimit)
 	}
+}
+
+// stop ends the installation and deletes its data.
+func (s *installation) stop() error {
+	_ = s.halt() // its data are deleted anyway
 	if err := os.RemoveAll(s.dir); err != nil {
 		return fmt.Errorf("delete data of the installation: %w", err)
 	}

@@ -22,6 +22,8 @@ type runner struct {
 	etcd     *rawEtcd // nil without --etcd
 	procs    processes
 	profiler *profiler
+	// installation is the one that startRunner started.
+	installation *installation
 
 	// group and namespace are new in each run, so that runs do not conflict.
 	group, namespace string
@@ -92,7 +94,7 @@ func startRunner(ctx context.Context, o *options, name string, errOut io.Writer)
 	if err != nil {
 		return nil, nil, err
 	}
-	r = &runner{o: o, progress: &progress{out: errOut, began: time.Now()}, report: newReport(o), group: "bench-" + name + ".example.com", namespace: "bench-" + name}
+	r = &runner{o: o, installation: own, progress: &progress{out: errOut, began: time.Now()}, report: newReport(o), group: "bench-" + name + ".example.com", namespace: "bench-" + name}
 	stop = func() error {
 		if r.target != nil {
 			r.target.close()
