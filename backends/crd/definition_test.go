@@ -91,9 +91,16 @@ func TestEntriesAreReused(t *testing.T) {
 	}
 	s.must(t, "PATCH", widgetsByName, "application/json-patch+json", `[{"op":"replace","path":"/spec/versions/1/deprecated","value":false}]`)
 	eventually(t, "the change is seen", func() bool { return s.served.Load().byGR[gr].serving != before.serving })
-	if before.serving.ended.Err() == nil {
-		t.Error("the old entry's watches were not ended")
+	if v := s.served.Load().byGR[gr].watches["v1"]; v != before.watches["v1"] || v.ended.Err() != nil {
+		t.Error("its watches do not go on")
 	}
+	s.must(t, "PATCH", widgetsByName, "application/json-patch+json", `[{"op":"add","path":"/spec/versions/0/additionalPrinterColumns","value":[{"name":"N","type":"string","jsonPath":".spec.size"}]}]`)
+	eventually(t, "the watches of the version with other columns end", func() bool { return before.watches["v1"].ended.Err() != nil })
+	if before.watches["v1beta1"].ended.Err() != nil {
+		t.Error("those of the other version end, too")
+	}
+	s.must(t, "PATCH", widgetsByName, "application/json-patch+json", `[{"op":"replace","path":"/spec/versions/1/served","value":false}]`)
+	eventually(t, "the watches of a version that is no longer served end", func() bool { return before.watches["v1beta1"].ended.Err() != nil })
 }
 
 // Definitions and objects are read again after a restart, and objects that another server

@@ -1,12 +1,15 @@
 package crd
 
 import (
+	"errors"
+	"io"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/backends/crd/custom"
+	"portico/resource"
 )
 
 const (
@@ -103,9 +106,13 @@ func TestWatchedWhileTerminating(t *testing.T) {
 	s.must(t, "POST", widgetPath, "", heldWidget)
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	before := s.served.Load().byGR[gr]
+	watch, err := before.rows["v1"].Store.Watch(t.Context(), resource.WatchOptions{InitialEvents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.must(t, "DELETE", widgetsByName, "", "")
 	eventually(t, "the deletion is seen", func() bool { return s.served.Load().byGR[gr].terminating() })
-	if s.served.Load().byGR[gr].serving != before.serving || before.ended.Err() != nil {
+	if s.served.Load().byGR[gr].serving != before.serving || before.watches["v1"].ended.Err() != nil {
 		t.Error("its watches were ended")
 	}
 	for _, gv := range s.served.Load().documents["example.com"] {
@@ -114,5 +121,18 @@ func TestWatchedWhileTerminating(t *testing.T) {
 		}
 	}
 	s.must(t, "PATCH", widgetPath+"/held", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
-	eventually(t, "its watches are ended with it", func() bool { return before.ended.Err() != nil })
+	var last resource.Event
+	for {
+		events, err := watch.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = events[len(events)-1]
+	}
+	if last.Type != resource.Deleted || last.Object.Name != "held" {
+		t.Errorf("the last event is %v", last)
+	}
 }

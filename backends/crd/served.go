@@ -44,8 +44,13 @@ type serving struct {
 	// versions are the served ones, preferred first.
 	versions []string
 	rows     map[string]*rest.Resource
-	// ended is done when the definition is no longer served, or served differently. It
-	// ends the watches.
+	watches  map[string]*watches // by version
+}
+
+// watches are those of one version of a definition. They go on while it changes, unless a change
+// concerns what they have been told or asked for (sameWatches); the objects of their next events are
+// of the new schema.
+type watches struct {
 	ended context.Context
 	end   context.CancelFunc
 }
@@ -106,12 +111,14 @@ func (s *Server) outlineOf(old *served, o *resource.Object) (*custom.Outline, er
 
 // define returns the entry of a definition, which is the old one if that serves the same.
 func (s *Server) define(old *served, out *custom.Outline) *definition {
+	var known *definition
 	if old != nil {
-		if known := old.byGR[resourceOf(out)]; known != nil && sameServing(known.Outline, out) {
-			return &definition{Outline: out, serving: known.serving}
-		}
+		known = old.byGR[resourceOf(out)]
 	}
-	return &definition{Outline: out, serving: s.newServing(out)}
+	if known != nil && sameServing(known.Outline, out) {
+		return &definition{Outline: out, serving: known.serving}
+	}
+	return &definition{Outline: out, serving: s.newServing(out, known)}
 }
 
 // sameServing reports whether two states of a definition serve the same. The start of its
@@ -121,13 +128,75 @@ func sameServing(a, b *custom.Outline) bool {
 		reflect.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames)
 }
 
-func (s *Server) newServing(out *custom.Outline) *serving {
-	v := &serving{outline: out, versions: servedVersions(out.CustomResourceDefinition), rows: map[string]*rest.Resource{}}
-	v.ended, v.end = context.WithCancel(context.Background())
+// newServing returns what a definition serves, with the watches of what it served before (nil: it did not).
+func (s *Server) newServing(out *custom.Outline, before *definition) *serving {
+	v := &serving{
+		outline: out, versions: servedVersions(out.CustomResourceDefinition), rows: map[string]*rest.Resource{}, watches: map[string]*watches{},
+	}
 	for _, version := range v.versions {
 		v.rows[version] = s.row(out, version)
+		if before != nil && before.watches[version] != nil && sameWatches(before.serving.outline, out, version) {
+			v.watches[version] = before.watches[version]
+			continue
+		}
+		w := &watches{}
+		w.ended, w.end = context.WithCancel(context.Background())
+		v.watches[version] = w
 	}
 	return v
+}
+
+// sameWatches reports whether watches of a version go on from one state of a definition to another.
+func sameWatches(a, b *custom.Outline, version string) bool {
+	was, is := a.Version(version), b.Version(version)
+	return a.UID == b.UID && reflect.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames) &&
+		reflect.DeepEqual(was.SelectableFields, is.SelectableFields) && reflect.DeepEqual(was.AdditionalPrinterColumns, is.AdditionalPrinterColumns)
+}
+
+// endWatches ends the watches of old that now does not have. Those of a definition that is gone get the
+// deletions of its objects first (watchcache.Cache.Forget).
+func endWatches(old *serving, now *served) {
+	d := now.byGR[resourceOf(old.outline)]
+	for version, w := range old.watches {
+		same := d != nil && d.UID == old.outline.UID
+		if same && d.watches[version] == w || !same && now.outlines[old.outline.Name] == nil {
+			continue
+		}
+		w.end()
+	}
+}
+
+// removed returns the resources of old that are of definitions that are no longer stored.
+func removed(old *served, stored []*resource.Object) (all []*resource.Info) {
+	if old == nil {
+		return nil
+	}
+	uids := make(map[string]bool, len(stored))
+	for _, o := range stored {
+		uids[o.UID] = true
+	}
+	for _, out := range old.outlines {
+		if uids[string(out.UID)] {
+			continue
+		}
+		info := &resource.Info{Group: out.Spec.Group, Resource: out.Spec.Names.Plural, Path: out.StoragePath()}
+		for _, v := range out.Spec.Versions {
+			info.Versions = append(info.Versions, v.Name)
+		}
+		all = append(all, info)
+	}
+	return all
+}
+
+// forgetMetrics removes the metrics of resources that are not served any more.
+func (s *Server) forgetMetrics(removed []*resource.Info) {
+	for _, info := range removed {
+		s.api.Forget(info)
+		s.metrics.Forget(info)
+		if s.etcd != nil {
+			s.etcd.Forget(info)
+		}
+	}
 }
 
 // row returns the resource of one version of a definition, served or not.
@@ -137,6 +206,12 @@ func (s *Server) row(out *custom.Outline, version string) *rest.Resource {
 		return nil
 	}
 	k.ShortNames, k.Categories = firstNames(k.ShortNames), firstNames(k.Categories)
+	k.Current = func() *rest.Kind {
+		if d := s.definitionOf(k.Group, k.Resource); d != nil && d.UID == out.UID && d.rows[version] != nil {
+			return d.rows[version].Kind
+		}
+		return k
+	}
 	return &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}
 }
 

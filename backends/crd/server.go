@@ -124,6 +124,9 @@ func (s *Server) assemble(kept storage, feed resource.Feed) (err error) {
 		Name: "portico_crd_discovery_dropped_group_versions",
 		Help: "Group/versions of definitions that discovery omits because all together exceed its bounds.",
 	}, func() float64 { return float64(s.omitted.Load()) }))
+	s.metrics.SetExists(func(group, resource string) bool {
+		return group == s.definitions.Group || s.definitionOf(group, resource) != nil
+	})
 	s.finalizer = newFinalizer(s)
 	s.api = handlers.New(handlers.Config{
 		Lookup: s.lookup, CBOR: s.cfg.CBOR, Warn: filter.AddWarning, Metrics: s.metrics.Registry(), Logger: s.log, Authorize: s.authorize,
@@ -173,15 +176,15 @@ func (s *Server) assembleServer() (err error) {
 	return err
 }
 
-// resources serves the API. A watch ends when its definition is no longer served, or served
-// differently: its next events might be of a schema that the client does not know.
+// resources serves the API. A watch ends when its definition is no longer served, or served in a way
+// that it cannot continue (watches).
 func (s *Server) resources() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if act := resource.ActionFrom(r.Context()); act != nil && act.Verb == "watch" {
-			if d := s.definitionOf(act.Group, act.Resource); d != nil {
+			if d := s.definitionOf(act.Group, act.Resource); d != nil && d.watches[act.Version] != nil {
 				ctx, cancel := context.WithCancel(r.Context())
 				defer cancel()
-				defer context.AfterFunc(d.ended, cancel)()
+				defer context.AfterFunc(d.watches[act.Version].ended, cancel)()
 				r = r.WithContext(ctx)
 			}
 		}
@@ -259,12 +262,18 @@ func (s *Server) runParts(ctx context.Context) error {
 func (s *Server) follow(ctx context.Context) error {
 	return loop.Follow(ctx, s.early, loop.FollowOptions{Logger: s.log, Window: -1}, func(state loop.Snapshot) {
 		old := s.served.Load()
+		removed := removed(old, state.Items)
+		// Before the next definition of the same name has a store.
+		for _, info := range removed {
+			s.cache.Forget(info)
+		}
 		now, gone := s.next(old, state.Items)
 		s.served.Store(now)
 		for _, v := range gone {
-			v.end()
+			endWatches(v, now)
 			s.kinds.Forget(v.outline)
 		}
+		s.forgetMetrics(removed)
 		s.publish(now)
 		s.finalizer.wake.Set()
 	})

@@ -110,20 +110,31 @@ func (up *Installation) Shows(t *testing.T, path, text string) {
 // Metrics returns the metrics of a server behind the gateway.
 func (up *Installation) Metrics(t *testing.T, server string) string {
 	t.Helper()
-	run, err := filepath.EvalSymlinks(filepath.Join(up.Dir, "run"))
-	if err != nil {
-		t.Fatal(err)
+	return up.Read(t, server, "/metrics")
+}
+
+// Read returns the answer of a process to GET as the administrator: of the gateway, or of a server behind it, which is asked
+// itself.
+func (up *Installation) Read(t *testing.T, process, path string) string {
+	t.Helper()
+	client, url := HTTPClient(t, up.Config(t)), up.Endpoint
+	if process != "gateway" {
+		run, err := filepath.EvalSymlinks(filepath.Join(up.Dir, "run"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		socket := filepath.Join(run, process+".sock")
+		client, url = &http.Client{Timeout: Patience, Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", socket)
+			},
+		}}, "http://"+process
 	}
-	socket := filepath.Join(run, server+".sock")
-	client := &http.Client{Timeout: Patience, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
-	resp, text, err := Ask(t.Context(), client, http.MethodGet, "http://"+server+"/metrics", "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
+	defer client.CloseIdleConnections()
+	resp, text, err := Ask(t.Context(), client, http.MethodGet, url+path, "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
 	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("metrics of %s: %s %v", server, text, err)
+		t.Fatalf("%s of %s: %.500s %v", path, process, text, err)
 	}
 	return text
 }

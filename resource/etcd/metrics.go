@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"portico/resource"
 )
 
 // operation is the kind of a request, under kube-apiserver's name for it.
@@ -100,6 +102,16 @@ func (s *scope) count(ctx context.Context, op operation, start time.Time, err er
 	m.requests.WithLabelValues(name, s.group, s.resource).Inc()
 	if err != nil {
 		m.failures.WithLabelValues(name, s.group, s.resource).Inc()
+	}
+}
+
+// Forget removes the metrics of a resource that is no longer served.
+func (c *Client) Forget(info *resource.Info) {
+	m := c.metrics
+	for op := range operations {
+		for _, series := range []interface{ DeleteLabelValues(...string) bool }{m.durations, m.requests, m.failures} {
+			series.DeleteLabelValues(op.String(), info.Group, info.Resource)
+		}
 	}
 }
 

@@ -46,6 +46,9 @@ type Kind struct {
 	// metadata.namespace. Fields returns their values.
 	FieldLabels []string
 	Fields      func(obj runtime.Object) map[string]string
+	// Current returns the kind as it is served now, for watches that outlast a change of it; nil: it
+	// never changes.
+	Current func() *Kind
 	// FieldsBy is the comparable key under which stored objects cache the result of Fields;
 	// objects keep it in memory. nil: the *Kind itself, for kinds that are served until the
 	// process ends.

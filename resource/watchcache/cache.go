@@ -115,6 +115,20 @@ func (c *Cache) eventLog(rangePath string) *eventLog {
 	return l
 }
 
+// Forget drops the event log of a resource that is no longer served, and its metrics. Its watches
+// return the changes that there are, and then io.EOF. The next Store begins a new log.
+func (c *Cache) Forget(info *resource.Info) {
+	path := info.RangePath("")
+	c.mu.Lock()
+	l := c.eventLogs[path]
+	delete(c.eventLogs, path)
+	c.mu.Unlock()
+	if l != nil {
+		c.histories.Add(-l.forget())
+	}
+	c.metrics.forget(info)
+}
+
 // logOf returns the event log of a path; nil if its resource is not served. mu is held. The
 // range of a resource ends with one of the path's first slashes, and ranges are disjoint.
 func (c *Cache) logOf(path string) *eventLog {

@@ -15,6 +15,8 @@ var (
 	errBreak = errors.New("no history leads to the present state")
 	// errUnreadable is an errBreak without a known present state.
 	errUnreadable = errors.New("an object can no longer be read")
+	// errForgotten ends a watcher that has read everything.
+	errForgotten = errors.New("the resource is no longer served")
 )
 
 // scope is what a watcher is parked under: everything, one namespace, or one name in a
@@ -38,6 +40,8 @@ type eventLog struct {
 	// slow counts the watchers that ended because they were too slow.
 	slow   int64
 	parked map[scope][]*watcher
+	// forgotten: there will be no further changes.
+	forgotten bool
 }
 
 func newEventLog(rev int64) *eventLog {
@@ -118,7 +122,22 @@ func (l *eventLog) grown() int64 {
 	h := &l.history
 	more := h.bytes - h.counted
 	h.counted = h.bytes
+	if l.forgotten {
+		return 0
+	}
 	return more
+}
+
+// forget lets the watchers read what there is, and end. It returns the size of the history that
+// grown has counted.
+func (l *eventLog) forget() (counted int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgotten = true
+	for s := range l.parked {
+		l.wake(s, l.history.next())
+	}
+	return l.history.counted
 }
 
 // tidy removes old changes of a log without new ones.
@@ -205,6 +224,9 @@ func (l *eventLog) read(w *watcher, into []*change) ([]*change, error) {
 		c := l.history.get(w.number)
 		into = append(into, c)
 		size += len(c.object().Data)
+	}
+	if len(into) == 0 && l.forgotten {
+		return into, errForgotten
 	}
 	if len(into) == 0 && !w.closed {
 		l.parked[w.scope] = append(l.parked[w.scope], w)

@@ -26,6 +26,16 @@ func newReadMetrics() readMetrics {
 	}
 }
 
+// forget removes the series of a resource.
+func (m *readMetrics) forget(info *resource.Info) {
+	for _, success := range []string{"true", "false"} {
+		for _, fallback := range []string{"true", "false"} {
+			m.consistent.DeleteLabelValues(info.Group, info.Resource, success, fallback)
+		}
+	}
+	m.waits.DeleteLabelValues(info.Group, info.Resource)
+}
+
 // sizeSamples is the number of objects from which the size of a resource is estimated.
 const sizeSamples = 64
 

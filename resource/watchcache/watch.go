@@ -191,6 +191,9 @@ func (w *watcher) readInitial() {
 func (w *watcher) readLog() (idle bool) {
 	changes, err := w.source.read(w, w.changes[:0])
 	switch {
+	case errors.Is(err, errForgotten):
+		w.end(io.EOF)
+		return false
 	case errors.Is(err, errBreak):
 		w.end(apierrors.NewResourceExpired("The storage was restored to an earlier state: list again."))
 		return false

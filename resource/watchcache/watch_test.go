@@ -254,6 +254,48 @@ func TestWatchesEndWithTheCache(t *testing.T) {
 	<-done
 }
 
+// Watches of a resource that is forgotten receive what they have not read, and end; the resource begins
+// anew with its next store.
+func TestWatchesOfAForgottenResource(t *testing.T) {
+	f := fake(t, watchcache.Config{})
+	f.feed.reset(1)
+	parked, behind := f.watch(resource.WatchOptions{Since: 1}), f.watch(resource.WatchOptions{Since: 1})
+	f.feed.put(thing("x", 2))
+	if got := f.events(parked, 1); got[0] != "+x@2" {
+		t.Fatalf("got %v", got)
+	}
+	asleep, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := parked.Next(asleep); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("nothing happened, got %v", err)
+	}
+	f.feed.remove("x", 3)
+	f.cache.Forget(things)
+	if got := f.events(parked, 1); got[0] != "-x@3" {
+		t.Errorf("got %v", got)
+	}
+	if got := f.events(behind, 2); !slices.Equal(got, []string{"+x@2", "-x@3"}) {
+		t.Errorf("got %v", got)
+	}
+	for _, w := range []resource.Watcher{parked, behind} {
+		if err := f.ended(w); !errors.Is(err, io.EOF) {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+	again := f.cache.Store(things)
+	if _, err := again.Watch(t.Context(), resource.WatchOptions{Since: 2}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a watch since before: %v", err)
+	}
+	w, err := again.Watch(t.Context(), resource.WatchOptions{Since: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.feed.put(thing("y", 4))
+	if got := f.events(w, 1); got[0] != "+y@4" {
+		t.Errorf("got %v", got)
+	}
+}
+
 // Watchers of every scope receive exactly the changes in it.
 func TestScopes(t *testing.T) { synctest.Test(t, testScopes) }
 

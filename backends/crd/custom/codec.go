@@ -324,7 +324,7 @@ func (c *codec) ConvertTo(obj runtime.Object, gv schema.GroupVersion) (runtime.O
 		return nil, fmt.Errorf("convert %s: it is a %T", c.gvk.Kind, obj)
 	}
 	to := gv.WithKind(c.gvk.Kind)
-	if gv.Group != c.gvk.Group || c.outline.version(gv.Version) == nil {
+	if gv.Group != c.gvk.Group || c.outline.Version(gv.Version) == nil {
 		return nil, runtime.NewNotRegisteredErrForKind(c.gvk.Group, to)
 	}
 	if u.GroupVersionKind() == to {

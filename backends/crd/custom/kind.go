@@ -35,7 +35,7 @@ type custom struct {
 // Kind returns the row of one version of a definition, under its accepted names; nil if the
 // definition does not have that version. It builds no schema.
 func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
-	v := o.version(version)
+	v := o.Version(version)
 	if v == nil {
 		return nil
 	}

@@ -95,9 +95,9 @@ func NewOutline(o *resource.Object) (*Outline, error) {
 // specification, which never changes, and not that of the accepted names.
 func (o *Outline) StoragePath() string { return o.Spec.Group + "/" + o.Spec.Names.Plural }
 
-// version returns a version of the definition, served or not; nil if it has none of that
+// Version returns a version of the definition, served or not; nil if it has none of that
 // name.
-func (o *Outline) version(name string) *apiextensionsv1.CustomResourceDefinitionVersion {
+func (o *Outline) Version(name string) *apiextensionsv1.CustomResourceDefinitionVersion {
 	i := slices.IndexFunc(o.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == name })
 	if i < 0 {
 		return nil

@@ -92,10 +92,10 @@ type Cache struct{ forms *Shared[cacheKey] }
 // cacheKey identifies a form of an object. Objects are immutable and shared, so that their
 // identity represents their content. The pointer is weak because a form may be much smaller
 // than its object (metadata only): entries must not keep states in memory that nothing else
-// reads.
+// reads, nor definitions that are no longer served.
 type cacheKey struct {
 	object weak.Pointer[resource.Object]
-	kind   *rest.Kind
+	kind   weak.Pointer[rest.Kind]
 	form   Form
 }
 
@@ -107,7 +107,7 @@ func (c *Cache) Encode(k *rest.Kind, o *resource.Object, f Form) ([]byte, error)
 	if f.matchesStored(k, o) {
 		return o.Data, nil
 	}
-	return c.forms.Get(cacheKey{weak.Make(o), k, f}, func() ([]byte, error) { return f.encode(k, o) })
+	return c.forms.Get(cacheKey{weak.Make(o), weak.Make(k), f}, func() ([]byte, error) { return f.encode(k, o) })
 }
 
 // Shared holds the most recently used encodings, each encoded once for all readers that ask

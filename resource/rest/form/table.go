@@ -43,6 +43,13 @@ func NewTables(r *http.Request, c *Cache, k *rest.Kind, version, metaVersion str
 	return t, nil
 }
 
+// Of returns the same Tables for another state of the kind.
+func (t *Tables) Of(k *rest.Kind) *Tables {
+	other := *t
+	other.kind = k
+	return &other
+}
+
 // Encode returns the Table of the objects as JSON, with the column definitions if headers
 // is set.
 func (t *Tables) Encode(head metav1.ListMeta, objects []*resource.Object, headers bool) ([]byte, error) {

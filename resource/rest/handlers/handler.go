@@ -336,3 +336,21 @@ func (m *deprecatedMetrics) requested(act *resource.Action) {
 	m.seen[api] = true
 	m.gauge.WithLabelValues(api.group, api.version, api.resource, api.subresource, "").Set(1)
 }
+
+// forget removes the series of a resource.
+func (m *deprecatedMetrics) forget(info *resource.Info) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for api := range m.seen {
+		if api.group == info.Group && api.resource == info.Resource {
+			delete(m.seen, api)
+			m.gauge.DeleteLabelValues(api.group, api.version, api.resource, api.subresource, "")
+		}
+	}
+}
+
+// Forget removes the metrics of a resource that is no longer served, in all its versions.
+func (a *API) Forget(info *resource.Info) {
+	a.watches.Metrics.Forget(info)
+	a.deprecated.forget(info)
+}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico/resource"
 )
 
 // maxSeries bounds the resources with metrics of their own, so that resources that come and
@@ -63,6 +65,20 @@ func (m *Metrics) of(gvr schema.GroupVersionResource) *series {
 		m.series[gvr] = s
 	}
 	return s
+}
+
+// Forget removes the series of a resource that is no longer served.
+func (m *Metrics) Forget(info *resource.Info) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, version := range info.Versions {
+		delete(m.series, info.GVR(version))
+		m.events.DeleteLabelValues(info.Group, version, info.Resource)
+		m.sizes.DeleteLabelValues(info.Group, version, info.Resource)
+		for _, scope := range []string{"resource", "namespace", "cluster"} {
+			m.lists.DeleteLabelValues(info.Group, version, info.Resource, scope)
+		}
+	}
 }
 
 // count counts an event of that many bytes before compression.

@@ -60,10 +60,11 @@ func NewServer(forms *form.Cache, logger *slog.Logger) *Server {
 }
 
 // frameKey identifies the frame of an event. Objects are immutable and shared by all
-// watches, so that their identity represents their content.
+// watches, so that their identity represents their content. The pointers are weak: a frame must
+// keep neither its object nor a definition in memory.
 type frameKey struct {
 	object weak.Pointer[resource.Object]
-	kind   *rest.Kind
+	kind   weak.Pointer[rest.Kind]
 	form   form.Form
 	media  response.Media // the form of CBOR is JSON
 	event  resource.EventType
@@ -191,6 +192,7 @@ var errGone = errors.New("the client is gone")
 // write sends events in one write, or several if they are large. After an error the buffer
 // holds complete frames.
 func (s *stream) write(events []resource.Event) error {
+	s.renew()
 	if err := s.prepare(events); err != nil {
 		return err
 	}
@@ -210,6 +212,19 @@ func (s *stream) write(events []resource.Event) error {
 	s.putBuffer(&s.buffer)
 	s.putBuffer(&s.plain)
 	return nil
+}
+
+// renew makes the stream send objects as the kind is now.
+func (s *stream) renew() {
+	if s.Kind.Current == nil {
+		return
+	}
+	if now := s.Kind.Current(); now != s.Kind {
+		s.Kind = now
+		if s.Tables != nil {
+			s.Tables = s.Tables.Of(now)
+		}
+	}
 }
 
 // prepare prepares the objects of events that are pending together.
@@ -289,7 +304,7 @@ func (s *stream) appendBookmark(e resource.Event) error {
 // appendShared adds the frame that all watches of the form share. One that is large, or the
 // only one, is sent without a copy: watches of slow clients would hold many copies.
 func (s *stream) appendShared(e resource.Event, last bool) error {
-	key := frameKey{object: weak.Make(e.Object), kind: s.Kind, form: s.form, media: s.Format.Media, event: e.Type, framed: s.framed, packed: s.Packed}
+	key := frameKey{object: weak.Make(e.Object), kind: weak.Make(s.Kind), form: s.form, media: s.Format.Media, event: e.Type, framed: s.framed, packed: s.Packed}
 	if s.Tables != nil {
 		key.table = tableKey{s.Tables.MetaVersion, s.Tables.Include, time.Now().Unix()}
 	}

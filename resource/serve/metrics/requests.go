@@ -31,6 +31,8 @@ type requests struct {
 
 	mu     sync.RWMutex
 	series map[labels]*series
+	// exists reports whether a resource is served now; nil: a response proves it.
+	exists func(group, resource string) bool
 }
 
 // series has the metrics of one label set, so that a request resolves none by name.
@@ -166,6 +168,9 @@ func (m *requests) seriesFor(l labels, code int) *series {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.exists != nil && l.resource != "" && !m.exists(l.group, l.resource) {
+		l = l.unresolved()
+	}
 	if s := m.series[l]; s != nil {
 		return s
 	}
@@ -185,4 +190,30 @@ func (m *requests) seriesFor(l labels, code int) *series {
 // exists.
 func provesResource(code int) bool {
 	return code < 400 || code == http.StatusConflict || code == http.StatusUnprocessableEntity || code == http.StatusGone
+}
+
+// SetExists sets what reports whether a resource is served now: a request that ends after its resource
+// is counted without it. It must be called before the first request.
+func (m *requests) SetExists(exists func(group, resource string) bool) { m.exists = exists }
+
+// Forget removes the series of a resource that is no longer served.
+func (m *requests) Forget(info *resource.Info) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for l, s := range m.series {
+		if l.group != info.Group || l.resource != info.Resource {
+			continue
+		}
+		delete(m.series, l)
+		all, fewer := l.values(), withoutDryRun(l.values())
+		m.duration.DeleteLabelValues(all...)
+		m.sli.DeleteLabelValues(fewer...)
+		m.size.DeleteLabelValues(fewer...)
+		m.long.DeleteLabelValues(fewer...)
+		s.totals.Range(func(code, _ any) bool {
+			return m.total.DeleteLabelValues(append(all, strconv.Itoa(code.(int)))...) || true
+		})
+		m.terminations.DeletePartialMatch(prometheus.Labels{"group": l.group, "resource": l.resource})
+		m.aborts.DeletePartialMatch(prometheus.Labels{"group": l.group, "resource": l.resource})
+	}
 }

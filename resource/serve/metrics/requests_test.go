@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"portico/resource"
@@ -63,6 +64,47 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 	if after, _ := count(); after != before {
 		t.Errorf("%d series became %d", before, after)
+	}
+}
+
+// A resource that is no longer served leaves no series, also when a request for it ends later.
+func TestSeriesOfAForgottenResource(t *testing.T) {
+	m := New()
+	exists := true
+	m.SetExists(func(_, resource string) bool { return exists || resource == "others" })
+	send := func(name string) (end func()) {
+		r := httptest.NewRequest("GET", "/apis/example.com/v1/"+name+"?watch=1", nil)
+		a := resource.ParseAction(r)
+		done := m.LongRunning(r, a)
+		for _, code := range []int{200, 404} {
+			m.Answered(r, a, Response{Code: code, Component: "webhook"})
+			m.Answered(r, a, Response{Code: code})
+		}
+		m.Terminated(r, a, 504)
+		m.Aborted(r, a)
+		return func() { done(); m.Answered(r, a, Response{Code: 200}); m.Aborted(r, a) }
+	}
+	named := func(name string) (n int) {
+		families, err := m.Registry().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			n += strings.Count(f.String(), `name:"resource" value:"`+name+`"`)
+		}
+		return n
+	}
+	ended := send("things")
+	send("others")()
+	others := named("others")
+	if named("things") != others || others < 8 {
+		t.Fatalf("%d and %d series", named("things"), others)
+	}
+	exists = false
+	m.Forget(&resource.Info{Group: "example.com", Resource: "things"})
+	ended()
+	if named("things") != 0 || named("others") != others {
+		t.Errorf("%d series are left, and %d of %d of another resource", named("things"), named("others"), others)
 	}
 }
 
