@@ -146,7 +146,7 @@ func (g *Gateway) assembleSync() error {
 	wakeAll := func() { g.registration.Wake() }
 	g.sync = routing.New(routing.Config{
 		Own: g.own, StaticBackends: g.start, Trust: g.trust, Via: g.via, Lasting: g.connections.Users, Grace: g.cfg.Grace,
-		Changed: wakeAll, EndpointChanged: func() { g.registration.WakeStatus() }, Logger: g.log,
+		Changed: func() { g.documents.IndexChanged(); wakeAll() }, EndpointChanged: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
 	g.documents = gatewayopenapi.New(gatewayopenapi.Config{
 		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Issuer: g.issuer != nil,

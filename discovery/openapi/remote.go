@@ -120,6 +120,18 @@ func (m *Remote) document(link remoteLink, key, hash string) *document {
 	return doc
 }
 
+// Keep drops the documents for which current does not return the owner and the link that they have.
+func (m *Remote) Keep(current func(key string) (owner, link string)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, known := range m.known.Keys() {
+		doc, _ := m.known.Peek(known)
+		if owner, link := current(doc.key); known != (remoteLink{owner, link}) {
+			m.known.Remove(known)
+		}
+	}
+}
+
 const (
 	// fetchesPerServer is how many documents of a server are fetched at a time: a server
 	// that hangs delays requests for its own documents only.

@@ -42,6 +42,16 @@ func TestRemoteBounds(t *testing.T) {
 	if _, bytes := m.documents.cache.built.Size(); bytes > budget || bytes < budget/2 {
 		t.Errorf("%d bytes are kept", bytes)
 	}
+	last := fmt.Sprintf("apis/g%d/v1", maxRemote)
+	m.Keep(func(key string) (owner, link string) {
+		if key == last {
+			return "a", "/openapi/v3/" + key + "?hash=1"
+		}
+		return "a", "/openapi/v3/" + key + "?hash=2"
+	})
+	if n, _ := m.documents.cache.built.Size(); n != 1 || m.known.Len() != 1 {
+		t.Errorf("%d documents are kept, and %d known, of those that are not in the index", n, m.known.Len())
+	}
 }
 
 // A request for an invalid document gets the reason, which Broken returns until a valid document is

@@ -69,6 +69,21 @@ func New(cfg Config) *Documents {
 	return d
 }
 
+// IndexChanged drops the documents that the index no longer has.
+func (d *Documents) IndexChanged() {
+	index := d.cfg.Index()
+	if index == nil {
+		return
+	}
+	d.remote.Keep(func(key string) (owner, link string) {
+		srv, link := index.Server(key)
+		if srv == nil {
+			return "", ""
+		}
+		return srv.OpenAPIOwner(), link
+	})
+}
+
 // Run makes OpenAPI v2 on request until ctx ends.
 func (d *Documents) Run(ctx context.Context) error { return d.v2.run(ctx) }
 
