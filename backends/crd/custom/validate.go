@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
@@ -28,6 +29,7 @@ import (
 	"portico/backends/crd/prevalidate"
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/serve/filter"
 )
 
 // validate validates a new object, except its metadata, which rest validates.
@@ -163,9 +165,19 @@ func validateRules(ctx context.Context, s *versionSchema, v *validators, errs fi
 	if was != nil {
 		old = was
 	}
+	if was != nil {
+		// Errors of values that did not change are warnings.
+		ctx = warning.WithWarningRecorder(ctx, recorder{ctx})
+	}
 	found, _ := v.rules.Validate(ctx, nil, s.structural, object, old, celconfig.RuntimeCELCostBudget, options...)
 	return append(errs, found...)
 }
+
+// recorder adds the warnings of rules to the response.
+type recorder struct{ ctx context.Context }
+
+// AddWarning implements warning.Recorder.
+func (r recorder) AddWarning(_, text string) { filter.AddWarning(r.ctx, text) }
 
 // validateScale validates the fields of the scale subresource.
 func (c *custom) validateScale(object map[string]any, spec bool) (errs field.ErrorList) {
