@@ -32,6 +32,9 @@ type custom struct {
 	kind    *rest.Kind
 }
 
+// verbs are in the order of kube-apiserver's discovery of custom resources.
+var verbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
+
 // Kind returns the row of one version of a definition, under its accepted names; nil if the
 // definition does not have that version. It builds no schema.
 func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
@@ -48,6 +51,7 @@ func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
 			ShortNames: names.ShortNames, Categories: names.Categories,
 			Namespaced: o.Spec.Scope == apiextensionsv1.NamespaceScoped, Path: o.StoragePath(),
 		},
+		Verbs:        verbs,
 		Schema:       c.schema,
 		SchemaInputs: func(string) string { return c.schemaInputs() },
 		Deprecated:   func(string) string { return c.deprecation() },
