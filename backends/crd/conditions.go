@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/util/webhook"
 
@@ -80,6 +83,47 @@ func setApproval(crd *apiextensionsv1.CustomResourceDefinition) {
 		c.Reason = "InvalidAnnotation"
 	}
 	apihelpers.SetCRDCondition(crd, c)
+}
+
+// setStructural updates or removes the condition on schemas that are not structural. Only another
+// server sets it first: validation refuses such schemas unless the stored ones are not structural.
+func setStructural(crd *apiextensionsv1.CustomResourceDefinition) {
+	if apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema) == nil {
+		return
+	}
+	errs := structuralErrors(&crd.Spec)
+	if len(errs) == 0 {
+		apihelpers.RemoveCRDCondition(crd, apiextensionsv1.NonStructuralSchema)
+		return
+	}
+	apihelpers.SetCRDCondition(crd, apiextensionsv1.CustomResourceDefinitionCondition{
+		Type: apiextensionsv1.NonStructuralSchema, Status: apiextensionsv1.ConditionTrue, Reason: "Violations", Message: errs.ToAggregate().Error(),
+	})
+}
+
+func structuralErrors(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.ErrorList) {
+	path := field.NewPath("spec")
+	if spec.PreserveUnknownFields {
+		errs = append(errs, field.Invalid(path.Child("preserveUnknownFields"), true, "must be false"))
+	}
+	for i, v := range spec.Versions {
+		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+			continue
+		}
+		at, in := path.Child("versions").Index(i).Child("schema", "openAPIV3Schema"), &apiextensions.JSONSchemaProps{}
+		err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, in, nil)
+		if err != nil {
+			errs = append(errs, field.InternalError(at, err))
+			continue
+		}
+		structural, err := structuralschema.NewStructural(in)
+		if err != nil {
+			errs = append(errs, field.InternalError(at, err))
+			continue
+		}
+		errs = append(errs, structuralschema.ValidateStructural(at, structural)...)
+	}
+	return errs
 }
 
 func isEstablished(crd *apiextensionsv1.CustomResourceDefinition) bool {

@@ -111,6 +111,7 @@ func addStoredVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 // says whether the definition is served. The finalizer's updates of the status use it, too.
 func (d *definitions) allocate(_ context.Context, obj, _ rest.Object, dryRun bool) (release func(), err error) {
 	crd := asDefinition(obj)
+	setStructural(crd)
 	if hasItsNames(crd) {
 		updateStatus(crd, nil, nil)
 		return nil, nil

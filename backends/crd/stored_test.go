@@ -164,3 +164,36 @@ status:
 		t.Errorf("a number for a string: %d %s", got.code, got.body)
 	}
 }
+
+// The condition on schemas that are not structural is kept up to date by writes, where another
+// server has set it.
+func TestNonStructuralDefinition(t *testing.T) {
+	t.Parallel()
+	kept := memstore.New()
+	put(t, kept.Store(&running(t).definitions.Info), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+		"metadata":{"name":"xs.example.com","uid":"u","generation":1,"creationTimestamp":"2026-01-01T00:00:00Z"},
+		"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"xs","singular":"x","kind":"X","listKind":"XList"},"preserveUnknownFields":true,
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"a":{}}}}}]},
+		"status":{"storedVersions":["v1"],"acceptedNames":{"plural":"xs","singular":"x","kind":"X","listKind":"XList"},"conditions":[
+			{"type":"NamesAccepted","status":"True","reason":"NoConflicts","message":"no conflicts found"},
+			{"type":"Established","status":"True","reason":"InitialNamesAccepted","message":"the initial names have been accepted"},
+			{"type":"NonStructuralSchema","status":"True","reason":"Violations","message":"of old"}]}}`)
+	s := over(t, kept)
+	condition := func(patch string) any {
+		written := s.must(t, http.MethodPatch, definitionsPath+"/xs.example.com", "application/merge-patch+json", patch)
+		for _, c := range at(written, "status", "conditions").([]any) {
+			if at(c, "type") == "NonStructuralSchema" {
+				return at(c, "message")
+			}
+		}
+		return nil
+	}
+	const violations = "[spec.preserveUnknownFields: Invalid value: true: must be false, " +
+		"spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]"
+	if got := condition(`{"metadata":{"labels":{"a":"b"}}}`); got != violations {
+		t.Errorf("the message is %v", got)
+	}
+	if got := condition(`{"spec":{"preserveUnknownFields":false,"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`); got != nil {
+		t.Errorf("with a structural schema the message is %v", got)
+	}
+}
