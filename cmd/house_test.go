@@ -72,6 +72,7 @@ var floors = []struct {
 	{"resource/client", 1, 1},
 	{"resource/etcd", 1, 0},
 	{"internal/testing/await", 0, 0},
+	{"internal/testing/fieldtest", 1, 0},
 	{"internal/testing/kubelettest", 0, 0},
 	{"internal/testing/etcdtest", 0, 0},
 	{"internal/testing/memstore", 1, 0},

@@ -22,12 +22,13 @@ import (
 	"portico/apiservice/backend"
 	"portico/cmd/e2e"
 	"portico/cmd/e2e/etcdprocess"
+	"portico/cmd/e2e/kubeapiserver"
 	"portico/cmd/internal/testtools"
 	"portico/resource/identity"
 )
 
 const (
-	serviceRange = "10.20.0.0/24"
+	serviceRange = kubeapiserver.ServiceRange
 	// onlyController is the only controller that runs: others change objects, as those of
 	// kube-controller-manager do.
 	onlyController = "root-ca-certificate-publisher-controller"

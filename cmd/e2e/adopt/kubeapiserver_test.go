@@ -3,19 +3,10 @@
 package adopt
 
 import (
-	"bytes"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"flag"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -23,74 +14,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"portico/cmd/e2e"
 	"portico/cmd/e2e/etcdprocess"
+	"portico/cmd/e2e/kubeapiserver"
 	"portico/cmd/internal/testtools"
 	"portico/resource/authn"
 )
 
-const issuer = "https://kubernetes.default.svc.cluster.local"
-
-// kubeAPIServer is a running kube-apiserver without nodes.
-type kubeAPIServer struct {
-	*rest.Config
-	stop func() // kills it
-}
-
-// startKubeAPIServer starts kube-apiserver on an etcd. dir has the key of its tokens.
-func startKubeAPIServer(t *testing.T, etcd, dir string) *kubeAPIServer {
+// newSigner returns what signs tokens with the key in dir.
+func newSigner(t *testing.T, dir string) *authn.Signer {
 	t.Helper()
-	program, err := testtools.Build(testtools.KubeAPIServer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
-	key := filepath.Join(dir, "sa.key")
-	e2e.WriteFile(t, filepath.Join(dir, "tokens"), "administrator,administrator,1,system:masters\n")
-	cmd := exec.Command(program, "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+filepath.Join(dir, "certs"),
-		"--service-account-issuer="+issuer, "--service-account-key-file="+key, "--service-account-signing-key-file="+key,
-		"--service-cluster-ip-range="+serviceRange, "--token-auth-file="+filepath.Join(dir, "tokens"), "--authorization-mode=RBAC",
-		"--advertise-address=192.0.2.1", "--allow-privileged", "--disable-admission-plugins=ServiceAccount")
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	k := &kubeAPIServer{Config: &rest.Config{
-		Host: "https://127.0.0.1:" + port, BearerToken: "administrator", QPS: -1, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-	}}
-	k.stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // its error is that it was killed
-		if t.Failed() {
-			t.Logf("end of kube-apiserver's log:\n%s", log.Bytes()[max(0, log.Len()-3000):])
-		}
-	})
-	t.Cleanup(k.stop)
-	client := kubernetes.NewForConfigOrDie(k.Config)
-	e2e.Eventually(t, "kube-apiserver is ready", func() error {
-		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context())
-		return err
-	})
-	return k
-}
-
-// newKey writes an RSA key, and returns it as what signs tokens.
-func newKey(t *testing.T, file string) *authn.Signer {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e2e.WriteFile(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
-	signer, err := authn.NewSigner(file, issuer)
+	signer, err := authn.NewSigner(kubeapiserver.KeyFile(t, dir), kubeapiserver.Issuer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +34,7 @@ func newKey(t *testing.T, file string) *authn.Signer {
 
 // fill creates objects of all kinds, and returns the tokens of a service account: one for an
 // hour, and one that is kept in a Secret.
-func (k *kubeAPIServer) fill(t *testing.T, signer *authn.Signer) (bound, kept string) {
+func fill(t *testing.T, k *kubeapiserver.Server, signer *authn.Signer) (bound, kept string) {
 	t.Helper()
 	client, typed := e2e.DynamicClient(t, k.Config), kubernetes.NewForConfigOrDie(k.Config)
 	for _, name := range []string{"b", "node1"} {
@@ -153,15 +88,15 @@ var update = flag.Bool("update", false, "write "+recordingFile)
 func TestKubeAPIServer(t *testing.T) {
 	e2e.Program(t, testtools.Portico) // before kube-apiserver is stopped: it takes a while
 	etcd, dir := etcdprocess.Start(t), t.TempDir()
-	signer := newKey(t, filepath.Join(dir, "sa.key"))
-	key, err := os.ReadFile(filepath.Join(dir, "sa.key"))
+	signer := newSigner(t, dir)
+	key, err := os.ReadFile(kubeapiserver.KeyFile(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := startKubeAPIServer(t, etcd.Endpoint(), dir)
-	bound, kept := k.fill(t, signer)
+	k := kubeapiserver.Start(t, etcd.Endpoint(), dir)
+	bound, kept := fill(t, k, signer)
 	r := &recording{Key: string(key), Tokens: []string{kept}, Served: readAll(t, k.Config)}
-	k.stop()
+	k.Stop()
 	const running = "a kube-apiserver uses this etcd"
 	if out, err := portico(t, "adopt", "--yes", "--etcd-servers="+etcd.Endpoint()); err == nil || !strings.Contains(out, running) {
 		t.Errorf("adopted beside kube-apiserver: %v, %s", err, out)
@@ -184,7 +119,7 @@ func TestKubeAPIServer(t *testing.T) {
 		t.Error(err)
 	}
 
-	k = startKubeAPIServer(t, etcd.Endpoint(), dir)
+	k = kubeapiserver.Start(t, etcd.Endpoint(), dir)
 	back := readAll(t, k.Config)
 	compare(t, written, back, reconciled)
 	back.updateAll(t, k.Config, "kube-apiserver")
