@@ -210,6 +210,16 @@ type FeedSink interface {
 	Progress(rev int64)
 }
 
+// PartialSink is a FeedSink that can use a part of its first state before it has the rest.
+type PartialSink interface {
+	FeedSink
+	// ResetPart is Reset with a state that lacks objects below the storage path prefixes of loading.
+	ResetPart(rev int64, state []Change, loading []string)
+	// Load adds objects below a prefix of ResetPart, as of its rev and in path order. With last set there are no more:
+	// changes below the prefix since rev have been applied, and none before the other objects were added.
+	Load(prefix string, objects []Change, last bool)
+}
+
 // Feed is a whole range of storage at one revision, then its events.
 type Feed interface {
 	// Run delivers to sink until ctx ends, recovering from compaction and

@@ -33,6 +33,8 @@
 //     watch for each range would be ordered only if etcd were asked for progress after every
 //     change. Values that this process has written are not parsed again when the feed
 //     delivers them.
+//   - The first state of a Feed leaves out the rest of each resource with more than 20,000 objects.
+//     That is read beside the watch, and its changes wait until it is complete (load.go).
 //   - A Feed replaces its stream if etcd does not confirm it in time, leaves a request for
 //     progress unanswered, or sends nothing while a linearizable read returns a newer
 //     revision.

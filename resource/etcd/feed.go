@@ -27,6 +27,8 @@ var errHistory = errors.New("history is no longer kept")
 type feed struct {
 	*Client
 	ranges []keyRange // disjoint, ascending
+	// largeResource is the constant, in tests less.
+	largeResource int
 	// progress is set by RequestProgress.
 	progress chan struct{}
 	// delivered is the revision up to which the sink has received everything.
@@ -39,7 +41,7 @@ type feed struct {
 // "configmaps/"); without any, over everything. One watch of etcd covers all ranges and
 // the keys between them. Values that cannot be read are delivered as such, and logged.
 func (c *Client) Feed(ranges ...string) resource.Feed {
-	f := &feed{Client: c, progress: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
+	f := &feed{Client: c, largeResource: largeResource, progress: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
 	if len(ranges) == 0 {
 		ranges = []string{""}
 	}
@@ -96,25 +98,42 @@ func joinRanges(ranges []keyRange) []keyRange {
 // Run delivers to sink until ctx ends.
 func (f *feed) Run(ctx context.Context, sink resource.FeedSink) error {
 	for {
-		err := f.reset(ctx, sink)
-		for err == nil {
-			err = f.stream(ctx, sink)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if errors.Is(err, errHistory) {
-				f.log.Warn("feed cannot resume and reads its range again", "revision", f.delivered.Load())
-				break
-			}
-			f.log.Info("feed was interrupted and resumes", "revision", f.delivered.Load(), "error", err)
-			err = f.pause(ctx)
-		}
+		err := f.follow(ctx, sink)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !errors.Is(err, errHistory) {
+		if errors.Is(err, errHistory) {
+			f.log.Warn("feed cannot resume and reads its range again", "revision", f.delivered.Load())
+		} else {
 			f.log.Warn("feed cannot read its range; retrying", "error", err)
 		}
+		if err := f.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// follow resets the sink and streams to it. Its error is errHistory if the stream cannot resume.
+func (f *feed) follow(ctx context.Context, sink resource.FeedSink) error {
+	later, err := f.reset(ctx, sink)
+	if err != nil {
+		return err
+	}
+	if len(later) > 0 {
+		loading, cancel := context.WithCancel(ctx)
+		l := &loader{feed: f, rev: f.delivered.Load(), PartialSink: sink.(resource.PartialSink), loading: later}
+		var running sync.WaitGroup
+		running.Go(func() { l.load(loading) })
+		defer running.Wait()
+		defer cancel()
+		sink = l
+	}
+	for {
+		err := f.stream(ctx, sink)
+		if ctx.Err() != nil || errors.Is(err, errHistory) {
+			return err
+		}
+		f.log.Info("feed was interrupted and resumes", "revision", f.delivered.Load(), "error", err)
 		if err := f.pause(ctx); err != nil {
 			return err
 		}
@@ -136,9 +155,11 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// reset reads all ranges at one revision and passes them to the sink. Its error is
-// errHistory if that revision is compacted meanwhile.
-func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
+// reset reads all ranges at one revision and passes them to the sink. Its error is errHistory if that revision is compacted
+// meanwhile. The first reset of a PartialSink leaves out the rest of large resources, which it returns.
+func (f *feed) reset(ctx context.Context, sink resource.FeedSink) (later []largeRange, err error) {
+	partial, divides := sink.(resource.PartialSink)
+	divides = divides && f.delivered.Load() == 0
 	var state []resource.Change
 	var rev int64
 	var pages pager
@@ -146,29 +167,45 @@ func (f *feed) reset(ctx context.Context, sink resource.FeedSink) error {
 		for more := true; more; {
 			resp, err := f.page(ctx, &f.scope, &pages, 0, r, clientv3.WithRev(rev))
 			if isCompacted(err) {
-				return errHistory
+				return nil, errHistory
 			} else if err != nil {
-				return err
+				return nil, err
 			}
 			if rev == 0 {
 				rev = resp.Header.Revision
 			}
-			for _, kv := range resp.Kvs {
-				r.start = string(kv.Key) + "\x00"
-				c := resource.Change{Path: f.path(kv.Key), Revision: kv.ModRevision}
-				f.fill(&c, kv)
-				state = append(state, c)
+			state = append(state, f.changes(resp.Kvs)...)
+			if more = resp.More; !more {
+				break
 			}
-			more = resp.More
+			r.start = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+			if rest, ok := f.large(state, r.start); ok && divides {
+				later = append(later, rest)
+				r.start = rest.end
+			}
 		}
 	}
-	sink.Reset(rev, state)
+	if len(later) > 0 {
+		partial.ResetPart(rev, state, prefixes(later))
+	} else {
+		sink.Reset(rev, state)
+	}
 	f.delivered.Store(rev)
 	select {
 	case <-f.regressed: // this reset has handled it
 	default:
 	}
-	return nil
+	return later, nil
+}
+
+// changes makes changes of keys.
+func (f *feed) changes(kvs []*mvccpb.KeyValue) []resource.Change {
+	changes := make([]resource.Change, len(kvs))
+	for i, kv := range kvs {
+		changes[i] = resource.Change{Path: f.path(kv.Key), Revision: kv.ModRevision}
+		f.fill(&changes[i], kv)
+	}
+	return changes
 }
 
 // path returns the storage path of a key.

@@ -19,7 +19,6 @@ import (
 type Cache struct {
 	cfg   Config
 	began time.Time
-	ready chan struct{} // closed once there is a state
 	ended chan struct{} // closed when Run has ended
 
 	now      atomic.Pointer[snapshot]
@@ -36,8 +35,9 @@ type Cache struct {
 	// log. It guards the fields below.
 	mu   sync.Mutex
 	tree *tree // the newest state; snapshots are copies of it
-	// unreadable, epoch and replaced are the newest snapshot's.
+	// unreadable, loading, epoch and replaced are the newest snapshot's.
 	unreadable []string
+	loading    []string
 	epoch      int
 	replaced   int64
 	// live is the size of the newest state, in bytes; released is the value of replaced when
@@ -46,6 +46,8 @@ type Cache struct {
 	eventLogs      map[string]*eventLog // by range path
 	resets         int64                // whole states received from the feed
 	observers      []*observer          // of Headers
+	// grown is closed, and replaced, when there is a state or more of it.
+	grown chan struct{}
 }
 
 // New returns a Cache, which is empty until Run.
@@ -53,7 +55,7 @@ func New(cfg Config) *Cache {
 	return &Cache{
 		cfg:       cfg.withDefaults(),
 		began:     time.Now(),
-		ready:     make(chan struct{}),
+		grown:     make(chan struct{}),
 		ended:     make(chan struct{}),
 		waiters:   waiters{list: map[*waiter]struct{}{}},
 		eventLogs: map[string]*eventLog{},
@@ -79,16 +81,26 @@ func (c *Cache) Run(ctx context.Context) error {
 	return fmt.Errorf("run feed: %w", err)
 }
 
-// Ready reports whether the cache has a state.
-func (c *Cache) Ready() bool { return c.now.Load() != nil }
+// Ready reports whether the cache has the whole state.
+func (c *Cache) Ready() bool { return c.now.Load().has("") }
 
-// WaitReady waits until the cache has a state. If ctx ends first, it returns ctx's error.
-func (c *Cache) WaitReady(ctx context.Context) error {
-	select {
-	case <-c.ready:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// WaitReady waits until the cache has the whole state. If ctx ends first, it returns ctx's error.
+func (c *Cache) WaitReady(ctx context.Context) error { return c.waitFor(ctx, "") }
+
+// waitFor waits until the cache has all objects below a prefix.
+func (c *Cache) waitFor(ctx context.Context, prefix string) error {
+	for {
+		c.mu.Lock()
+		grown := c.grown
+		c.mu.Unlock()
+		if c.now.Load().has(prefix) {
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

@@ -26,7 +26,8 @@
 //   - Label and field selectors are evaluated by walking the range: 50,000 objects take 7 ms.
 //     A name or a namespace is a path or a range of paths.
 //   - Metrics of the state are computed when they are collected (metrics.go).
-//   - Before the first state is complete, single objects and pages come from the store
+//   - The first state may come in parts: resources of many objects are loaded while the others
+//     are served. Before a resource is complete, single objects and pages come from the store
 //     beneath, and so do the resources that a process needs before it serves (early.go).
 //   - Writes go to the store beneath, with the cached object as a hint. They do not wait for
 //     the tree; reads of the latest state do.

@@ -10,7 +10,7 @@ import (
 // List returns a page of objects. The first page comes from a snapshot, which is kept for
 // the pages that follow; without it the store beneath continues at its revision.
 func (s *store) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
-	if !s.cache.Ready() {
+	if !s.has() {
 		page := opts.Limit > 0 && opts.Selector.Empty()
 		if page || opts.Continue != "" || opts.At.Freshness == resource.Exact {
 			return s.beneath.List(ctx, opts)

@@ -84,7 +84,7 @@ func (m *collector) Collect(to chan<- prometheus.Metric) {
 	now := m.cache.now.Load()
 	for _, info := range m.shown() {
 		count, size := -1, -1
-		if now != nil {
+		if now.has(info.RangePath("")) {
 			count, size = now.measure(info.RangePath(""))
 		}
 		gauge := func(d *prometheus.Desc, v float64, labels ...string) {

@@ -1,6 +1,9 @@
 package watchcache
 
 import (
+	"slices"
+	"strings"
+
 	"portico/resource"
 )
 
@@ -10,7 +13,10 @@ type sink struct{ *Cache }
 // Reset replaces the state. Watchers continue with the difference of the two states. A new
 // watch cannot start before the new state: objects may have been created and deleted
 // unseen.
-func (c sink) Reset(rev int64, state []resource.Change) {
+func (c sink) Reset(rev int64, state []resource.Change) { c.ResetPart(rev, state, nil) }
+
+// ResetPart is Reset with a state that lacks objects below the prefixes of loading.
+func (c sink) ResetPart(rev int64, state []resource.Change, loading []string) {
 	old := c.now.Load()
 	tree, size, same := newTree(), int64(0), int64(0)
 	var unreadable []string
@@ -28,7 +34,7 @@ func (c sink) Reset(rev int64, state []resource.Change) {
 	}
 	c.mu.Lock()
 	c.resets++
-	c.tree, c.unreadable = tree, unreadable
+	c.tree, c.unreadable, c.loading = tree, unreadable, loading
 	if old == nil {
 		c.live = size
 		for _, l := range c.eventLogs {
@@ -42,11 +48,40 @@ func (c sink) Reset(rev int64, state []resource.Change) {
 		c.publish(rev)
 		c.release()
 	}
+	c.loaded()
 	c.mu.Unlock()
-	if old == nil {
-		close(c.ready)
-	}
 	c.waiters.release(rev)
+}
+
+// Load adds objects below a prefix of ResetPart.
+func (c sink) Load(prefix string, objects []resource.Change, last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ch := range objects {
+		if ch.Unreadable != nil {
+			c.unreadable = withPath(c.unreadable, ch.Path, true)
+			continue
+		}
+		c.tree.Load(item{ch.Path, ch.Object})
+		c.live += sizeOf(ch.Object)
+	}
+	if last {
+		c.loading = slices.DeleteFunc(slices.Clone(c.loading), func(p string) bool { return p == prefix })
+		for path, l := range c.eventLogs {
+			if strings.HasPrefix(path, prefix) || strings.HasPrefix(prefix, path) {
+				l.breakOff(c.Revision(), errBreak) // nothing watches it yet; its changes are not in order
+				c.histories.Add(l.grown())
+			}
+		}
+		c.publish(c.Revision())
+		c.loaded()
+	}
+}
+
+// loaded wakes reads that wait for objects to be loaded. mu is held.
+func (c sink) loaded() {
+	close(c.grown)
+	c.grown = make(chan struct{})
 }
 
 // bridge adds the difference of two states to the event logs. mu is held.
@@ -84,7 +119,7 @@ func (c sink) bridge(old, next *snapshot) {
 
 // publish publishes a snapshot of the tree as of rev. mu is held.
 func (c sink) publish(rev int64) {
-	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: rev, unreadable: c.unreadable, epoch: c.epoch, replaced: c.replaced})
+	c.now.Store(&snapshot{tree: c.tree.Copy(), rev: rev, unreadable: c.unreadable, loading: c.loading, epoch: c.epoch, replaced: c.replaced})
 }
 
 // Apply applies changes.

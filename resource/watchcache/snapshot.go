@@ -33,6 +33,8 @@ type snapshot struct {
 	// Watches that may have seen one end, and do not start with a state that lacks it: a
 	// client that took it for deleted might delete its dependents.
 	unreadable []string
+	// loading are path prefixes below which objects are not in the tree yet.
+	loading []string
 	// epoch counts how often the storage was restored to an earlier state. Revisions of
 	// different epochs are not comparable.
 	epoch int
@@ -111,6 +113,11 @@ func (s *snapshot) count(prefix, start string) int {
 	// The prefix ends in a slash; the range ends at the next byte.
 	end := prefix[:len(prefix)-1] + string(rune('/'+1))
 	return s.rank(end) - s.rank(prefix+start)
+}
+
+// has reports whether all objects below a prefix are in the tree. s may be nil.
+func (s *snapshot) has(prefix string) bool {
+	return s != nil && !slices.ContainsFunc(s.loading, func(p string) bool { return strings.HasPrefix(p, prefix) || strings.HasPrefix(prefix, p) })
 }
 
 // hides reports whether the value at a path cannot be read.

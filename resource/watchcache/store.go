@@ -26,7 +26,7 @@ type store struct {
 // of the resource were received, and takes no watch, no list and no goroutine. The event log
 // of the resource begins with its first Store.
 //
-// While the cache is not ready, the store beneath answers Get and lists with a limit and
+// While the cache does not have all objects of the resource, the store beneath answers Get and lists with a limit and
 // without a selector. Other lists, and watches, wait for FreshTimeout and then fail with
 // 429.
 func (c *Cache) Store(info *resource.Info) resource.Store {
@@ -70,7 +70,7 @@ func (s *store) cached(key resource.Key) *resource.Object {
 
 // Get returns one object.
 func (s *store) Get(ctx context.Context, key resource.Key, at resource.At) (*resource.Object, error) {
-	if !s.cache.Ready() {
+	if !s.has() {
 		return s.beneath.Get(ctx, key, at)
 	}
 	if at.Freshness == resource.Exact {
@@ -157,14 +157,17 @@ func (c *Cache) latest(ctx context.Context, deadline time.Time) (int64, bool) {
 	return rev, err == nil
 }
 
-// ready waits until the cache is ready, for FreshTimeout at most.
+// has reports whether the cache has all objects of the resource.
+func (s *store) has() bool { return s.cache.now.Load().has(s.info.RangePath("")) }
+
+// ready waits until the cache has all objects of the resource, for FreshTimeout at most.
 func (s *store) ready(ctx context.Context) error {
-	if s.cache.Ready() {
+	if s.has() {
 		return nil
 	}
 	wait, cancel := context.WithTimeout(ctx, s.cache.cfg.FreshTimeout)
 	defer cancel()
-	if s.cache.WaitReady(wait) == nil {
+	if s.cache.waitFor(wait, s.info.RangePath("")) == nil {
 		return nil
 	}
 	// The longer it has taken, the longer it is likely to take.
