@@ -118,12 +118,31 @@ func (f *finalizer) finalizeOnce(ctx context.Context, o *custom.Outline) error {
 	}
 	d := deletion{neverEstablished: !isEstablished(o.CustomResourceDefinition), overlapping: f.server.overlaps(o)}
 	if !d.overlapping {
+		if err := f.bar(ctx, o); err != nil {
+			return err
+		}
 		// Also for a definition that was never established: its objects could be created
 		// once its names were accepted, and the next definition of that name would get
 		// them.
 		d.left, d.failed = f.deleteObjects(ctx, o)
 	}
 	return f.record(ctx, o, d)
+}
+
+// barred is how long creations are stopped after the deletion of their definition has begun: longer than a request
+// takes.
+const barred = 5 * time.Minute
+
+// bar stops creations that other requests, or other processes, have begun, before the first look for objects.
+func (f *finalizer) bar(ctx context.Context, o *custom.Outline) error {
+	c := apihelpers.FindCRDCondition(o.CustomResourceDefinition, apiextensionsv1.Terminating)
+	if f.server.etcd == nil || c != nil && c.Reason == reasonDeleting {
+		return nil
+	}
+	if err := f.server.etcd.Bar(ctx, string(o.UID), barred); err != nil {
+		return fmt.Errorf("stop the creation of objects: %w", err)
+	}
+	return nil
 }
 
 // current returns the current state of a definition; nil if it no longer waits for its
@@ -209,6 +228,9 @@ func (f *finalizer) deleteObjects(ctx context.Context, definition *custom.Outlin
 	return len(list.Items), nil
 }
 
+// reasonDeleting is the reason of Terminating after the first look for objects.
+const reasonDeleting = "InstanceDeletionInProgress"
+
 // deletion is the progress of deleting a definition's objects.
 type deletion struct {
 	neverEstablished bool
@@ -225,7 +247,7 @@ func (d deletion) done() bool { return d.failed == nil && d.left == 0 }
 func (d deletion) condition() apiextensionsv1.CustomResourceDefinitionCondition {
 	c := apiextensionsv1.CustomResourceDefinitionCondition{
 		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
-		Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
+		Reason: reasonDeleting, Message: "CustomResource deletion is in progress",
 	}
 	switch {
 	case d.failed != nil:

@@ -348,6 +348,20 @@ func (s *Server) publish(now *served) {
 	s.documents.StoreWith(documents, s.openAPI.State())
 }
 
+// errTerminating is the 403 for a new object of a definition that is being deleted.
+func errTerminating(gr schema.GroupResource, name string) *apierrors.StatusError {
+	return apierrors.NewForbidden(gr, name, errors.New("create not allowed while custom resource definition is terminating"))
+}
+
+// unlessDeleted returns a context with which no object of a definition is created after its finalizer has begun
+// to delete them, whatever this process knows of that.
+func (s *Server) unlessDeleted(ctx context.Context, d *definition, name string) context.Context {
+	if s.etcd == nil {
+		return ctx
+	}
+	return s.etcd.UnlessBarred(ctx, string(d.UID), errTerminating(resourceOf(d.Outline), name))
+}
+
 // lifecycle is the admission that refuses to create objects of a definition that is being
 // deleted.
 type lifecycle struct{ server *Server }
@@ -358,7 +372,7 @@ var _ rest.Admission = (*lifecycle)(nil)
 func (l *lifecycle) Mutate(_ context.Context, a *rest.Attributes) error {
 	gr := a.Kind.GroupResource()
 	if d := l.server.definitionOf(gr.Group, gr.Resource); a.Operation == rest.Create && d != nil && d.terminating() {
-		return apierrors.NewForbidden(gr, a.Key.Name, errors.New("create not allowed while custom resource definition is terminating"))
+		return errTerminating(gr, a.Key.Name)
 	}
 	return nil
 }

@@ -180,13 +180,20 @@ func (s *Server) assembleServer() (err error) {
 // that it cannot continue (watches).
 func (s *Server) resources() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if act := resource.ActionFrom(r.Context()); act != nil && act.Verb == "watch" {
-			if d := s.definitionOf(act.Group, act.Resource); d != nil && d.watches[act.Version] != nil {
-				ctx, cancel := context.WithCancel(r.Context())
-				defer cancel()
-				defer context.AfterFunc(d.watches[act.Version].ended, cancel)()
-				r = r.WithContext(ctx)
-			}
+		act := resource.ActionFrom(r.Context())
+		if act == nil || !act.Mutating() && act.Verb != "watch" {
+			s.api.ServeHTTP(w, r)
+			return
+		}
+		switch d := s.definitionOf(act.Group, act.Resource); {
+		case d == nil:
+		case act.Verb != "watch":
+			r = r.WithContext(s.unlessDeleted(r.Context(), d, act.Name))
+		case d.watches[act.Version] != nil:
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(d.watches[act.Version].ended, cancel)()
+			r = r.WithContext(ctx)
 		}
 		s.api.ServeHTTP(w, r)
 	})

@@ -6,12 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
 )
@@ -87,7 +83,10 @@ func (c *Client) term(ctx context.Context, name, id string, lead func(ctx contex
 	c.log.Info("elected leader", "election", name, "id", id)
 	c.metrics.leading.WithLabelValues(name).Set(1)
 	defer c.metrics.leading.WithLabelValues(name).Set(0)
-	lead(context.WithValue(term, fenceKey{}, &fence{key: []byte(election.Key()), rev: election.Rev()}))
+	lead(context.WithValue(term, fenceKey{}, &fence{
+		key: []byte(election.Key()), rev: election.Rev(),
+		broken: resource.Unavailable("the write was not carried out: the process is no longer the elected leader", retryAfter),
+	}))
 	c.log.Info("leadership ended", "election", name, "id", id)
 	return nil
 }
@@ -101,47 +100,3 @@ func (c *Client) resign(ctx context.Context, lease clientv3.LeaseID) {
 		c.log.Debug("lease was not revoked; it expires by itself", "error", err)
 	}
 }
-
-// fence is the key of an elected leader, which is removed with its lease. Transactions with
-// the leader's context are executed only while the key exists: the successor of a process
-// that was stopped may have written something else since.
-type fence struct {
-	key []byte
-	rev int64 // create revision
-}
-
-// fenceKey is the context key of a leader's *fence.
-type fenceKey struct{}
-
-// guard adds the condition that the leader's key exists to a transaction. f may be nil.
-func (f *fence) guard(txn *etcdserverpb.TxnRequest) {
-	if f == nil {
-		return
-	}
-	txn.Compare = append(txn.Compare, &etcdserverpb.Compare{
-		Key: f.key, Target: etcdserverpb.Compare_CREATE, Result: etcdserverpb.Compare_EQUAL,
-		TargetUnion: &etcdserverpb.Compare_CreateRevision{CreateRevision: f.rev},
-	})
-	txn.Failure = append(txn.Failure, &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestRange{
-		RequestRange: &etcdserverpb.RangeRequest{Key: f.key, KeysOnly: true},
-	}})
-}
-
-// broken returns a deposed if a transaction failed because the leader's key is gone, and
-// nil if it failed because of its own key. f may be nil.
-func (f *fence) broken(answers []*etcdserverpb.ResponseOp) error {
-	if f == nil {
-		return nil
-	}
-	kvs := answers[len(answers)-1].GetResponseRange().Kvs
-	if len(kvs) > 0 && kvs[0].CreateRevision == f.rev {
-		return nil
-	}
-	return &deposed{resource.Unavailable("the write was not carried out: the process is no longer the elected leader", retryAfter)}
-}
-
-// deposed is the error of a write by a leader that has been replaced.
-type deposed struct{ *apierrors.StatusError }
-
-// GRPCStatus has the code of a write that was not executed (errors.go).
-func (e *deposed) GRPCStatus() *status.Status { return status.New(codes.Aborted, e.Error()) }

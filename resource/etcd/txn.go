@@ -29,8 +29,8 @@ func deleteOp(key []byte) *etcdserverpb.RequestOp {
 }
 
 // commit executes op if the mod revision of the key is rev (0: the key does not exist). If
-// it is not, ok is false and cur is the current value, nil for none. With a context of a
-// leader that has been replaced the error is a deposed; other errors are those of etcd's
+// it is not, ok is false and cur is the current value, nil for none. If a fence
+// of the context stops it the error is a fenced; other errors are those of etcd's
 // client. The request is counted under kind.
 func (c *Client) commit(ctx context.Context, scope *scope, kind operation, key []byte, rev int64, op *etcdserverpb.RequestOp) (at int64, cur *mvccpb.KeyValue, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
@@ -45,8 +45,8 @@ func (c *Client) commit(ctx context.Context, scope *scope, kind operation, key [
 			RequestRange: &etcdserverpb.RangeRequest{Key: key},
 		}}},
 	}
-	leader, _ := ctx.Value(fenceKey{}).(*fence)
-	leader.guard(txn)
+	fence := fenceOf(ctx, txn)
+	fence.guard(txn)
 	resp, lost, err := c.transact(ctx, scope, kind, txn)
 	if lost != nil && resp == nil && rev == 0 {
 		if at, ok = c.created(ctx, txn); ok {
@@ -70,7 +70,7 @@ func (c *Client) commit(ctx context.Context, scope *scope, kind operation, key [
 			return at, nil, true, nil
 		}
 	}
-	if err := leader.broken(resp.Responses); err != nil {
+	if err := fence.check(resp.Responses); err != nil {
 		return 0, nil, false, err
 	}
 	return resp.Header.Revision, cur, false, nil

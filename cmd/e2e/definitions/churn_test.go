@@ -38,7 +38,7 @@ func (c *client) cycle(ctx context.Context, group, schema string) error {
 	if err := c.must(ctx, http.StatusCreated, "POST", definitionsPath, definition(group, "Namespaced", "Gadget", schema, "v1 served storage", "v1beta1 served")); err != nil {
 		return err
 	}
-	if err := c.served(ctx, gadgets); err != nil {
+	if err := errors.Join(c.served(ctx, gadgets), c.served(ctx, strings.Replace(gadgets, "/v1/", "/v1beta1/", 1))); err != nil {
 		return err
 	}
 	watched := make(chan error, 1)

@@ -87,6 +87,7 @@ func (r *Reader) Add(key string, value []byte) {
 	}
 	r.contents.Keys[family]++
 	switch process, isVersion := strings.CutPrefix(name, etcd.VersionFamily+"/"); {
+	case family == etcd.DocumentKeys && strings.HasPrefix(name, etcd.BarFamily+"/"):
 	case family == etcd.Objects:
 		if err := r.object(name, value); err != nil {
 			r.note(&r.contents.Unreadable, key, err)

@@ -35,6 +35,7 @@ var contents = map[string]string{
 	"compact_rev_key":                            "17",
 	"portico/elections/registry/crd/1":           "host_1",
 	"portico/documents/registry/versions/core":   "0.2.0",
+	"portico/documents/registry/bars/1":          "",
 	"portico/documents/registry/gateway/foreign": "2 is another format",
 }
 
@@ -82,7 +83,7 @@ func TestReader(t *testing.T) {
 	if len(c.Foreign) != 1 || !strings.HasPrefix(c.Foreign[0], "portico/documents/registry/gateway/foreign: ") {
 		t.Errorf("foreign is %v", c.Foreign)
 	}
-	keys := map[etcd.Family]int{etcd.Objects: 10, etcd.DocumentKeys: 3, etcd.ElectionKeys: 1, etcd.CompactionKey: 1}
+	keys := map[etcd.Family]int{etcd.Objects: 10, etcd.DocumentKeys: 4, etcd.ElectionKeys: 1, etcd.CompactionKey: 1}
 	if !maps.Equal(c.Keys, keys) || c.Versions["core"] != "0.2.0" {
 		t.Errorf("keys are %v, versions %v", c.Keys, c.Versions)
 	}
