@@ -46,6 +46,9 @@ type Kind struct {
 	// metadata.namespace. Fields returns their values.
 	FieldLabels []string
 	Fields      func(obj runtime.Object) map[string]string
+	// StoredFields, if not nil, is a faster way to Fields that does not decode the object; ok false: it must be
+	// decoded.
+	StoredFields func(o *resource.Object) (values map[string]string, ok bool)
 	// Current returns the kind as it is served now, for watches that outlast a change of it; nil: it
 	// never changes.
 	Current func() *Kind

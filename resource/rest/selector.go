@@ -75,6 +75,11 @@ func (k *Kind) checkFields(version string, s fields.Selector) error {
 // extractFields is resource.Selector.Extract. An object that cannot be decoded has no
 // fields, so that it does not make the whole list fail.
 func (k *Kind) extractFields(o *resource.Object) map[string]string {
+	if k.StoredFields != nil {
+		if values, ok := k.StoredFields(o); ok {
+			return values
+		}
+	}
 	obj, err := k.Codec.DecodeStored(o)
 	if err != nil {
 		return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/util/jsonpath"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/resource"
@@ -76,7 +74,7 @@ func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
 		c.kind.Subresources = append(c.kind.Subresources, c.scaleView())
 	}
 	c.setColumns()
-	c.setFields()
+	c.setFields(codec)
 	return c.kind
 }
 
@@ -177,39 +175,6 @@ type single struct{ *unstructured.Unstructured }
 
 // IsList implements runtime.Unstructured.
 func (single) IsList() bool { return false }
-
-// setFields sets the selectable fields of the row.
-func (c *custom) setFields() {
-	if len(c.version.SelectableFields) == 0 {
-		return
-	}
-	paths := map[string]*jsonpath.JSONPath{}
-	for _, f := range c.version.SelectableFields {
-		name := strings.TrimPrefix(f.JSONPath, ".")
-		path := jsonpath.New(name).AllowMissingKeys(true)
-		if path.Parse("{"+f.JSONPath+"}") != nil {
-			continue // the definition was validated
-		}
-		paths[name] = path
-		c.kind.FieldLabels = append(c.kind.FieldLabels, name)
-	}
-	c.kind.FieldsBy = &identity{}
-	c.kind.Fields = func(obj runtime.Object) map[string]string {
-		out := make(map[string]string, len(paths))
-		u, ok := obj.(*unstructured.Unstructured)
-		if !ok {
-			return out
-		}
-		for name, path := range paths {
-			out[name] = ""
-			found, err := path.FindResults(u.Object)
-			if err == nil && len(found) > 0 && len(found[0]) > 0 && found[0][0].Interface() != nil {
-				out[name] = fmt.Sprint(found[0][0].Interface())
-			}
-		}
-		return out
-	}
-}
 
 // checkKind is the 422 for an object of another kind or version, which the body of a request
 // or a mutating webhook may have set. A status update ignores both.
