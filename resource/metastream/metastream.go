@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -141,6 +142,9 @@ func partial(h *resource.Header) metav1.PartialObjectMetadata {
 	return out
 }
 
+// common returns a string that many headers have, which share its memory.
+func common(text string) string { return unique.Make(text).Value() }
+
 // Header returns the header of an object's metadata.
 func Header(obj *metav1.PartialObjectMetadata) (*resource.Header, error) {
 	revision, err := strconv.ParseInt(obj.ResourceVersion, 10, 64)
@@ -148,7 +152,7 @@ func Header(obj *metav1.PartialObjectMetadata) (*resource.Header, error) {
 		return nil, fmt.Errorf("read resourceVersion %q: %w", obj.ResourceVersion, err)
 	}
 	h := &resource.Header{
-		APIVersion: obj.APIVersion, Kind: obj.Kind, Namespace: obj.Namespace, Name: obj.Name, UID: string(obj.UID),
+		APIVersion: common(obj.APIVersion), Kind: common(obj.Kind), Namespace: common(obj.Namespace), Name: obj.Name, UID: string(obj.UID),
 		Revision: revision, Generation: obj.Generation, Finalizers: obj.Finalizers,
 	}
 	if obj.DeletionTimestamp != nil {

@@ -28,24 +28,37 @@ type Graph struct {
 	look func(ID)
 
 	mu      sync.Mutex
-	objects map[ID]*resource.Header
+	objects map[ID]node
 	// dependents are the objects that refer to an owner, which need not be in objects.
 	dependents map[ID]map[ID]bool
 }
 
+// node is an object in a graph.
+type node struct {
+	*resource.Header
+	// from is the state in which the object was last seen; nil: none.
+	from *state
+}
+
+// state is one whole state of a source, with the changes that follow it.
+type state struct{ of *feed }
+
 // NewGraph returns an empty graph. look is called with each object that may have to be deleted
 // or changed; it must not block and must not call the graph.
 func NewGraph(look func(ID)) *Graph {
-	return &Graph{look: look, objects: map[ID]*resource.Header{}, dependents: map[ID]map[ID]bool{}}
+	return &Graph{look: look, objects: map[ID]node{}, dependents: map[ID]map[ID]bool{}}
 }
 
 // Set adds or replaces the metadata of an object.
-func (g *Graph) Set(h *resource.Header) {
+func (g *Graph) Set(h *resource.Header) { g.set(h, nil) }
+
+// set is Set of an object in a state.
+func (g *Graph) set(h *resource.Header, from *state) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id := idOf(h)
-	old := g.objects[id]
-	g.objects[id] = h
+	old := g.objects[id].Header
+	g.objects[id] = node{h, from}
 	g.index(h, old)
 	if waits(h) && (old == nil || !waits(old)) {
 		g.look(id)
@@ -92,7 +105,7 @@ func (g *Graph) unlink(owner, dependent ID) {
 // or waits for its dependents, and at the owners that an object held up before.
 func (g *Graph) lookAtOwned(h, old *resource.Header) {
 	for _, o := range h.Owners {
-		if owner := g.objects[ownerID(o)]; owner == nil || !is(owner, ref(h, o)) || waits(owner) {
+		if owner := g.objects[ownerID(o)].Header; owner == nil || !is(owner, ref(h, o)) || waits(owner) {
 			g.look(idOf(h))
 			break
 		}
@@ -105,7 +118,7 @@ func (g *Graph) lookAtOwned(h, old *resource.Header) {
 // lookAtOwners looks at the owners of an object that wait for their dependents.
 func (g *Graph) lookAtOwners(h *resource.Header) {
 	for _, o := range h.Owners {
-		if owner := g.objects[ownerID(o)]; owner != nil && waits(owner) {
+		if owner := g.objects[ownerID(o)].Header; owner != nil && waits(owner) {
 			g.look(ownerID(o))
 		}
 	}
@@ -116,7 +129,7 @@ func (g *Graph) lookAtOwners(h *resource.Header) {
 func (g *Graph) Remove(id ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	h := g.objects[id]
+	h := g.objects[id].Header
 	if h == nil {
 		return
 	}
@@ -133,18 +146,31 @@ func (g *Graph) Forget(ids []ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, id := range ids {
-		if h := g.objects[id]; h != nil {
+		if h := g.objects[id].Header; h != nil {
 			delete(g.objects, id)
 			g.unlinkAll(id, h)
 		}
 	}
 }
 
+// of returns the objects that were last seen in a state of a source other than except.
+func (g *Graph) of(f *feed, except *state) []ID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var ids []ID
+	for id, n := range g.objects {
+		if n.from != nil && n.from.of == f && n.from != except {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // get returns the metadata of an object; nil: it is not known.
 func (g *Graph) get(id ID) *resource.Header {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.objects[id]
+	return g.objects[id].Header
 }
 
 // dependentsOf returns the metadata of the other objects that refer to an owner.
@@ -154,7 +180,7 @@ func (g *Graph) dependentsOf(owner ID) []*resource.Header {
 	out := make([]*resource.Header, 0, len(g.dependents[owner]))
 	for d := range g.dependents[owner] {
 		if d != owner {
-			out = append(out, g.objects[d])
+			out = append(out, g.objects[d].Header)
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"portico/resource"
+	"portico/resource/watchcache"
 )
 
 // A server that lists an object with the uid of another server's object neither replaces nor
@@ -32,4 +33,37 @@ func TestUIDOfAnotherServer(t *testing.T) {
 	if len(looked) != 1 || looked[0] != idOf(dependent) {
 		t.Errorf("looked at %v, want the dependent", looked)
 	}
+}
+
+// Objects that are not in the next whole state of their source are gone, and those of other sources stay. A source that ends takes
+// its own objects with it.
+func TestWholeStates(t *testing.T) {
+	t.Parallel()
+	g := NewGraph(func(ID) {})
+	first, second := &feed{graph: g, synced: func() {}}, &feed{graph: g, synced: func() {}}
+	send := func(f *feed, names ...string) {
+		f.begin()
+		for _, name := range names {
+			f.receive(watchcache.HeaderEvent{Type: resource.Added, Header: &resource.Header{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: name}})
+		}
+		f.receive(watchcache.HeaderEvent{Type: resource.Synced})
+	}
+	check := func(when string, want ...string) {
+		t.Helper()
+		for _, name := range want {
+			if g.get(ID{Kind: "ConfigMap", UID: name}) == nil {
+				t.Errorf("%s: %s is missing", when, name)
+			}
+		}
+		if g.Len() != len(want) {
+			t.Errorf("%s: %d objects, want %v", when, g.Len(), want)
+		}
+	}
+	send(first, "a", "b")
+	send(second, "c")
+	check("first states", "a", "b", "c")
+	send(first, "a", "d")
+	check("next state", "a", "c", "d")
+	first.forget()
+	check("a source ended", "c")
 }

@@ -3,8 +3,6 @@ package garbage
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -146,7 +144,8 @@ func (s *Sources) start(ctx context.Context, wg *sync.WaitGroup, name string, fo
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s.running[name], s.waiting[name] = cancel, true
-	f := &feed{graph: s.Graph, known: map[ID]int{}, synced: func() { s.synced(name) }}
+	f := &feed{graph: s.Graph, synced: func() { s.synced(name) }}
+	f.begin()
 	wg.Go(func() {
 		defer cancel()
 		follow(ctx, f)
@@ -228,17 +227,14 @@ func (s *Sources) followResource(ctx context.Context, r Resource, f *feed) {
 type feed struct {
 	graph  *Graph
 	synced func()
-	// known has the objects of the source, with the number of the state in which each was
-	// last seen. state is the number of the present one, and complete is set once
-	// it was received whole.
-	known    map[ID]int
-	state    int
+	// state is the present state, and complete is set once it was received whole.
+	state    *state
 	complete bool
 }
 
 // begin begins a new whole state.
 func (f *feed) begin() {
-	f.state++
+	f.state = &state{f}
 	f.complete = false
 }
 
@@ -251,17 +247,12 @@ func (f *feed) receive(e watchcache.HeaderEvent) {
 		}
 		fallthrough
 	case resource.Modified:
-		f.known[idOf(e.Header)] = f.state
-		f.graph.Set(e.Header)
+		f.graph.set(e.Header, f.state)
 	case resource.Deleted:
-		delete(f.known, idOf(e.Header))
 		f.graph.Remove(idOf(e.Header))
 	case resource.Synced:
-		for id, state := range f.known {
-			if state != f.state {
-				delete(f.known, id)
-				f.graph.Remove(id)
-			}
+		for _, id := range f.graph.of(f, f.state) {
+			f.graph.Remove(id)
 		}
 		f.complete = true
 		f.synced()
@@ -269,4 +260,4 @@ func (f *feed) receive(e watchcache.HeaderEvent) {
 }
 
 // forget removes the objects of a source that is followed no more. They may still exist.
-func (f *feed) forget() { f.graph.Forget(slices.Collect(maps.Keys(f.known))) }
+func (f *feed) forget() { f.graph.Forget(f.graph.of(f, nil)) }
