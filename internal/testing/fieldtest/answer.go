@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,8 @@ func (a *answer) outcome(show map[string]json.RawMessage) Outcome {
 	return o
 }
 
+var uids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
 // failure adds what an error says.
 func (a *answer) failure(o *Outcome) {
 	var status metav1.Status
@@ -121,7 +124,7 @@ func (a *answer) failure(o *Outcome) {
 		o.Message = strings.TrimSpace(string(a.body))
 		return
 	}
-	o.Message = status.Message
+	o.Message = uids.ReplaceAllString(status.Message, "UID")
 	if _, errs, invalid := strings.Cut(o.Message, " is invalid: "); invalid {
 		o.Message = errs
 	}
@@ -172,7 +175,7 @@ func lookup(v any, path string) (any, bool) {
 }
 
 // differing are members that differ from one server to the next.
-var differing = []string{"lastTransitionTime", "uid", "resourceVersion", "creationTimestamp", "time", "hash"}
+var differing = []string{"lastTransitionTime", "uid", "resourceVersion", "creationTimestamp", "time"}
 
 // scrubbed returns a value without what differs from one server to the next; conditions are in the
 // order of their types.

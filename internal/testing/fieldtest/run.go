@@ -42,7 +42,9 @@ func (r *Row) Run(t *testing.T, server *Server, ours bool) {
 	r.do(t, server, func(step *Step, do func() Outcome) {
 		want := step.Outcome
 		if ours && step.Ours != nil {
-			want = *step.Ours
+			if want = *step.Ours; same(want, step.Outcome) || step.Differs == "" {
+				t.Errorf("%s: ours does not differ, or the reason is missing", step.String())
+			}
 		}
 		got := do()
 		for end := time.Now().Add(await.Timeout); step.reads() && !same(got, want) && time.Now().Before(end); {
