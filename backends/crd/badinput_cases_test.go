@@ -183,7 +183,7 @@ func badBodies() map[string]badRequest {
 		"values":      post("", blob("["+strings.Repeat("0,", 1_000_000)+"0]"), 413, tooLarge, tooMany),
 		"yaml values": post("application/yaml", blob("["+strings.Repeat("a,", 1_000_000)+"a]"), 413, tooLarge, tooMany),
 		"labels":      post("", strings.Replace(blob("{}"), `"name":`, `"labels":{`+strings.Repeat(`"a":"",`, 300_000)+`"a":""},"name":`, 1), 413, tooLarge, tooMany),
-		"braces, all": post("", strings.Repeat("{", limit), 413, tooLarge, tooMany),
+		"braces, all": post("", strings.Repeat("{", limit), 400, bad, "nested more than 10000 levels deep"),
 		"protobuf definition of many schemas": {method: "POST", target: definitionPath, contentType: protobuf, body: manyMessages(1 << 20), code: 413, reason: tooLarge,
 			message: tooMany},
 	}

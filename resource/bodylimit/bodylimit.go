@@ -31,7 +31,7 @@ const (
 	MaxItems = 30_000
 )
 
-// Errors of Measure. All but ErrTooDeep are answered 413.
+// Errors of Measure. All but ErrTooDeep and errNested are answered 413.
 var (
 	ErrTooMany      = fmt.Errorf("the body has more than %d values", MaxValues)
 	ErrTooManyItems = fmt.Errorf("the arrays of the body have more than %d elements in all", MaxItems)
@@ -70,8 +70,8 @@ func (s Size) Memory() int64 {
 
 // Measure counts the values of a body of a media type; "" is JSON, and types of patches
 // are JSON, YAML or CBOR by their suffix. Of other types only the bytes are known. Errors:
-// ErrTooMany, ErrTooManyItems, ErrTooLarge (aliases), ErrTooDeep (protobuf), errLongAsJSON
-// (CBOR), or that aliases cannot be measured.
+// ErrTooMany, ErrTooManyItems, ErrTooLarge (aliases), ErrTooDeep (protobuf), errNested,
+// errLongAsJSON (CBOR), or that aliases cannot be measured.
 func Measure(data []byte, mediaType string, target Target) (Size, error) {
 	size := Size{Bytes: len(data), Target: target}
 	var err error
@@ -98,6 +98,9 @@ func Measure(data []byte, mediaType string, target Target) (Size, error) {
 	}
 	if err == nil {
 		err = size.within()
+	}
+	if form := formOf(mediaType); errors.Is(err, ErrTooMany) && (form == formJSON || form == formYAML) && tooDeep(data) {
+		err = errNested
 	}
 	return size, err
 }

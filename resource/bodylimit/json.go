@@ -1,6 +1,9 @@
 package bodylimit
 
-import "bytes"
+import (
+	"bytes"
+	"fmt"
+)
 
 // maxArrays is the depth to which countJSON distinguishes arrays from objects, the limit
 // of decoders. Deeper levels count as arrays.
@@ -46,6 +49,27 @@ func countJSONExactly(data []byte) (values, items int) {
 		}
 	}
 	return values, items
+}
+
+// errNested reports JSON or YAML of too many values that no decoder would read.
+var errNested = fmt.Errorf("the body is nested more than %d levels deep", maxArrays)
+
+// tooDeep reports whether JSON or YAML of brackets is nested deeper than decoders read.
+func tooDeep(data []byte) bool {
+	depth := 0
+	for i := 0; i < len(data) && depth <= maxArrays; i++ {
+		switch data[i] {
+		case '"':
+			if i = endOfString(data, i+1); i < 0 {
+				return false
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth = max(0, depth-1)
+		}
+	}
+	return depth > maxArrays
 }
 
 // endOfString returns the end of a string that begins before i; -1 if there is none.
