@@ -78,7 +78,7 @@ func FromKinds(kinds []*rest.Kind) []GroupVersion {
 		}
 	}
 	for i := range out {
-		sortLegacy(out[i].Legacy)
+		SortLegacy(out[i].Legacy)
 		out[i].Aggregated = Aggregate(out[i].Group, out[i].Version, out[i].Legacy)
 	}
 	return out
@@ -126,8 +126,8 @@ func StorageVersionHash(info *resource.Info) string {
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// sortLegacy sorts resources by name. Subresources stay in their order, behind their resource.
-func sortLegacy(list []metav1.APIResource) {
+// SortLegacy sorts resources by name. Subresources stay in their order, behind their resource.
+func SortLegacy(list []metav1.APIResource) {
 	slices.SortStableFunc(list, func(a, b metav1.APIResource) int {
 		of, sub, _ := strings.Cut(a.Name, "/")
 		other, otherSub, _ := strings.Cut(b.Name, "/")
@@ -213,6 +213,6 @@ func Flatten(group, version string, aggregated []apidiscovery.APIResourceDiscove
 			out = append(out, entry)
 		}
 	}
-	sortLegacy(out)
+	SortLegacy(out)
 	return out
 }

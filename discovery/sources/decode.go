@@ -264,8 +264,14 @@ func (a *answer) decodeResources(gv schema.GroupVersion, limits *Limits) (list [
 		return nil, false, err
 	}
 	// The first of two resources with one name counts.
-	slices.SortStableFunc(list, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(list, func(a, b metav1.APIResource) bool { return a.Name == b.Name }), truncated, nil
+	seen := make(map[string]bool, len(list))
+	list = slices.DeleteFunc(list, func(r metav1.APIResource) bool {
+		twice := seen[r.Name]
+		seen[r.Name] = true
+		return twice
+	})
+	discovery.SortLegacy(list)
+	return list, truncated, nil
 }
 
 // complete sets responseKind wherever it is missing: older clients crash on null

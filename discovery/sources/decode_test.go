@@ -194,16 +194,22 @@ func TestInvalidNames(t *testing.T) {
 }
 
 // The first of two entries for one group/version, and of two resources of one name, counts.
+// Subresources are in the order of the server, behind their resource.
 func TestListedTwice(t *testing.T) {
 	b := newBackend(t, described("", "v1", "pods"))
 	b.answer("/apis", http.StatusOK, acceptLegacy, `{"kind":"APIGroupList","groups":[{"name":"widgets.example.com","versions":[{"version":"v1"},{"version":"v1"}]},{"name":"widgets.example.com","versions":[{"version":"v1"}]}]}`)
 	b.answer("/apis/widgets.example.com/v1", http.StatusOK, acceptLegacy, `{"kind":"APIResourceList","groupVersion":"widgets.example.com/v1","resources":[
-		{"name":"widgets","kind":"First","verbs":["get"]},{"name":"gadgets","kind":"Gadget","verbs":["get"]},{"name":"widgets","kind":"Second","verbs":["list"]}]}`)
+		{"name":"widgets","kind":"First","verbs":["get"]},{"name":"gadgets","kind":"Gadget","verbs":["get"]},{"name":"widgets","kind":"Second","verbs":["list"]},
+		{"name":"gadgets/status","kind":"Gadget","verbs":["get"]},{"name":"gadgets/scale","kind":"Gadget","verbs":["get"]},{"name":"gadgets/status","kind":"Second","verbs":["get"]}]}`)
 	s := b.source()
 	defer s.Close()
 	check(t, s, true)
 	gvs, _ := s.Served()
-	if len(gvs) != 2 || len(gvs[1].Legacy) != 2 || gvs[1].Legacy[1].Kind != "First" || len(gvs[1].Aggregated) != 2 {
+	var names []string
+	for _, r := range gvs[1].Legacy {
+		names = append(names, r.Name+" "+r.Kind)
+	}
+	if len(gvs) != 2 || len(gvs[1].Aggregated) != 2 || !slices.Equal(names, []string{"gadgets Gadget", "gadgets/status Gadget", "gadgets/scale Gadget", "widgets First"}) {
 		t.Errorf("known are %+v", gvs)
 	}
 }

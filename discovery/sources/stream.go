@@ -15,7 +15,6 @@ import (
 	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
@@ -291,7 +290,7 @@ func (st *stream) decodeGroup(e *discovery.StreamEvent) (g streamGroup, err erro
 			if !hasLegacy {
 				gv.Legacy = discovery.Flatten(id.Group, id.Version, gv.Aggregated)
 			}
-			slices.SortFunc(gv.Legacy, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+			discovery.SortLegacy(gv.Legacy)
 			gv = before.reuse(gv)
 		}
 		g.groupVersions = append(g.groupVersions, gv)
