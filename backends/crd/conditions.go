@@ -40,7 +40,7 @@ func updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiext
 	establish(crd)
 	setApproval(crd)
 	setTruncated(crd, all)
-	return !apiequality.Semantic.DeepEqual(before, &crd.Status)
+	return lacksStructural(crd) || !apiequality.Semantic.DeepEqual(before, &crd.Status)
 }
 
 // establish sets the condition Established. An established definition stays established.
@@ -85,10 +85,17 @@ func setApproval(crd *apiextensionsv1.CustomResourceDefinition) {
 	apihelpers.SetCRDCondition(crd, c)
 }
 
-// setStructural updates or removes the condition on schemas that are not structural. Only another
-// server sets it first: validation refuses such schemas unless the stored ones are not structural.
+// lacksStructural reports whether the condition NonStructuralSchema is missing: every definition
+// that keeps unknown fields has it. It needs no schemas.
+func lacksStructural(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return crd.Spec.PreserveUnknownFields && apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema) == nil
+}
+
+// setStructural sets or removes the condition on schemas that are not structural. Only definitions
+// of apiextensions.k8s.io/v1beta1 have such schemas: validation refuses them unless the stored ones
+// are not structural.
 func setStructural(crd *apiextensionsv1.CustomResourceDefinition) {
-	if apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema) == nil {
+	if !crd.Spec.PreserveUnknownFields && apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema) == nil {
 		return
 	}
 	errs := structuralErrors(&crd.Spec)

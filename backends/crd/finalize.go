@@ -89,6 +89,7 @@ func (f *finalizer) updateGroup(ctx context.Context, group []*apiextensionsv1.Cu
 		_, err := rest.Modify(ctx, f.server.definitions, resource.Key{Name: o.Name}, func(crd *apiextensionsv1.CustomResourceDefinition) error {
 			if crd.UID == o.UID && crd.DeletionTimestamp == nil {
 				updateStatus(crd, group, all)
+				setStructural(crd)
 			}
 			return nil
 		})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -162,6 +163,35 @@ status:
 	}
 	if got := s.send(t, http.MethodPost, widgetPath, "", widget("b", "{size: 1}")); got.code != http.StatusUnprocessableEntity {
 		t.Errorf("a number for a string: %d %s", got.code, got.body)
+	}
+	s.saysWhatIsNotStructural(t)
+}
+
+// saysWhatIsNotStructural checks that the stored definition gets the condition NonStructuralSchema,
+// which goes when its schema becomes structural, and cannot come back.
+func (s *Server) saysWhatIsNotStructural(t *testing.T) {
+	t.Helper()
+	var message string
+	eventually(t, "the condition NonStructuralSchema is set", func() bool {
+		c := condition(s.must(t, http.MethodGet, widgetsByName, "", ""), "NonStructuralSchema")
+		message, _ = c["message"].(string)
+		return c["status"] == "True" && c["reason"] == "Violations"
+	})
+	for _, violation := range []string{
+		"spec.preserveUnknownFields: Invalid value: true: must be false",
+		"spec.versions[0].schema.openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified object fields",
+		"spec.versions[0].schema.openAPIV3Schema.type: Required value: must not be empty at the root",
+	} {
+		if !strings.Contains(message, violation) {
+			t.Errorf("%q is missing in %s", violation, message)
+		}
+	}
+	fixed := `{"spec":{"preserveUnknownFields":false,"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
+	if got := s.must(t, http.MethodPatch, widgetsByName, mergePatch, fixed); condition(got, "NonStructuralSchema") != nil {
+		t.Errorf("of a structural schema: %v", got["status"])
+	}
+	if got := s.send(t, http.MethodPatch, widgetsByName, mergePatch, `{"spec":{"preserveUnknownFields":true}}`); got.code != http.StatusUnprocessableEntity {
+		t.Errorf("preserveUnknownFields again: %d %s", got.code, got.body)
 	}
 }
 
