@@ -82,7 +82,7 @@ type Server struct {
 // New assembles a CRD server; it neither connects nor listens.
 func New(cfg Config) (*Server, error) {
 	cfg.Complete()
-	metrics := cfg.Metrics()
+	metrics := cfg.Metrics(custom.Metrics()...)
 	gateway, engine, err := cfg.gateway()
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)

@@ -82,9 +82,10 @@ func (cfg *Config) Complete() {
 	}
 }
 
-// Metrics returns the metrics of the process, including those of upstream's engines.
-func (cfg *Config) Metrics() *metrics.Metrics {
-	return metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...)
+// Metrics returns the metrics of the process, including those of upstream's engines, and others of
+// upstream's packages whose names begin with one of the prefixes.
+func (cfg *Config) Metrics(prefixes ...string) *metrics.Metrics {
+	return metrics.New(slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), prefixes)...)
 }
 
 // UserAgent returns the User-Agent of requests to the gateway.

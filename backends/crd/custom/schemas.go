@@ -132,10 +132,17 @@ func NewKinds(webhooks WebhookClients) (*Kinds, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make clients of conversion webhooks: %w", err)
 	}
+	validation.RegisterMetrics()
 	return &Kinds{
 		bodies: newBodies(), scale: rest.ScaleKind(), built: bytelru.New[*Outline, func() (*built, error)](maxSchemaBytes),
 		converters: converters, conversions: newConversions(),
 	}, nil
+}
+
+// Metrics returns the prefixes of the metrics of conversion webhooks and of validation in the
+// registry of component-base.
+func Metrics() []string {
+	return []string{"apiserver_conversion_webhook_", "apiserver_crd_conversion_webhook_", "apiextensions_apiserver_validation_"}
 }
 
 // Forget removes what is built for a definition.

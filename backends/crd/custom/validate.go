@@ -59,7 +59,9 @@ func (c *custom) validateUpdate(ctx context.Context, obj, old rest.Object) field
 	errs = append(errs, c.validateScale(object, true)...)
 	errs = append(errs, objectmeta.Validate(ctx, nil, object, s.structural, false)...)
 	errs = append(errs, validateLists(s, object, was)...)
-	return validateRules(ctx, s, v, errs, object, was, cel.WithRatcheting(unchanged))
+	errs = validateRules(ctx, s, v, errs, object, was, cel.WithRatcheting(unchanged))
+	validation.Metrics.ObserveRatchetingTime(*unchanged.Duration)
+	return errs
 }
 
 // validateStatus validates an update of the status.
@@ -76,7 +78,9 @@ func (c *custom) validateStatus(ctx context.Context, obj, old rest.Object) field
 	}
 	errs = append(errs, c.validateScale(object, false)...)
 	errs = append(errs, validateLists(s, object, was)...)
-	return validateRules(ctx, s, v, errs, object, was, cel.WithRatcheting(unchanged))
+	errs = validateRules(ctx, s, v, errs, object, was, cel.WithRatcheting(unchanged))
+	validation.Metrics.ObserveRatchetingTime(*unchanged.Duration)
+	return errs
 }
 
 func (c *custom) validators() (*versionSchema, *validators, field.ErrorList) {

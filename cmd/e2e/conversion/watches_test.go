@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,17 @@ func TestWatchesShareConversions(t *testing.T) {
 	}
 	if calls, objects := hook.calls.Load(), hook.objects.Load(); calls != changes || objects != changes {
 		t.Errorf("%d changes for %d watches took %d calls for %d objects", changes, watches, calls, objects)
+	}
+	metrics := up.Metrics(t, "crd")
+	for _, want := range []string{
+		`apiserver_conversion_webhook_request_total{failure_type="",result="success"} `,
+		`apiserver_conversion_webhook_duration_seconds_count{failure_type="",result="success"} `,
+		`apiserver_crd_conversion_webhook_duration_seconds_count{crd_name="hosts.watches.example.com",from_version="v1beta1",succeeded="true",to_version="v1"} `,
+		`apiextensions_apiserver_validation_ratcheting_seconds_count `,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no metric %s", want)
+		}
 	}
 	t.Logf("a change is in a watch of the stored version after %v, of another after %v, in all %d of that after %v",
 		median(tookStored), median(took), watches, median(tookAll))
