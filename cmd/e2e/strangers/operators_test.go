@@ -17,8 +17,8 @@ import (
 	"portico/cmd/e2e"
 )
 
-// cert-manager's controllers issue certificates, also for an Ingress. What they make goes with
-// the Certificate or the Ingress. Its command is in a module that is not published, so that
+// cert-manager's controllers issue certificates, also for an Ingress, and go on when processes are
+// killed. What they make goes with the Certificate or the Ingress. Its command is in a module that is not published, so that
 // testdata/certmanager.txt starts the controllers.
 func TestCertManager(t *testing.T) {
 	t.Parallel()
@@ -50,6 +50,18 @@ func TestCertManager(t *testing.T) {
 	if out := read(t, log); strings.Contains(out, "Failed to watch") {
 		t.Errorf("informers failed:\n%s", out)
 	}
+	client := e2e.HTTPClient(t, up.Config(t))
+	underRestarts(t, up, func(round int) {
+		name := fmt.Sprint("c-", round)
+		apply(t, up, client, "/apis/cert-manager.io/v1/namespaces/default/certificates", "Certificate", name,
+			fmt.Sprintf(`{"dnsNames":["%s.example.com"],"secretName":%[1]q,"issuerRef":{"name":"ca"}}`, name))
+	}, func(round int) {
+		name := fmt.Sprint("c-", round)
+		settles(t, up, "--for=condition=Ready", "certificate/"+name)
+		insist(t, up, "get", "certificaterequest/"+name+"-1", "secret/"+name)
+		insist(t, up, "delete", "--ignore-not-found", "--wait=false", "certificate/"+name)
+		settles(t, up, "--for=delete", "certificate/"+name, "certificaterequest/"+name+"-1", "secret/"+name)
+	})
 }
 
 // Gatekeeper makes a definition of a ConstraintTemplate, and denies what violates a
@@ -97,7 +109,7 @@ func tryConfigMap(t *testing.T, up *e2e.Installation) error {
 }
 
 // Crossplane serves a CompositeResourceDefinition, and keeps the revisions of a Composition,
-// which go with it. The definition can be deleted.
+// which go with it; it goes on when processes are killed. The definition can be deleted.
 func TestCrossplane(t *testing.T) {
 	t.Parallel()
 	dir := source(t, "github.com/crossplane/crossplane/v2@v2.4.0")
@@ -128,6 +140,15 @@ func TestCrossplane(t *testing.T) {
 		return nil
 	})
 	up.Shows(t, rooms+"/a", `"compositionRevisionRef":{"name":"rooms-`)
+	client := e2e.HTTPClient(t, up.Config(t))
+	underRestarts(t, up, func(round int) {
+		apply(t, up, client, rooms, "Room", fmt.Sprint("r-", round), `{"beds":3}`)
+	}, func(round int) {
+		name := fmt.Sprint("room/r-", round)
+		settles(t, up, "--for=jsonpath={.spec.crossplane.compositionRevisionRef.name}", name)
+		insist(t, up, "delete", "--ignore-not-found", "--wait=false", name)
+		settles(t, up, "--for=delete", name)
+	})
 	up.MustKubectl(t, "delete", "room/a")
 	up.MustKubectl(t, "delete", "composition/rooms")
 	await(t, up, "--for=delete", "compositionrevisions", "-l", "crossplane.io/composition-name=rooms")

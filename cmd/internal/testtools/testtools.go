@@ -30,6 +30,7 @@ const (
 	Kubectl         = "kubectl"          // the real one
 	SampleAPIServer = "sample-apiserver" // the Kubernetes project's
 	Manager         = "manager"          // a controller made with controller-runtime
+	Hosts           = "hosts"            // another one, of three versions and with their conversion webhook
 	Bench           = "bench"
 	RESTServer      = "restserver"
 	Etcd            = "etcd"
@@ -47,6 +48,7 @@ var sources = map[string]struct{ module, ldflags, what string }{
 	Kubectl:         {"cmd/tools", "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetesVersion, "./kubectl"},
 	SampleAPIServer: {"cmd/tools", "-s -w", "k8s.io/sample-apiserver"},
 	Manager:         {"cmd/tools", "-s -w", "./manager"},
+	Hosts:           {"cmd/tools", "-s -w", "./hosts"},
 	Bench:           {"bench", "-s -w", "."},
 	RESTServer:      {"cmd/tools", "-s -w", "./restserver"},
 	Etcd:            {"cmd/tools", "-s -w", "go.etcd.io/etcd/server/v3"},
