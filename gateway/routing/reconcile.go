@@ -130,6 +130,9 @@ func (r *reconcile) add(a *apireg.APIService, d routeDecision) {
 		view.wanted = append(view.wanted, gv)
 	}
 	entry := r.entry(a, d)
+	if entry.Unknown && r.removed(a, d) {
+		return
+	}
 	r.entries = append(r.entries, entry)
 	if d.local {
 		r.openAPI.local(&entry)
@@ -163,6 +166,16 @@ func (r *reconcile) entry(a *apireg.APIService, d routeDecision) discovery.Group
 		entry.Stale = entry.Stale || r.stale(a, d)
 	}
 	return entry
+}
+
+// removed reports whether the server no longer has the group/version of an automanaged APIService,
+// which is about to be deleted: discovery answers 404 by then, as the server does.
+func (r *reconcile) removed(a *apireg.APIService, d routeDecision) bool {
+	if d.server == nil || !apiservice.IsAutomanaged(a) || !d.condition.Available() {
+		return false
+	}
+	_, whole := d.server.Source.Served()
+	return whole
 }
 
 // view returns what is known of a server; nil is the gateway itself.

@@ -140,3 +140,34 @@ func TestTruncatedIsAvailable(t *testing.T) {
 		t.Errorf("condition %+v", c)
 	}
 }
+
+// wholeSource is a source that has read all that its server serves, which is nothing.
+type wholeSource struct{ Source }
+
+func (wholeSource) Served() ([]discovery.GroupVersion, bool) { return nil, true }
+
+// A group/version that its server no longer has is not in discovery while its automanaged
+// APIService is still there. It is where a user registered it, or while the server is down.
+func TestRemovedGroupVersion(t *testing.T) {
+	t.Parallel()
+	srv := &Server{Up: &proxy.Upstream{}, Source: wholeSource{sources.NewSource(sources.Config{})}}
+	down := apiservice.Condition{Status: apireg.ConditionFalse, Reason: "FailedDiscoveryCheck"}
+	for name, c := range map[string]struct {
+		a      *apireg.APIService
+		p      routeDecision
+		listed bool
+	}{
+		"removed":            {custom(widgetsGroup, "b"), routeDecision{server: srv, condition: apiservice.Passed()}, false},
+		"of a user":          {userAPIService(widgetsGroup, "v1", "b"), routeDecision{server: srv, condition: apiservice.Passed()}, true},
+		"of a server away":   {custom(widgetsGroup, "b"), routeDecision{server: srv, condition: down}, true},
+		"of a server unread": {custom(widgetsGroup, "b"), routeDecision{server: &Server{Up: &proxy.Upstream{}, Source: sources.NewSource(sources.Config{})}, condition: apiservice.Passed()}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newReconcile(&Controller{}, &inputs{})
+			m.add(c.a, c.p)
+			if listed := len(m.entries) == 1; listed != c.listed || len(m.routes) != 1 {
+				t.Errorf("entries %+v, routes %v", m.entries, m.routes)
+			}
+		})
+	}
+}
