@@ -1,0 +1,110 @@
+//go:build strangers
+
+package strangers
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
+)
+
+// apiextensionsFailures are the tests of apiextensions-apiserver that fail, with the reason.
+var apiextensionsFailures = map[string]string{
+	"TestCBORStorageEnablement":    "nothing is stored in CBOR",
+	"TestEtcdStorage":              "definitions are stored as apiextensions.k8s.io/v1, which kube-apiserver reads as well as v1beta1",
+	"TestFieldSelectorDropFields":  "emulates a version in which selectable fields can be off",
+	"TestFieldSelectorDisablement": "emulates a version in which selectable fields can be off",
+	"TestRatchetingDropFields":     "switches ratcheting off in its own process",
+}
+
+// TestApiextensions runs the integration tests of apiextensions-apiserver. Each starts an
+// installation in the place of its own server: testdata/apiextensions.txt is the package that
+// does so. Only what apiextensionsFailures names fails, and all of that does.
+func TestApiextensions(t *testing.T) {
+	version, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/apiextensions-apiserver").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := source(t, "k8s.io/apiextensions-apiserver@"+strings.TrimSpace(string(version)))
+	e2e.WriteFile(t, filepath.Join(dir, "test/integration/fixtures/server.go"), read(t, "testdata/apiextensions.txt"))
+	const packages = "./test/integration/..."
+	env := append([]string{"PORTICO=" + e2e.Program(t, testtools.Portico), "TMPDIR=" + t.TempDir()}, noWorkspace...)
+
+	listed := run(t, dir, env, "go", "test", "-vet=off", "-list=.", packages)
+	out, _ := try(t, dir, env, "go", "test", "-json", "-vet=off", "-count=1", "-timeout=30m", packages)
+	outcomes, output := testOutcomes(out)
+	for line := range strings.Lines(listed) {
+		if name := strings.TrimSpace(line); strings.HasPrefix(name, "Test") && outcomes[name] == "" {
+			t.Errorf("did not end: %s", name)
+		}
+	}
+	for test := range apiextensionsFailures {
+		if outcomes[test] == "" {
+			t.Errorf("expected to fail, but not run: %s", test)
+		}
+	}
+	for _, test := range slices.Sorted(maps.Keys(outcomes)) {
+		reason, expected := apiextensionsFailures[test]
+		switch failed := outcomes[test] == "fail" && !hasFailure(outcomes, test); {
+		case failed && expected:
+			t.Logf("expected: %s: %s", test, reason)
+		case failed:
+			t.Errorf("failed: %s\n%s", test, output[test])
+		case expected:
+			t.Errorf("%s: %s, expected to fail: %s", test, outcomes[test], reason)
+		}
+	}
+	t.Log(countOutcomes(outcomes))
+}
+
+// testOutcomes returns what `go test -json` printed of each test: pass, fail or skip, and its output.
+func testOutcomes(out string) (outcomes, output map[string]string) {
+	outcomes, output = map[string]string{}, map[string]string{}
+	for line := range strings.Lines(out) {
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal([]byte(line), &event) != nil || event.Test == "" {
+			continue
+		}
+		switch event.Action {
+		case "output":
+			output[event.Test] += event.Output
+		case "pass", "fail", "skip":
+			outcomes[event.Test] = event.Action
+		}
+	}
+	return outcomes, output
+}
+
+// hasFailure reports whether a subtest of a test failed.
+func hasFailure(outcomes map[string]string, test string) bool {
+	for name, outcome := range outcomes {
+		if outcome == "fail" && strings.HasPrefix(name, test+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// countOutcomes returns how many tests and subtests passed.
+func countOutcomes(outcomes map[string]string) string {
+	var tests, testsPassed, subtests, subtestsPassed int
+	for name, outcome := range outcomes {
+		all, passed := &tests, &testsPassed
+		if strings.Contains(name, "/") {
+			all, passed = &subtests, &subtestsPassed
+		}
+		*all++
+		if outcome == "pass" {
+			*passed++
+		}
+	}
+	return fmt.Sprintf("%d of %d tests and %d of %d subtests passed", testsPassed, tests, subtestsPassed, subtests)
+}
