@@ -164,3 +164,30 @@ func TestDefinitionsBeyondTheTotal(t *testing.T) {
 	eventually(t, "the last one is gone", func() bool { return s.send(t, "GET", last, "", "").code == 404 })
 	eventually(t, "it is no longer counted", func() bool { return s.omitted.Load() == maxVersions })
 }
+
+// A definition with patterns that take much memory once compiled is rejected; one that is stored can be changed.
+func TestPatternsAreBounded(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]int{"": 0, "abc": 3, "a{1000}": 1000, "[a-z]{2,10}": 10, "(ab{3,}){5}": 20, "a{": 2, "(a{30}){30}": 900, "(": 1} {
+		if got := instructionsOf(pattern); got < want || got > 2*want+3 {
+			t.Errorf("%q takes about %d instructions, and is counted as %d", pattern, want, got)
+		}
+	}
+	large := wide("large", "large.example.com", 2, 0, 0)
+	for i := range large.Spec.Versions {
+		large.Spec.Versions[i].Schema = &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "string", Pattern: strings.Repeat("a{1000}", maxPatterns/1000/2+1)}},
+		}}
+	}
+	kept := memstore.New()
+	plant(t, kept, large)
+	s := over(t, kept)
+	s.must(t, "PATCH", definitionPath+"/large.large.example.com", mergePatch, `{"spec":{"names":{"categories":["all"]}}}`)
+	large.Name, large.Spec.Group = "large.other.example.com", "other.example.com"
+	a := s.send(t, "POST", definitionPath, "application/json", jsonOf(t, large))
+	if st := a.status(t); a.code != http.StatusUnprocessableEntity || !strings.Contains(st.Message, "spec.versions: Forbidden: the patterns of all schemas together") {
+		t.Errorf("beyond the bound: %d %.300s", a.code, a.body)
+	}
+	large.Spec.Versions = large.Spec.Versions[:1]
+	s.install(t, jsonOf(t, large))
+}

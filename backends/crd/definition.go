@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -186,9 +185,9 @@ func (d *definitions) validateUpdate(ctx context.Context, obj, old rest.Object) 
 	return withoutMetaErrors(validation.ValidateCustomResourceDefinitionUpdate(ctx, in, was))
 }
 
-// bounded checks the bounds of discovery (bounds.go).
+// bounded checks the bounds of discovery (bounds.go) and of patterns.
 func (d *definitions) bounded(crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	if errs := withinBounds(crd, old); len(errs) > 0 {
+	if errs := append(withinBounds(crd, old), withinPatterns(crd, old)...); len(errs) > 0 {
 		return errs
 	}
 	return d.totals().withinTotal(crd, old)
@@ -277,78 +276,4 @@ func definitionCells(obj runtime.Object) ([]any, error) {
 		crd.Name, string(crd.Spec.Scope), strings.Join(versions, ","), crd.CreationTimestamp.UTC().Format(time.RFC3339),
 		crd.Spec.Group, crd.Spec.Names.Kind, strings.Join(crd.Spec.Names.ShortNames, ","), isEstablished(crd),
 	}, nil
-}
-
-// maxSchemaDepth bounds the nesting of schemas. The cost of validating a schema of a given
-// size, and the length of the errors, grow with the square of its depth: a body of 60 KB,
-// 2,000 levels deep, took 70 GB. The deepest schemas in use have about 30 levels.
-const maxSchemaDepth = 128
-
-// checkSchemaDepth rejects definitions with schemas that are nested too deep, before any other
-// processing. A definition that another server has stored so can be changed.
-func checkSchemaDepth(_ context.Context, _ string, obj, old rest.Object) error {
-	crd := asDefinition(obj)
-	path := deepSchema(crd)
-	if path == nil || old != nil && deepSchema(asDefinition(old)) != nil {
-		return nil
-	}
-	return apierrors.NewInvalid(apiextensionsv1.Kind("CustomResourceDefinition"), crd.Name, field.ErrorList{
-		field.Forbidden(path, fmt.Sprintf("schemas may not be nested more than %d levels deep", maxSchemaDepth)),
-	})
-}
-
-// deepSchema returns the path of the first schema that is nested too deep; nil: there is
-// none.
-func deepSchema(crd *apiextensionsv1.CustomResourceDefinition) *field.Path {
-	for i, version := range crd.Spec.Versions {
-		if version.Schema != nil && !schemaWithin(version.Schema.OpenAPIV3Schema, maxSchemaDepth) {
-			return field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
-		}
-	}
-	return nil
-}
-
-// schemaWithin reports whether a schema has at most depth levels.
-func schemaWithin(s *apiextensionsv1.JSONSchemaProps, depth int) bool {
-	if s == nil {
-		return true
-	}
-	if depth == 0 {
-		return false
-	}
-	if s.Items != nil && !(schemaWithin(s.Items.Schema, depth-1) && allWithin(s.Items.JSONSchemas, depth-1)) {
-		return false
-	}
-	for _, all := range [...][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.OneOf, s.AnyOf} {
-		if !allWithin(all, depth-1) {
-			return false
-		}
-	}
-	for _, named := range [...]map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
-		for name := range named {
-			if inner := named[name]; !schemaWithin(&inner, depth-1) {
-				return false
-			}
-		}
-	}
-	for _, dependency := range s.Dependencies {
-		if !schemaWithin(dependency.Schema, depth-1) {
-			return false
-		}
-	}
-	for _, other := range [...]*apiextensionsv1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
-		if other != nil && !schemaWithin(other.Schema, depth-1) {
-			return false
-		}
-	}
-	return schemaWithin(s.Not, depth-1)
-}
-
-func allWithin(schemas []apiextensionsv1.JSONSchemaProps, depth int) bool {
-	for i := range schemas {
-		if !schemaWithin(&schemas[i], depth) {
-			return false
-		}
-	}
-	return true
 }

@@ -9,7 +9,7 @@
 // of writing them.
 //
 // Upstream's validation of definitions takes time that grows with the square of a schema's
-// depth: schemas are nested at most 128 levels deep (definition.go).
+// depth: schemas are nested at most 128 levels deep, and the size of patterns is bounded (schemas.go).
 //
 // One watch of etcd covers every custom resource: all of the storage except the prefixes of
 // the built-in kinds (builtinPaths). Installing a definition opens no connection and no
