@@ -96,7 +96,7 @@ func (m *requests) Answered(r *http.Request, a *resource.Action, res Response) {
 	if s.size != nil {
 		s.size.Observe(float64(res.Bytes))
 	}
-	m.totalOf(s, res.Code).Inc()
+	m.countTotal(s, res.Code)
 	if s.labels.component != defaultComponent && res.Code >= http.StatusInternalServerError && !res.Terminated {
 		m.terminations.WithLabelValues(append(withoutDryRun(s.labels.values()), strconv.Itoa(res.Code))...).Inc()
 	}
@@ -132,14 +132,20 @@ func (m *requests) Aborted(r *http.Request, a *resource.Action) {
 	m.aborts.WithLabelValues(withoutComponent(l.values())...).Inc()
 }
 
-// totalOf returns the counter of responses with the status.
-func (m *requests) totalOf(s *series, code int) prometheus.Counter {
+// countTotal counts a response with the status, unless its series has been forgotten meanwhile.
+func (m *requests) countTotal(s *series, code int) {
 	if c, ok := s.totals.Load(code); ok {
-		return c.(prometheus.Counter)
+		c.(prometheus.Counter).Inc()
+		return
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.series[s.labels] != s {
+		return
 	}
 	c := m.total.WithLabelValues(append(s.labels.values(), strconv.Itoa(code))...)
+	c.Inc()
 	s.totals.Store(code, c)
-	return c
 }
 
 // proven returns the labels, without the resource if no response has shown that it

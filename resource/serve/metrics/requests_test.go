@@ -3,7 +3,6 @@ package metrics
 import (
 	"fmt"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"portico/resource"
@@ -90,7 +89,13 @@ func TestSeriesOfAForgottenResource(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range families {
-			n += strings.Count(f.String(), `name:"resource" value:"`+name+`"`)
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "resource" && l.GetValue() == name {
+						n++
+					}
+				}
+			}
 		}
 		return n
 	}
