@@ -113,28 +113,23 @@ func (up *Installation) Metrics(t *testing.T, server string) string {
 	return up.Read(t, server, "/metrics")
 }
 
-// Read returns the answer of a process to GET as the administrator: of the gateway, or of a server behind it, which is asked
-// itself.
-func (up *Installation) Read(t *testing.T, process, path string) string {
+// Read returns the answer of a server behind the gateway to a GET that is sent to itself.
+func (up *Installation) Read(t *testing.T, server, path string) string {
 	t.Helper()
-	client, url := HTTPClient(t, up.Config(t)), up.Endpoint
-	if process != "gateway" {
-		run, err := filepath.EvalSymlinks(filepath.Join(up.Dir, "run"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		socket := filepath.Join(run, process+".sock")
-		client, url = &http.Client{Timeout: Patience, Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", socket)
-			},
-		}}, "http://"+process
+	run, err := filepath.EvalSymlinks(filepath.Join(up.Dir, "run"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	defer client.CloseIdleConnections()
-	resp, text, err := Ask(t.Context(), client, http.MethodGet, url+path, "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
+	socket := filepath.Join(run, server+".sock")
+	client := &http.Client{Timeout: Patience, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	resp, text, err := Ask(t.Context(), client, http.MethodGet, "http://"+server+path, "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
 	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s of %s: %.500s %v", path, process, text, err)
+		t.Fatalf("%s of %s: %.500s %v", path, server, text, err)
 	}
 	return text
 }

@@ -150,7 +150,7 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 		first, rest, c.schema = 100, 1000, churnSchema(100_000)
 	}
 	c.run(t, first, 0)
-	before := footprintsOf(t, up)
+	before := footprintsOf(t, up, c.client)
 	c.run(t, rest, lasts)
 	e2e.Eventually(t, "etcd has nothing of them", func() error {
 		if left := keysWith(t, up, churnGroup); len(left) > 0 {
@@ -168,7 +168,7 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 	})
 	var now map[string]footprint
 	e2e.Within(t, forgetting, "the processes are as they were", func() error {
-		now = footprintsOf(t, up)
+		now = footprintsOf(t, up, c.client)
 		return compare(before, now)
 	})
 	for _, process := range processes {

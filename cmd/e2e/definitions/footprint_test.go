@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,15 +42,26 @@ func keysWith(t *testing.T, up *e2e.Installation, text string) (keys []string) {
 	return keys
 }
 
-func footprintsOf(t *testing.T, up *e2e.Installation) map[string]footprint {
+// footprintsOf asks the gateway over the one connection of c.
+func footprintsOf(t *testing.T, up *e2e.Installation, c *client) map[string]footprint {
 	t.Helper()
 	out := map[string]footprint{}
 	for _, process := range processes {
+		read := func(path string) string {
+			if process != "gateway" {
+				return up.Read(t, process, path)
+			}
+			code, answer := c.ask(t.Context(), "GET", path, "")
+			if code != http.StatusOK {
+				t.Fatalf("%s: %d %.500s", path, code, answer)
+			}
+			return answer
+		}
 		for range 2 { // the second collection frees what finalizers and pools held
-			up.Read(t, process, "/debug/pprof/heap?gc=1")
+			read("/debug/pprof/heap?gc=1")
 		}
 		var f footprint
-		for line := range strings.Lines(up.Read(t, process, "/metrics")) {
+		for line := range strings.Lines(read("/metrics")) {
 			for name, to := range map[string]*int{"go_memstats_heap_alloc_bytes ": &f.heap, "go_goroutines ": &f.goroutines} {
 				if text, ok := strings.CutPrefix(line, name); ok {
 					value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
