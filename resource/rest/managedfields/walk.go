@@ -1,7 +1,6 @@
 package managedfields
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	smdtyped "sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
 // walk walks a value along its type and returns fieldsV1 of all its fields: an empty map for
@@ -154,20 +154,20 @@ func itemName(l *smd.List, item any) (string, bool) {
 	return name.String(), true
 }
 
-// canonicalJSON returns the JSON of a value if all encoders write it in the same way, so that
-// equal values have equal names; otherwise false.
-func canonicalJSON(value any) (string, bool) {
-	switch v := value.(type) {
+// canonicalJSON returns the JSON that upstream writes of a value in a name; false: not of this
+// type.
+func canonicalJSON(v any) (string, bool) {
+	switch v := v.(type) {
 	case string:
 		escaped := func(r rune) bool { return r < ' ' || r >= 0x7f || strings.ContainsRune(`"\<>&`, r) }
-		if strings.ContainsFunc(v, escaped) {
-			return "", false
+		if !strings.ContainsFunc(v, escaped) {
+			return `"` + v + `"`, true
 		}
 	case int64, bool:
 	default:
 		return "", false
 	}
-	text, err := json.Marshal(value)
+	text, err := value.ToJSON(value.NewValueInterface(v))
 	return string(text), err == nil
 }
 
