@@ -66,7 +66,7 @@ func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourc
 			Allocate:        d.allocate,
 			Validate:        d.validate,
 			ValidateUpdate:  d.validateUpdate,
-			Warnings:        d.warnings,
+			Warnings:        definitionWarnings,
 			LooseFinalizers: true,
 			// The first DELETE only begins the deletion: the objects of the definition
 			// have to be deleted first.

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -14,32 +13,24 @@ import (
 	"portico/resource/rest"
 )
 
-// warnings warns of the parts of a definition that have no effect: formats that are not
+// definitionWarnings warns of the parts of a definition that have no effect: formats that are not
 // validated, and sets of values that cannot be compared. An update only warns of new ones.
-func (d *definitions) warnings(_ context.Context, obj, old rest.Object) []string {
+func definitionWarnings(_ context.Context, obj, old rest.Object) []string {
 	if old != nil && sameGeneration(obj, old) {
 		return nil
 	}
-	in, errs := d.internal(obj)
-	if errs != nil {
-		return nil
-	}
-	found := ineffective(&in.Spec)
-	if old == nil {
+	found := ineffective(asDefinition(obj))
+	if old == nil || len(found) == 0 {
 		return found
 	}
-	was, errs := d.internal(old)
-	if errs != nil {
-		return found
-	}
-	known := ineffective(&was.Spec)
+	known := ineffective(asDefinition(old))
 	return slices.DeleteFunc(found, func(text string) bool { return slices.Contains(known, text) })
 }
 
-func ineffective(in *apiextensions.CustomResourceDefinitionSpec) []string {
+func ineffective(crd *apiextensionsv1.CustomResourceDefinition) []string {
 	var formats, sets []string
 	at := environment.DefaultCompatibilityVersion()
-	check := func(s *apiextensions.JSONSchemaProps) bool {
+	check := func(s *apiextensionsv1.JSONSchemaProps) {
 		if s.Format != "" {
 			one := &spec.Schema{SchemaProps: spec.SchemaProps{Format: s.Format, Type: []string{s.Type}}}
 			for _, format := range schemavalidation.GetUnrecognizedFormats(one, at) {
@@ -51,14 +42,10 @@ func ineffective(in *apiextensions.CustomResourceDefinitionSpec) []string {
 				sets = append(sets, fmt.Sprintf("x-kubernetes-list-type: set for items of type %q is not supported by server-side apply or CEL validation rules", kind))
 			}
 		}
-		return false // go on
 	}
-	if in.Validation != nil && in.Validation.OpenAPIV3Schema != nil {
-		validation.SchemaHas(in.Validation.OpenAPIV3Schema, check)
-	}
-	for _, v := range in.Versions {
-		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
-			validation.SchemaHas(v.Schema.OpenAPIV3Schema, check)
+	for _, v := range crd.Spec.Versions {
+		if v.Schema != nil {
+			schemaWithin(v.Schema.OpenAPIV3Schema, maxSchemaDepth, check)
 		}
 	}
 	slices.Sort(sets)
