@@ -28,6 +28,9 @@ const (
 	// A busy process collects about every collectEvery intervals, within the bounds of
 	// its Work.
 	collectEvery = 6
+	// A process that allocates so much that it would collect more often than this in an
+	// interval gets more room: creating definitions allocates half a gigabyte a second.
+	mostCollections = 10
 	// partOfMemory is the largest part of the process's memory that is room.
 	partOfMemory = 16
 	// releaseBytes of unused memory are worth returning to the system.
@@ -37,7 +40,8 @@ const (
 )
 
 // Work is the kind of work of a process. It bounds the room of a busy process, which is
-// at least as large as what a collection has to mark, and at most a sixteenth of Memory.
+// at least as large as what a collection has to mark and as what it allocates in a tenth
+// of a second, and at most a sixteenth of Memory.
 type Work int
 
 const (
@@ -135,6 +139,7 @@ func (p *pacer) fit(now sample) int {
 	room := max(idleRoom, now.marked/2)
 	if p.busy {
 		bounds := rooms[p.work]
+		bounds.most = max(bounds.most, p.rate/mostCollections)
 		if p.memory > 0 {
 			bounds.most = min(bounds.most, p.memory/partOfMemory)
 		}

@@ -89,7 +89,7 @@ func TestRoomDependsOnWork(t *testing.T) {
 		want      int
 	}{
 		{ForTraffic, 2 * mb, 12}, {ForTraffic, 12 * mb, 225}, {ForTraffic, 24 * mb, 450}, {ForTraffic, 500 * mb, 600},
-		{ForObjects, 10 * mb, 25}, {ForObjects, 500 * mb, 25},
+		{ForObjects, 10 * mb, 25}, {ForObjects, 80 * mb, 25}, {ForObjects, 500 * mb, 156},
 	} {
 		p := &pacer{percent: 100, work: c.work}
 		if p.next(sample{allocated: c.allocated, live: 32 * mb, marked: 6 * mb}); p.percent != c.want {
