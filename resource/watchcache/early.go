@@ -36,6 +36,7 @@ func (e early) Watch(ctx context.Context, opts resource.WatchOptions) (resource.
 	if err != nil {
 		return nil, err
 	}
+	e.cache.keepEarly(e.info, list.Items)
 	w := &earlyWatcher{store: e.store}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	for _, o := range list.Items {
@@ -43,6 +44,21 @@ func (e early) Watch(ctx context.Context, opts resource.WatchOptions) (resource.
 	}
 	w.initial = append(w.initial, resource.Event{Type: resource.Synced, Revision: list.Revision})
 	return w, nil
+}
+
+// keepEarly has the first state of the cache use these objects, which its reader keeps.
+func (c *Cache) keepEarly(info *resource.Info, objects []*resource.Object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now.Load() != nil {
+		return
+	}
+	if c.early == nil {
+		c.early = &snapshot{tree: newTree()}
+	}
+	for _, o := range objects {
+		c.early.tree.Set(item{info.ObjectPath(o.Key()), o})
+	}
 }
 
 // earlyWatcher is a watch of a resource that the cache does not have yet.

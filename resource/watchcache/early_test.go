@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -38,10 +39,15 @@ func TestEarly(t *testing.T) {
 		if l, err := s.List(ctx, resource.ListOptions{}); err != nil || len(l.Items) != 2 {
 			t.Fatalf("listed %v, %v", l, err)
 		}
-		if events, err := w.Next(ctx); err != nil || len(events) != 2 || events[0].Object.Name != "x" || events[1].Type != resource.Synced {
+		events, err := w.Next(ctx)
+		if err != nil || len(events) != 2 || events[0].Object.Name != "x" || events[1].Type != resource.Synced {
 			t.Fatalf("%v, %v", events, err)
 		}
-		feed.reset(second.Revision, first, second)
+		again, err := resource.Parse(slices.Clone(first.Data)) // as from etcd
+		if err != nil {
+			t.Fatal(err)
+		}
+		feed.reset(second.Revision, again.WithRevision(first.Revision), second)
 		if events, err := w.Next(ctx); !errors.Is(err, io.EOF) {
 			t.Fatalf("the watch goes on: %v, %v", events, err)
 		}
@@ -56,6 +62,8 @@ func TestEarly(t *testing.T) {
 		}
 		if l, err := s.List(ctx, resource.ListOptions{At: resource.At{Freshness: resource.Any}}); err != nil || len(l.Items) != 3 {
 			t.Errorf("listed %v, %v", l, err)
+		} else if l.Items[0] != events[0].Object {
+			t.Error("the cache has another copy of an object that an early watch was sent")
 		}
 		cancel()
 		synctest.Wait()

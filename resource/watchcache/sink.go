@@ -18,6 +18,12 @@ func (c sink) Reset(rev int64, state []resource.Change) { c.ResetPart(rev, state
 // ResetPart is Reset with a state that lacks objects below the prefixes of loading.
 func (c sink) ResetPart(rev int64, state []resource.Change, loading []string) {
 	old := c.now.Load()
+	before := old
+	if old == nil {
+		c.mu.Lock()
+		before, c.early = c.early, nil
+		c.mu.Unlock()
+	}
 	tree, size, same := newTree(), int64(0), int64(0)
 	var unreadable []string
 	for _, ch := range state {
@@ -25,7 +31,7 @@ func (c sink) ResetPart(rev int64, state []resource.Change, loading []string) {
 			unreadable = append(unreadable, ch.Path)
 			continue
 		}
-		if was := old.same(ch); was != nil {
+		if was := before.same(ch); was != nil {
 			ch.Object = was
 			same += sizeOf(was)
 		}
@@ -36,7 +42,7 @@ func (c sink) ResetPart(rev int64, state []resource.Change, loading []string) {
 	c.resets++
 	c.tree, c.unreadable, c.loading = tree, unreadable, loading
 	if old == nil {
-		c.live = size
+		c.live, c.early = size, nil
 		for _, l := range c.eventLogs {
 			l.cross(rev, 0, c.cfg.History)
 		}
