@@ -20,7 +20,7 @@ const (
 // in a group follows those that it has: a custom resource in such a group does not become the
 // preferred version.
 func Priorities(group, version string) (groupPriority, versionPriority int32) {
-	groupPriority, ok := builtinGroups()[group]
+	groupPriority, ok := builtinGroups[group]
 	if !ok {
 		return DefaultGroupPriority, DefaultVersionPriority
 	}
@@ -54,37 +54,35 @@ func stable(version string) bool {
 // Builtin reports whether a group is one of Kubernetes, or that of Backends. The suffix k8s.io does
 // not decide: custom resources have it too (gateway.networking.k8s.io).
 func Builtin(group string) bool {
-	_, ok := builtinGroups()[group]
+	_, ok := builtinGroups[group]
 	return ok
 }
 
-func builtinGroups() map[string]int32 {
-	return map[string]int32{
-		"apiregistration.k8s.io":       20001,
-		"":                             18000,
-		"apps":                         17800,
-		"events.k8s.io":                17750,
-		"authentication.k8s.io":        17700,
-		"authorization.k8s.io":         17600,
-		"autoscaling":                  17500,
-		"batch":                        17400,
-		"certificates.k8s.io":          17300,
-		"networking.k8s.io":            17200,
-		"policy":                       17100,
-		"rbac.authorization.k8s.io":    17000,
-		"storage.k8s.io":               16800,
-		"apiextensions.k8s.io":         16700,
-		"admissionregistration.k8s.io": 16700,
-		"scheduling.k8s.io":            16600,
-		"coordination.k8s.io":          16500,
-		"node.k8s.io":                  16300,
-		"discovery.k8s.io":             16200,
-		"resource.k8s.io":              16200,
-		"flowcontrol.apiserver.k8s.io": 16100,
-		"internal.apiserver.k8s.io":    16000,
-		"storagemigration.k8s.io":      15800,
-		"gateway.portico.dev":          15700,
-	}
+var builtinGroups = map[string]int32{
+	"apiregistration.k8s.io":       20001,
+	"":                             18000,
+	"apps":                         17800,
+	"events.k8s.io":                17750,
+	"authentication.k8s.io":        17700,
+	"authorization.k8s.io":         17600,
+	"autoscaling":                  17500,
+	"batch":                        17400,
+	"certificates.k8s.io":          17300,
+	"networking.k8s.io":            17200,
+	"policy":                       17100,
+	"rbac.authorization.k8s.io":    17000,
+	"storage.k8s.io":               16800,
+	"apiextensions.k8s.io":         16700,
+	"admissionregistration.k8s.io": 16700,
+	"scheduling.k8s.io":            16600,
+	"coordination.k8s.io":          16500,
+	"node.k8s.io":                  16300,
+	"discovery.k8s.io":             16200,
+	"resource.k8s.io":              16200,
+	"flowcontrol.apiserver.k8s.io": 16100,
+	"internal.apiserver.k8s.io":    16000,
+	"storagemigration.k8s.io":      15800,
+	"gateway.portico.dev":          15700,
 }
 
 // order sorts group/versions in the order of /apis and removes later duplicates.
