@@ -81,18 +81,25 @@ func readStat(pid int) (stat, error) {
 
 // anonymous returns the anonymous resident memory (RssAnon) of a process, in
 // bytes.
-func anonymous(pid int) (int64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+func anonymous(pid int) (int64, error) { return memoryIn(pid, "status", "RssAnon:") }
+
+// proportional returns the resident memory of a process with its share of what others
+// use as well (PSS), in bytes.
+func proportional(pid int) (int64, error) { return memoryIn(pid, "smaps_rollup", "Pss:") }
+
+// memoryIn returns a line in kB of a file of /proc/PID, in bytes.
+func memoryIn(pid int, file, name string) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
 		return 0, fmt.Errorf("read process: %w", err)
 	}
 	for line := range strings.Lines(string(data)) {
-		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+		if value, ok := strings.CutPrefix(line, name); ok {
 			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 			return n << 10, err
 		}
 	}
-	return 0, fmt.Errorf("read process %d: its status has no RssAnon", pid)
+	return 0, fmt.Errorf("read process %d: its %s has no %s", pid, file, name)
 }
 
 // memory returns the anonymous memory of the processes that run, in bytes.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -49,7 +51,7 @@ type result struct {
 	YardstickFigure float64    `json:"yardstickFigure,omitempty"`
 	Ratio           float64    `json:"ratio,omitempty"`
 	Rounds          [2]float64 `json:"ratioOfRounds,omitzero"`
-	// Bar is the least share of the yardstick, or the most MB; 0: there is none.
+	// Bar is the least share of the yardstick, or the most of a figure without one; 0: there is none.
 	Bar     float64  `json:"bar,omitzero"`
 	Latency *latency `json:"latencyMilliseconds,omitempty"`
 	// CPU is the CPU time of each process per operation, in microseconds.
@@ -71,9 +73,6 @@ type memoryAt struct {
 	When string           `json:"when"`
 	Of   map[string]int64 `json:"bytes"`
 }
-
-// sizeUnit marks results of which less is better.
-const sizeUnit = "MB"
 
 // row is a measurement by rounds.
 type row struct {
@@ -108,9 +107,14 @@ func (r *report) addMemory(when string, of map[string]int64) {
 	r.Memory = append(r.Memory, memoryAt{when, of})
 }
 
+// addFigure adds a result without a yardstick. Less is better.
+func (r *report) addFigure(what string, figure float64, unit string, bar float64) {
+	r.Results = append(r.Results, result{What: what, Figure: figure, Unit: unit, Bar: bar})
+}
+
 // addSize adds the memory of a process as a result.
 func (r *report) addSize(what string, bytes int64, bar float64) {
-	r.Results = append(r.Results, result{What: what, Figure: float64(bytes) / 1e6, Unit: sizeUnit, Bar: bar})
+	r.addFigure(what, float64(bytes)/1e6, "MB", bar)
 }
 
 func (r *report) note(format string, args ...any) {
@@ -202,9 +206,14 @@ func (r *report) printResults(w io.Writer) {
 			took = fmt.Sprintf("%.1f, %.1f, %.1f ms", l.Latency.Half, l.Latency.Most, l.Latency.Max)
 		}
 		bar, verdict := l.describeBar()
-		fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.What, l.Figure, l.Unit, yard, l.Yardstick, ratio, rounds, bar, verdict, took)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.What, decimal(l.Figure), l.Unit, yard, l.Yardstick, ratio, rounds, bar, verdict, took)
 	}
 	t.Flush()
+}
+
+// decimal formats a figure with three digits or more.
+func decimal(x float64) string {
+	return strconv.FormatFloat(x, 'f', max(0, min(2, 2-int(math.Log10(max(x, 1))))), 64)
 }
 
 // describeBar returns the bar as text, and "met" or "missed".
@@ -213,10 +222,8 @@ func (l result) describeBar() (text, verdict string) {
 	switch {
 	case l.Bar == 0:
 		return "-", ""
-	case l.Unit == sizeUnit:
-		text, met = fmt.Sprintf("%.0f MB", l.Bar), l.Figure <= l.Bar
 	case l.Yardstick == "":
-		return "-", ""
+		text, met = strings.TrimSpace(decimal(l.Bar)+" "+l.Unit), l.Figure <= l.Bar
 	default:
 		text, met = fmt.Sprintf("%.0f %%", 100*l.Bar), l.Ratio >= l.Bar
 	}

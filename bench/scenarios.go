@@ -48,9 +48,9 @@ func (r *runner) createAll(ctx context.Context, s *subject, size int64) error {
 	if err != nil {
 		return err
 	}
-	line := row{what: "create " + s.name, unit: "creates/s", figure: sample.rate, ours: results[0], bar: createBar}
+	line := row{what: "create " + s.name, unit: "creates/s", figure: sample.rate, ours: results[0]}
 	if r.etcd != nil {
-		line.yardstick, line.yard = "raw etcd", results[1]
+		line.yardstick, line.yard, line.bar = "raw etcd", results[1], createBar
 	}
 	if r.o.runs(scenarioCreate) {
 		r.report.add(line)

@@ -34,12 +34,12 @@ func (r *runner) setUp(ctx context.Context) error {
 	return retryWhileStarting(ctx, pollSlow, func() error { return r.createDefinition(ctx, 0, r.group, definition) })
 }
 
-// retryWhileStarting repeats an attempt that fails with 403, 404 or 503, for at most
+// retryWhileStarting repeats an attempt that fails with 403, 404, 429 or 503, for at most
 // lostAfter: a server is starting, or a new object is not yet known everywhere.
 func retryWhileStarting(ctx context.Context, pause time.Duration, try func() error) error {
 	for end := time.Now().Add(lostAfter); ; {
 		err := try()
-		if !isStatus(err, 404) && !isStatus(err, 403) && !isStatus(err, 503) || time.Now().After(end) {
+		if !isStatus(err, 404) && !isStatus(err, 403) && !isStatus(err, 429) && !isStatus(err, 503) || time.Now().After(end) {
 			return err
 		}
 		select {

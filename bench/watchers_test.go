@@ -80,15 +80,15 @@ func TestUpdatesAge(t *testing.T) {
 	}
 }
 
-// A result is judged by its bar: a share of the yardstick, or a size.
+// A result is judged by its bar: a share of the yardstick, or the most of a figure.
 func TestBarVerdict(t *testing.T) {
 	for _, tc := range []struct {
 		of   result
 		want string
 	}{
 		{result{Bar: 0.5, Yardstick: "chain", Ratio: 0.49}, "missed"}, {result{Bar: 0.5, Yardstick: "chain", Ratio: 0.5}, "met"},
-		{result{Bar: 0.5}, ""}, {result{Yardstick: "chain", Ratio: 1}, ""},
-		{result{Bar: 50, Unit: sizeUnit, Figure: 51}, "missed"}, {result{Bar: 50, Unit: sizeUnit, Figure: 50}, "met"},
+		{result{Figure: 1}, ""}, {result{Yardstick: "chain", Ratio: 1}, ""},
+		{result{Bar: 50, Unit: "MB", Figure: 51}, "missed"}, {result{Bar: 50, Unit: "MB", Figure: 50}, "met"},
 	} {
 		if _, got := tc.of.describeBar(); got != tc.want {
 			t.Errorf("%+v: %q, want %q", tc.of, got, tc.want)
