@@ -60,7 +60,7 @@ func plant(t testing.TB, kept *memstore.Storage, crd *apiextensionsv1.CustomReso
 			{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"},
 		},
 	}
-	put(t, kept.Store(&newDefinitionKind(nil, nil).Info), jsonOf(t, crd))
+	put(t, kept.Store(&DefinitionKind().Info), jsonOf(t, crd))
 }
 
 // A definition that would exceed a bound on discovery is rejected, with the field and the

@@ -246,8 +246,8 @@ func newClaims() *claims { return &claims{byUID: map[types.UID]*claim{}} }
 // updateStatus calls updateStatus for a definition that is about to be written, with the
 // claims of other definitions as additional peers. With hold its names are claimed until
 // release is called or another claim of it replaces this one. peers must have been read
-// just before.
-func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, hold bool) (release func()) {
+// within claimLifetime.
+func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, all *totals, hold bool) (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	peers = slices.Clip(peers)
@@ -261,7 +261,7 @@ func (c *claims) updateStatus(crd *apiextensionsv1.CustomResourceDefinition, pee
 			peers = append(peers, other.crd)
 		}
 	}
-	updateStatus(crd, peers, nil)
+	updateStatus(crd, peers, all)
 	if !hold {
 		return func() {}
 	}

@@ -36,12 +36,12 @@ type definitions struct {
 }
 
 // DefinitionKind returns the row of CustomResourceDefinition for reading what is stored.
-func DefinitionKind() *rest.Kind { return newDefinitionKind(nil, nil) }
+func DefinitionKind() *rest.Kind { return newDefinitionKind(nil, nil, nil) }
 
 // newDefinitionKind returns the row of CustomResourceDefinition. Its schema is that of the
 // Go type; validation is upstream's, on its internal type.
-func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourceDefinition, totals func() *totals) *rest.Kind {
-	d := &definitions{scheme: custom.DefinitionScheme(), peers: peers, totals: totals, claims: newClaims()}
+func newDefinitionKind(peers func(group string) []*apiextensionsv1.CustomResourceDefinition, totals func() *totals, claims *claims) *rest.Kind {
+	d := &definitions{scheme: custom.DefinitionScheme(), peers: peers, totals: totals, claims: claims}
 	return &rest.Kind{
 		Info: resource.Info{
 			Group: apiextensionsv1.GroupName, Versions: []string{"v1"}, Kind: "CustomResourceDefinition",
@@ -107,7 +107,7 @@ func addStoredVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 }
 
 // allocate claims the names and updates the status in the write itself, so that the answer
-// says whether the definition is served. The finalizer's updates of the status use it, too.
+// says whether the definition is served.
 func (d *definitions) allocate(_ context.Context, obj, _ rest.Object, dryRun bool) (release func(), err error) {
 	crd := asDefinition(obj)
 	setStructural(crd)
@@ -116,7 +116,7 @@ func (d *definitions) allocate(_ context.Context, obj, _ rest.Object, dryRun boo
 		return nil, nil
 	}
 	peers := d.peers(crd.Spec.Group)
-	return d.claims.updateStatus(crd, peers, !dryRun), nil
+	return d.claims.updateStatus(crd, peers, nil, !dryRun), nil
 }
 
 func prepareDefinitionStatus(_ context.Context, obj, old rest.Object) {

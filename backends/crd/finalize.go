@@ -86,13 +86,17 @@ func (f *finalizer) updateGroup(ctx context.Context, group []*apiextensionsv1.Cu
 		if o.DeletionTimestamp != nil || !updateStatus(o.DeepCopy(), group, all) {
 			continue
 		}
+		release := func() {}
 		_, err := rest.Modify(ctx, f.server.definitions, resource.Key{Name: o.Name}, func(crd *apiextensionsv1.CustomResourceDefinition) error {
 			if crd.UID == o.UID && crd.DeletionTimestamp == nil {
-				updateStatus(crd, group, all)
+				release = f.server.claims.updateStatus(crd, group, all, true)
 				setStructural(crd)
 			}
 			return nil
 		})
+		if err != nil {
+			release()
+		}
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			f.log.Warn("updating the conditions of a definition failed", "definition", o.Name, "err", err)
 		}

@@ -35,7 +35,7 @@ func TestStoredDefinitionsThatPreserve(t *testing.T) {
 func testPreserving(t *testing.T, versionSchema, invalid string) {
 	kept := memstore.New()
 	const names = `{"plural":"olds","kind":"Old","singular":"old","listKind":"OldList"}`
-	put(t, kept.Store(&newDefinitionKind(nil, nil).Info), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"olds.example.com","uid":"u"},
+	put(t, kept.Store(&DefinitionKind().Info), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"olds.example.com","uid":"u"},
 		"spec":{"group":"example.com","scope":"Namespaced","preserveUnknownFields":true,"names":`+names+`,
 		"versions":[{"name":"v1","served":true,"storage":true`+versionSchema+`}]},
 		"status":{"storedVersions":["v1"],"acceptedNames":`+names+`,"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}]}}`)

@@ -55,6 +55,7 @@ type Server struct {
 	cache       *watchcache.Cache
 	kinds       *custom.Kinds
 	definitions *rest.Resource
+	claims      *claims
 	// early reads the definitions, also while the cache is being filled.
 	early      resource.Store
 	served     atomic.Pointer[served]
@@ -117,7 +118,8 @@ func (s *Server) assemble(kept storage, feed resource.Feed) (err error) {
 	}
 	s.health = serve.NewHealth()
 	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
-	k := newDefinitionKind(s.peers, s.totals)
+	s.claims = newClaims()
+	k := newDefinitionKind(s.peers, s.totals, s.claims)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)
 	s.metrics.Registry().MustRegister(s.cache.Metrics(s.infos))
 	s.metrics.Registry().MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
