@@ -2,7 +2,9 @@ package core
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 
@@ -25,7 +27,14 @@ type garbageCollector struct {
 	core    *Core
 	gateway *client.Client
 	metrics *garbage.Metrics
+
+	// known are the servers in the documents that were read last, of which read has the hashes.
+	known []garbage.Server
+	read  [2]uint64
 }
+
+// documentSeed is the seed of the hashes of documents.
+var documentSeed = maphash.MakeSeed()
 
 // run collects garbage whenever this process is the leader, until ctx ends.
 func (g *garbageCollector) run(ctx context.Context) error {
@@ -55,20 +64,46 @@ func (g *garbageCollector) collect(ctx context.Context) error {
 	return collector.Run(ctx)
 }
 
-// servers returns the servers of all APIServices. Those of the gateway are one.
+// servers returns the servers of all APIServices. Those of the gateway are one. It reads the documents
+// every few seconds and decodes them only if they have changed, as they may have thousands of groups.
 func (g *garbageCollector) servers(ctx context.Context) ([]garbage.Server, error) {
-	var services apireg.APIServiceList
-	if err := readJSON(ctx, g.gateway, "/apis/apiregistration.k8s.io/v1/apiservices", &services); err != nil {
+	// The metadata of the list has the newest revision of etcd.
+	var list struct {
+		Items json.RawMessage `json:"items"`
+	}
+	if err := readJSON(ctx, g.gateway, "/apis/apiregistration.k8s.io/v1/apiservices", &list); err != nil {
 		return nil, err
 	}
-	var groups apidiscovery.APIGroupDiscoveryList
-	if err := readJSON(ctx, g.gateway, "/apis", &groups); err != nil {
+	var document json.RawMessage
+	if err := readJSON(ctx, g.gateway, "/apis", &document); err != nil {
 		return nil, err
+	}
+	read := [2]uint64{maphash.Bytes(documentSeed, list.Items), maphash.Bytes(documentSeed, document)}
+	if read == g.read {
+		return g.known, nil
+	}
+	var services []apireg.APIService
+	if err := json.Unmarshal(list.Items, &services); err != nil {
+		return nil, fmt.Errorf("decode APIServices: %w", err)
+	}
+	var groups apidiscovery.APIGroupDiscoveryList
+	if err := json.Unmarshal(document, &groups); err != nil {
+		return nil, fmt.Errorf("decode /apis: %w", err)
+	}
+	g.read, g.known = read, serversOf(services, groups.Items)
+	return g.known, nil
+}
+
+// serversOf returns the servers of APIServices with their resources in discovery.
+func serversOf(services []apireg.APIService, groups []apidiscovery.APIGroupDiscovery) []garbage.Server {
+	versions := map[string][]apidiscovery.APIVersionDiscovery{}
+	for i := range groups {
+		versions[groups[i].Name] = groups[i].Versions
 	}
 	index := map[string]int{}
 	var out []garbage.Server
-	for i := range services.Items {
-		a := &services.Items[i]
+	for i := range services {
+		a := &services[i]
 		server := serverOf(a)
 		at, ok := index[server]
 		if !ok {
@@ -76,9 +111,9 @@ func (g *garbageCollector) servers(ctx context.Context) ([]garbage.Server, error
 			index[server] = at
 			out = append(out, garbage.Server{Name: server, GroupVersion: schema.GroupVersion{Group: a.Spec.Group, Version: a.Spec.Version}})
 		}
-		out[at].Resources = append(out[at].Resources, watchable(&groups, a)...)
+		out[at].Resources = append(out[at].Resources, watchable(versions[a.Spec.Group], a)...)
 	}
-	return out, nil
+	return out
 }
 
 // serverOf names the server of an APIService.
@@ -93,15 +128,11 @@ func serverOf(a *apireg.APIService) string {
 }
 
 // watchable returns the resources of an APIService that can be watched and deleted, in the
-// preferred version that has them.
-func watchable(groups *apidiscovery.APIGroupDiscoveryList, a *apireg.APIService) []garbage.Resource {
+// preferred one of the versions of its group that has them.
+func watchable(versions []apidiscovery.APIVersionDiscovery, a *apireg.APIService) []garbage.Resource {
 	var out []garbage.Resource
-	i := slices.IndexFunc(groups.Items, func(g apidiscovery.APIGroupDiscovery) bool { return g.Name == a.Spec.Group })
-	if i < 0 {
-		return nil
-	}
 	seen := map[string]bool{}
-	for _, v := range groups.Items[i].Versions {
+	for _, v := range versions {
 		for _, r := range v.Resources {
 			if seen[r.Resource] {
 				continue
