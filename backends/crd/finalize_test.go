@@ -86,6 +86,7 @@ spec:
 	if got := s.must(t, "GET", widgetsByName, "", ""); at(got, "metadata", "deletionTimestamp") != nil {
 		t.Error("another definition was deleted with it")
 	}
+	s.install(t, strings.ReplaceAll(widgets, "example.com", "later.example.com")) // definitions are still followed
 	for path, want := range map[string]bool{
 		"gateway.portico.dev/backends": true, "apiregistration.k8s.io/apiservices": true, "example.com/widgets": false, "pods.example.com/pods": false,
 	} {

@@ -167,8 +167,9 @@ func endWatches(old *serving, now *served) {
 	}
 }
 
-// removed returns the resources of old that are of definitions that are no longer stored.
-func removed(old *served, stored []*resource.Object) (all []*resource.Info) {
+// removed returns the resources of old that are of definitions that are no longer stored. Those with the
+// storage path of a built-in kind had no objects, and what is kept by that path is of the built-in kind.
+func (s *Server) removed(old *served, stored []*resource.Object) (all []*resource.Info) {
 	if old == nil {
 		return nil
 	}
@@ -177,7 +178,7 @@ func removed(old *served, stored []*resource.Object) (all []*resource.Info) {
 		uids[o.UID] = true
 	}
 	for _, out := range old.outlines {
-		if uids[string(out.UID)] {
+		if uids[string(out.UID)] || s.overlaps(out) {
 			continue
 		}
 		info := &resource.Info{Group: out.Spec.Group, Resource: out.Spec.Names.Plural, Path: out.StoragePath()}

@@ -271,7 +271,7 @@ func (s *Server) runParts(ctx context.Context) error {
 func (s *Server) follow(ctx context.Context) error {
 	return loop.Follow(ctx, s.early, loop.FollowOptions{Logger: s.log, Window: -1}, func(state loop.Snapshot) {
 		old := s.served.Load()
-		removed := removed(old, state.Items)
+		removed := s.removed(old, state.Items)
 		// Before the next definition of the same name has a store.
 		for _, info := range removed {
 			s.cache.Forget(info)

@@ -33,6 +33,8 @@ type badCase struct {
 	spec string
 	// codes are the status codes of its creation.
 	codes []int
+	// slow: it takes a minute of a busy machine and is left to .ci/long definitions.
+	slow bool
 }
 
 // numbered returns a text n times with its number for each %d, joined by commas.
@@ -60,7 +62,7 @@ func badCases() []badCase {
 		{name: "deep", schema: nest(120), spec: strings.Repeat(`{"a":`, 120) + `"x"` + strings.Repeat("}", 120), codes: []int{201}},
 		{name: "too deep", schema: nest(4000), codes: []int{422}},
 		{name: "20,000 properties", schema: object(numbered(20_000, `"p%d":{"type":"string"}`)), spec: `{` + numbered(10_000, `"p%d":"x"`) + `}`, codes: []int{201}},
-		{name: "90,000 properties", schema: object(numbered(90_000, `"p%d":{"type":"string"}`)), codes: tooLarge},
+		{name: "90,000 properties", schema: object(numbered(90_000, `"p%d":{"type":"string"}`)), codes: tooLarge, slow: true},
 		{name: "5,000 patterns", schema: object(numbered(5_000, `"p%d":{"type":"string","pattern":"^(a|b%d|[c-z]{0,50})*$"}`)), spec: `{` + numbered(5_000, `"p%d":"aaaa"`) + `}`, codes: []int{201}},
 		{name: "a large pattern", schema: object(`"a":{"type":"string","pattern":"` + long + `"}`), spec: `{"a":"` + strings.Repeat("a", 10_000) + `"}`, codes: []int{422}},
 		{name: "a pattern below the bound", schema: object(`"a":{"type":"string","pattern":"` + long[:450*len("a{1000}")] + `"}`), spec: `{"a":"` + strings.Repeat("a", 10_000) + `"}`, codes: []int{201}},
@@ -201,7 +203,9 @@ func TestDefinitionsBuiltToDoHarm(t *testing.T) {
 	t.Logf("the neighbour alone: p50 %v, p99 %v of %d requests", p50, p99, requests)
 	pids := map[string]int{"gateway": up.Child(t, "gateway"), "crd": up.Child(t, "crd")}
 	for _, bad := range badCases() {
-		bad.check(t, c, n, pids)
+		if !bad.slow || os.Getenv("PORTICO_CHURN") != "" {
+			bad.check(t, c, n, pids)
+		}
 	}
 	if n.wrong != nil {
 		t.Errorf("the neighbour: %.2000v", n.wrong)

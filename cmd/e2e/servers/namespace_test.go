@@ -34,6 +34,10 @@ func TestNamespaceWithADeadAPI(t *testing.T) {
 			return nil
 		})
 	}
+	// What was never read of a server that is down may be anything, in each version.
+	for _, version := range []string{"v1alpha1", "v1beta1"} {
+		up.Shows(t, "/apis/wardle.example.com/"+version, `"name":"flunders"`)
+	}
 	s.Kill()
 	s.Available(t, "False (FailedDiscoveryCheck)")
 	advice := ""
