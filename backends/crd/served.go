@@ -377,6 +377,9 @@ var _ rest.Admission = (*lifecycle)(nil)
 // Mutate implements rest.Admission; it changes nothing.
 func (l *lifecycle) Mutate(_ context.Context, a *rest.Attributes) error {
 	gr := a.Kind.GroupResource()
+	if gr == l.server.definitions.GroupResource() {
+		return nil // a definition of that name defines nothing
+	}
 	if d := l.server.definitionOf(gr.Group, gr.Resource); a.Operation == rest.Create && d != nil && d.terminating() {
 		return errTerminating(gr, a.Key.Name)
 	}
