@@ -102,6 +102,7 @@ var floors = []struct {
 	{"backends/process", 2, 0},
 	{"gateway/access", 3, 0},
 	{"gateway/accesslog", 3, 0},
+	{"gateway/authentication", 3, 0},
 	{"gateway/flow", 3, 0},
 	{"gateway/installation", 3, 0},
 	{"gateway/upstream", 3, 0},

@@ -14,6 +14,7 @@ import (
 	"portico/discovery/openapi"
 	"portico/gateway/access"
 	"portico/gateway/accesslog"
+	"portico/gateway/authentication"
 	"portico/gateway/flow"
 	gatewayopenapi "portico/gateway/openapi"
 	"portico/gateway/proxy"
@@ -63,10 +64,14 @@ func (g *Gateway) readBackends() error {
 // assembleAccess makes authentication, authorization and flow control.
 func (g *Gateway) assembleAccess() (err error) {
 	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
-	if g.authn, err = g.authenticator(); err != nil {
+	g.authn, err = authentication.New(g.cfg.Authentication, authentication.Dependencies{
+		Account: g.core.lookupServiceAccount, Bound: g.core.lookupBound, Secret: g.core.lookupTokenSecret,
+		Registry: g.metrics.Registry(), Logger: g.log,
+	})
+	if err != nil {
 		return err
 	}
-	g.access = access.New(access.Config{Authenticator: g.authn, Audiences: g.cfg.APIAudiences, Logger: g.log})
+	g.access = access.New(access.Config{Authenticator: g.authn, Audiences: g.cfg.Authentication.APIAudiences, Logger: g.log})
 	g.flow = flow.New(g.log)
 	return nil
 }
@@ -149,7 +154,7 @@ func (g *Gateway) assembleSync() error {
 		Changed: func() { g.documents.IndexChanged(); wakeAll() }, EndpointChanged: func() { g.registration.WakeStatus() }, Logger: g.log,
 	})
 	g.documents = gatewayopenapi.New(gatewayopenapi.Config{
-		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Issuer: g.issuer != nil,
+		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Issuer: g.authn.Issuer != nil,
 		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.registration = registration.New(registration.Config{
@@ -157,8 +162,8 @@ func (g *Gateway) assembleSync() error {
 		Broken: g.documents.BrokenOf, Observer: g.cfg.InstanceID, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.publisher = &publisher{
-		core: g.core, clientCAFile: g.cfg.ClientCAFile, proxyCAFile: g.cfg.RequestHeaderCAFile,
-		proxyNames: g.cfg.RequestHeaderAllowedNames, log: g.log,
+		core: g.core, clientCAFile: g.cfg.Authentication.ClientCAFile, proxyCAFile: g.cfg.Authentication.RequestHeaderCAFile,
+		proxyNames: g.cfg.Authentication.RequestHeaderAllowedNames, log: g.log,
 	}
 	return nil
 }

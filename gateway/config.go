@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"portico/gateway/authentication"
 	"portico/gateway/routing"
 	"portico/resource/audit"
 	"portico/resource/authn"
@@ -24,26 +25,11 @@ type Config struct {
 	AdvertiseAddress string
 	// Etcd stores the gateway's own groups. Required.
 	Etcd etcd.Config
-	// ClientCAFile has the CAs of client certificates, which name users (CN) and groups (O).
-	// "" accepts none.
-	ClientCAFile string
-	// RequestHeaderCAFile has the CA of front proxies. The gateway presents its own
-	// certificate of it to servers, and accepts X-Remote-* from clients with a certificate
-	// of it and a CN in RequestHeaderAllowedNames (empty: any).
-	RequestHeaderCAFile       string
-	RequestHeaderAllowedNames []string
+	// Authentication says which credentials are accepted. The gateway presents its own certificate
+	// of the CA of front proxies to servers.
+	Authentication authentication.Config
 	// ProxyCertFile and ProxyKeyFile are the front-proxy client certificate for servers.
 	ProxyCertFile, ProxyKeyFile string
-	// ServiceAccountIssuer is the iss of service-account tokens, and ServiceAccountKeyFiles
-	// are the PEM keys that verify them. Empty accepts none.
-	ServiceAccountIssuer   string
-	ServiceAccountKeyFiles []string
-	// APIAudiences are the audiences of tokens. Default: the issuer.
-	APIAudiences []string
-	// TokenAuthFile is a CSV file of static tokens: token,user,uid,"group,group".
-	TokenAuthFile string
-	// AnonymousAuth authenticates requests without a credential as system:anonymous.
-	AnonymousAuth bool
 	// Backends are the servers that the gateway starts with; their groups are registered by
 	// discovery.
 	Backends []Backend
@@ -96,9 +82,7 @@ func (cfg *Config) complete() {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
-		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
-	}
+	cfg.Authentication.Complete()
 	if cfg.InstanceID == "" {
 		// Without a host name the process id suffices.
 		host, _ := os.Hostname()
@@ -109,13 +93,11 @@ func (cfg *Config) complete() {
 // certificates returns the files of certificates that the gateway depends on, without its
 // serving certificate.
 func (cfg *Config) certificates() []authn.CertificateFile {
-	files := []authn.CertificateFile{
-		{Usage: "client-ca", Path: cfg.ClientCAFile, CA: true},
-		{Usage: "requestheader-client-ca", Path: cfg.RequestHeaderCAFile, CA: true},
-		{Usage: "proxy-client", Path: cfg.ProxyCertFile},
-		{Usage: "etcd-ca", Path: cfg.Etcd.CAFile, CA: true},
-		{Usage: "etcd-client", Path: cfg.Etcd.CertFile},
-	}
+	files := append(cfg.Authentication.Certificates(),
+		authn.CertificateFile{Usage: "proxy-client", Path: cfg.ProxyCertFile},
+		authn.CertificateFile{Usage: "etcd-ca", Path: cfg.Etcd.CAFile, CA: true},
+		authn.CertificateFile{Usage: "etcd-client", Path: cfg.Etcd.CertFile},
+	)
 	for _, b := range cfg.Backends {
 		files = append(files, authn.CertificateFile{Usage: "backend-ca/" + b.Name, Path: b.CAFile, CA: true})
 	}

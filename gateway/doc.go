@@ -22,8 +22,8 @@
 //
 //   - assemble.go makes the parts in order, and gateway.go runs them.
 //   - routes.go has the routes of paths.
-//   - identity.go authenticates clients; core.go reads from the core server what the gateway
-//     does not store: Services, service accounts, Secrets. publish.go publishes the CAs that
+//   - identity.go refuses loops and authorizes further actions; core.go reads from the core server
+//     what the gateway does not store: Services, service accounts, Secrets. publish.go publishes the CAs that
 //     registered servers trust.
 //   - explain.go answers where a request would go.
 //

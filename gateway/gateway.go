@@ -13,6 +13,7 @@ import (
 
 	"portico/discovery"
 	"portico/gateway/access"
+	"portico/gateway/authentication"
 	"portico/gateway/flow"
 	"portico/gateway/openapi"
 	"portico/gateway/proxy"
@@ -21,7 +22,6 @@ import (
 	"portico/gateway/upstream"
 	"portico/resource/admission"
 	"portico/resource/audit"
-	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/fairshare"
 	"portico/resource/identity"
@@ -54,13 +54,10 @@ type Gateway struct {
 	api                   *handlers.API
 
 	// Authentication, authorization and admission.
-	authn authn.Authenticator
-	// frontProxy is part of authn; nil: no client is a front proxy.
-	frontProxy authn.FrontProxyAuthenticator
-	issuer     http.Handler
-	logs       *os.Root // of /logs/; nil: it is not served
-	access     *access.Access
-	flow       *flow.Flow
+	authn  *authentication.Authentication
+	logs   *os.Root // of /logs/; nil: it is not served
+	access *access.Access
+	flow   *flow.Flow
 	// admission decides on writes of the gateway's own kinds.
 	admission *ownAdmission
 

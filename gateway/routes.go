@@ -40,9 +40,9 @@ func (g *Gateway) router() http.Handler {
 	engine.Any("/metrics", gin.WrapH(g.metrics.Handler()))
 	engine.Any("/version", gin.WrapH(version.Handler()))
 	engine.Any("/version/", gin.WrapH(version.Handler()))
-	if g.issuer != nil {
-		engine.Any(authn.PathOpenIDConfiguration, gin.WrapH(g.issuer))
-		engine.Any(authn.PathKeySet, gin.WrapH(g.issuer))
+	if g.authn.Issuer != nil {
+		engine.Any(authn.PathOpenIDConfiguration, gin.WrapH(g.authn.Issuer))
+		engine.Any(authn.PathKeySet, gin.WrapH(g.authn.Issuer))
 	}
 
 	debug := engine.Group("/debug")
@@ -66,7 +66,7 @@ func (g *Gateway) router() http.Handler {
 // paths returns what / lists.
 func (g *Gateway) paths() []string {
 	paths := append(g.health.Paths(), "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/debug/route", installation.Path, "/statusz", "/flagz")
-	if g.issuer != nil {
+	if g.authn.Issuer != nil {
 		paths = append(paths, authn.PathOpenIDConfiguration, authn.PathKeySet)
 	}
 	if g.cfg.Profiling {

@@ -88,15 +88,10 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.etcd.AddPrefix(fs)
 	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway as `name=URL` (unix:///path or https://host:port), with commas between several URLs; its groups are registered by discovery. May be repeated")
 	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "PEM file of CAs for the certificate of a backend, as `name=file`; a file without a name is for all (default: the system's)")
-	fs.StringVar(&f.cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of CAs; their client certificates name users (CN) and groups (O) (default: none)")
+	addAuthentication(fs, &f.cfg.Authentication)
 	f.proxy.add(fs)
 	fs.StringVar(&f.cfg.ProxyCertFile, "proxy-client-cert-file", "", "PEM `file` of the client certificate for servers behind the gateway")
 	fs.StringVar(&f.cfg.ProxyKeyFile, "proxy-client-key-file", "", "PEM `file` of the key of --proxy-client-cert-file")
-	fs.StringVar(&f.cfg.ServiceAccountIssuer, "service-account-issuer", "", "`URL` of the issuer of service-account tokens (default: no such tokens are accepted)")
-	fs.StringArrayVar(&f.cfg.ServiceAccountKeyFiles, "service-account-key-file", nil, "PEM `file` of keys that verify service-account tokens. May be repeated")
-	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences`, one of which a token must have (default: the issuer)")
-	fs.StringVar(&f.cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of static tokens, one per line: token,user,uid,\"group,group\"")
-	fs.BoolVar(&f.cfg.AnonymousAuth, "anonymous-auth", true, "authenticate requests without credentials as system:anonymous")
 	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", filter.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
 	AddFeatureGates(fs, &f.cfg.CBOR)
 	f.limits.AddInFlight(fs)
@@ -123,7 +118,7 @@ func (f *gatewayFlags) complete() (err error) {
 		return err
 	}
 	f.cfg.ProbeListen = f.listen.probe
-	f.cfg.RequestHeaderCAFile, f.cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+	f.cfg.Authentication.RequestHeaderCAFile, f.cfg.Authentication.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
 	caFiles, seen := map[string]string{}, map[string]bool{}
 	for _, s := range f.backendCAs {
