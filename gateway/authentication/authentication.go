@@ -81,9 +81,9 @@ func (a *Authentication) serviceAccounts(cfg Config, deps Dependencies) (authn.T
 	if err != nil {
 		return nil, fmt.Errorf("load service account keys: %w", err)
 	}
-	a.Issuer = authn.IssuerDiscovery(cfg.ServiceAccountIssuer, keys.Keys)
+	a.Issuer = authn.IssuerDiscovery(cfg.ServiceAccountIssuer, "", keys.Keys)
 	return authn.ServiceAccounts(authn.ServiceAccountConfig{
-		Issuer: cfg.ServiceAccountIssuer, Keys: keys.Keys, Audiences: cfg.APIAudiences,
+		Issuers: []string{cfg.ServiceAccountIssuer}, Keys: keys.Keys, Audiences: cfg.APIAudiences,
 		Lookup: deps.Account, Bound: deps.Bound, Secret: deps.Secret, Metrics: deps.Registry,
 	}), nil
 }

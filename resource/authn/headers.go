@@ -47,7 +47,11 @@ func (n HeaderNames) user(h http.Header) *resource.User {
 	}
 	u := &resource.User{Name: name, UID: firstValue(h, n.UID)}
 	for _, header := range n.Group {
-		u.Groups = append(u.Groups, h.Values(header)...)
+		for _, group := range h.Values(header) {
+			if group != "" {
+				u.Groups = append(u.Groups, group)
+			}
+		}
 	}
 	for header, values := range h {
 		for _, prefix := range n.ExtraPrefix {
@@ -74,18 +78,25 @@ func firstValue(h http.Header, names []string) string {
 	return ""
 }
 
-// Strip removes these headers from h.
+// Strip removes these headers from h, and every header that a server could read as one of them:
+// all names that are the same, or begin with the prefix, after FoldHeaderName.
 func (n HeaderNames) Strip(h http.Header) {
 	for _, names := range [][]string{n.User, n.UID, n.Group} {
 		for _, name := range names {
-			h.Del(name)
+			deleteFolded(h, name, false)
 		}
 	}
 	for _, prefix := range n.ExtraPrefix {
-		for header := range h {
-			if hasPrefixFold(header, prefix) {
-				delete(h, header)
-			}
+		deleteFolded(h, prefix, true)
+	}
+}
+
+// deleteFolded deletes the headers whose name is the same after FoldHeaderName, or begins with it.
+func deleteFolded(h http.Header, name string, prefix bool) {
+	folded := FoldHeaderName(name)
+	for header := range h {
+		if HasFoldedPrefix(header, folded) && (prefix || len(header) == len(name)) {
+			delete(h, header)
 		}
 	}
 }

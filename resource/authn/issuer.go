@@ -27,17 +27,20 @@ const (
 const issuerMaxAge = 3600
 
 // IssuerDiscovery serves the OpenID documents for verifying service-account tokens:
-// [PathOpenIDConfiguration] and [PathKeySet]. keys is called for every request. If the issuer
-// is not an https URL without query and fragment, both paths return 404 and the reason is
-// logged once.
-func IssuerDiscovery(issuer string, keys func() []PublicKey) http.Handler {
+// [PathOpenIDConfiguration] and [PathKeySet]. keys is called for every request, and keySetURI is
+// where clients find the keys; "" is [PathKeySet] of the issuer. If the issuer is not an https URL
+// without query and fragment, both paths return 404 and the reason is logged once.
+func IssuerDiscovery(issuer, keySetURI string, keys func() []PublicKey) http.Handler {
 	if err := checkIssuer(issuer); err != nil {
 		slog.Warn("no discovery documents for this service account issuer", "issuer", issuer, "err", err)
 		return http.NotFoundHandler()
 	}
+	if keySetURI == "" {
+		keySetURI = strings.TrimSuffix(issuer, "/") + PathKeySet
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc(PathOpenIDConfiguration, func(w http.ResponseWriter, _ *http.Request) {
-		writeIssuerDocument(w, "application/json", openIDConfiguration(issuer, keys()))
+		writeIssuerDocument(w, "application/json", openIDConfiguration(issuer, keySetURI, keys()))
 	})
 	mux.HandleFunc(PathKeySet, func(w http.ResponseWriter, _ *http.Request) {
 		writeIssuerDocument(w, "application/jwk-set+json", keySet(keys()))
@@ -75,7 +78,7 @@ type openIDDocument struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-func openIDConfiguration(issuer string, keys []PublicKey) openIDDocument {
+func openIDConfiguration(issuer, keySetURI string, keys []PublicKey) openIDDocument {
 	algorithms := []string{}
 	for _, key := range keys {
 		algorithms = append(algorithms, key.Algorithm)
@@ -83,7 +86,7 @@ func openIDConfiguration(issuer string, keys []PublicKey) openIDDocument {
 	slices.Sort(algorithms)
 	return openIDDocument{
 		Issuer:        issuer,
-		KeySetURI:     strings.TrimSuffix(issuer, "/") + PathKeySet,
+		KeySetURI:     keySetURI,
 		ResponseTypes: []string{"id_token"},
 		SubjectTypes:  []string{"public"},
 		Algorithms:    slices.Compact(algorithms),

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -39,6 +40,9 @@ type TokenSecret struct {
 	Token []byte
 	// InvalidSince is the value of LabelInvalidSince.
 	InvalidSince string
+	// Listed reports whether a service account of the namespace lists the Secret, as it does if
+	// the Secret was made with it; nil: none does.
+	Listed func(ctx context.Context, account string) bool
 	// Used is called when the token is accepted or refused by its label; nil: nothing is.
 	Used func(ctx context.Context)
 }
@@ -54,53 +58,94 @@ func (s *Signer) SignLegacy(namespace, secret, account, uid string) (string, err
 	})
 }
 
-// legacy reports whether a token is one of a Secret. issuer is that of other tokens; if it is
-// the same, the claims decide.
-func (c *tokenClaims) legacy(issuer string) bool {
-	return c.Issuer == legacyIssuer && (issuer != legacyIssuer || c.SecretName != "")
+// legacy reports whether a token is one of a Secret. issuers are those of other tokens; if its own
+// is among them, the claims decide.
+func (c *tokenClaims) legacy(issuers []string) bool {
+	return c.Issuer == legacyIssuer && (c.SecretName != "" || !slices.Contains(issuers, legacyIssuer))
 }
 
 // verifyLegacy checks a token of a Secret. Its signature has been verified.
 func (s *ServiceAccountTokens) verifyLegacy(ctx context.Context, token string, claims *tokenClaims, wanted []string, now time.Time) tokenResult {
-	fail := func(err error) tokenResult { return tokenResult{err: err} }
-	p := &claims.legacyClaims
-	switch {
-	case p.Namespace == "" || p.SecretName == "" || p.AccountName == "" || p.AccountUID == "":
-		return fail(errors.New("service account token names no secret or no service account"))
-	case claims.Subject != serviceaccount.MakeUsername(p.Namespace, p.AccountName):
-		return fail(fmt.Errorf("service account token is of %s/%s, but its subject is %q", p.Namespace, p.AccountName, claims.Subject))
-	case claims.ExpiresAt != nil && !now.Before(claims.ExpiresAt.Time):
-		return fail(errors.New("service account token has expired"))
-	case s.cfg.Secret == nil:
-		return fail(errors.New("service account token is of a secret, which this server cannot look up"))
+	if err := claims.checkLegacy(now); err != nil {
+		return tokenResult{err: err}
 	}
-	audiences := []string(claims.Audience)
+	audiences, notes := []string(claims.Audience), &Notes{}
 	if len(audiences) == 0 { // it is for this server
 		audiences = s.cfg.Audiences
+		notes.annotate("authentication.k8s.io/legacy-token", claims.Subject)
+		s.counts.legacy.Inc()
 	}
 	matched := intersect(wanted, audiences)
 	if len(matched) == 0 {
-		return fail(fmt.Errorf("token audiences %q is invalid for the target audiences %q", audiences, wanted))
+		return tokenResult{err: fmt.Errorf("token audiences %q is invalid for the target audiences %q", audiences, wanted)}
+	}
+	p := &claims.legacyClaims
+	claims.Private = privateClaims{Namespace: p.Namespace, ServiceAccount: claimRef{Name: p.AccountName, UID: p.AccountUID}}
+	result := tokenResult{user: claims.user(), audiences: matched, notes: notes, expires: now.Add(validTTL)}
+	if s.cfg.Unchecked {
+		return result
+	}
+	result.lookup = s.cache.begin(append(claims.Private.objects(), Object{"Secret", p.Namespace, p.SecretName}))
+	if result.err = s.checkLegacySecret(ctx, token, claims, notes); result.err != nil {
+		result.user, result.audiences, result.notes = nil, nil, nil
+	}
+	return result
+}
+
+// checkLegacy checks the claims of a token of a Secret.
+func (c *tokenClaims) checkLegacy(now time.Time) error {
+	p := &c.legacyClaims
+	for _, required := range []struct{ name, value string }{
+		{"sub", c.Subject}, {"namespace", p.Namespace}, {"secretName", p.SecretName}, {"serviceAccountName", p.AccountName}, {"serviceAccountUID", p.AccountUID},
+	} {
+		if required.value == "" {
+			return fmt.Errorf("%s claim is missing", required.name)
+		}
+	}
+	switch {
+	case c.Subject != serviceaccount.MakeUsername(p.Namespace, p.AccountName):
+		return errors.New("sub claim is invalid")
+	case c.ExpiresAt != nil && !now.Before(c.ExpiresAt.Time):
+		return errors.New("service account token has expired")
+	}
+	return nil
+}
+
+// checkLegacySecret checks that the Secret has the token and that the service account exists.
+func (s *ServiceAccountTokens) checkLegacySecret(ctx context.Context, token string, claims *tokenClaims, notes *Notes) error {
+	p := &claims.legacyClaims
+	if s.cfg.Secret == nil {
+		return errors.New("service account token is of a secret, which this server cannot look up")
 	}
 	secret, err := s.cfg.Secret(ctx, p.Namespace, p.SecretName)
 	switch {
 	case err != nil:
-		return fail(fmt.Errorf("look up secret of service account token: %w", err))
+		return fmt.Errorf("look up secret of service account token: %w", err)
 	case secret == nil:
-		return fail(errInvalidated)
+		//lint:ignore ST1005 kube-apiserver's text
+		return errors.New("Token has been invalidated")
 	case subtle.ConstantTimeCompare(secret.Token, []byte(token)) == 0:
-		return fail(errors.New("service account token does not match that of its secret"))
+		//lint:ignore ST1005 kube-apiserver's text
+		return errors.New("Token does not match server's copy")
 	}
-	claims.Private = privateClaims{Namespace: p.Namespace, ServiceAccount: claimRef{Name: p.AccountName, UID: p.AccountUID}}
 	if err := s.checkLive(ctx, &claims.Private); err != nil {
-		return fail(err)
+		return err
 	}
 	if secret.Used != nil {
 		secret.Used(ctx)
 	}
 	if secret.InvalidSince != "" {
-		return fail(fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, "+
-			"or remove the '%s' label from the secret to temporarily allow use of this token", p.Namespace, p.SecretName, p.Namespace, p.AccountName, LabelInvalidSince))
+		s.counts.invalidatedLegacy.Inc()
+		return fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, "+
+			"or remove the '%s' label from the secret to temporarily allow use of this token", p.Namespace, p.SecretName, p.Namespace, p.AccountName, LabelInvalidSince)
 	}
-	return tokenResult{user: claims.user(), audiences: matched, expires: now.Add(validTTL)}
+	if secret.Listed != nil && secret.Listed(ctx, p.AccountName) {
+		s.counts.automatic.Inc()
+		notes.annotate("authentication.k8s.io/legacy-token-autogenerated-secret", p.SecretName)
+		notes.Warnings = []string{"Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens."}
+		return nil
+	}
+	s.counts.manual.Inc()
+	notes.annotate("authentication.k8s.io/legacy-token-manual-secret", p.SecretName)
+	return nil
 }

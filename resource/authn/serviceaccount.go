@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -20,14 +21,14 @@ const nbfLeeway = time.Minute
 
 // ServiceAccountConfig configures the verification of service-account tokens.
 type ServiceAccountConfig struct {
-	// Issuer is the iss of the tokens; others are not claimed. Required.
-	Issuer string
+	// Issuers are the accepted iss of the tokens; others are not claimed. Required.
+	Issuers []string
 	// Keys returns the keys that verify signatures. Required.
 	Keys func() []PublicKey
-	// Audiences of this API server; a token must be for one of them. Empty: the issuer.
+	// Audiences of this API server; a token must be for one of them. Empty: the issuers.
 	Audiences []string
-	// Lookup returns whether the service account exists, and its uid. Results are cached
-	// for ten seconds. nil: every service account exists.
+	// Lookup returns whether the service account exists, and its uid; one past its deletion time
+	// and grace does not exist. Results are cached, see Changed. nil: every service account exists.
 	Lookup func(ctx context.Context, namespace, name string) (uid string, found bool, err error)
 	// Bound returns the same for the Pod, Secret or Node that a token is bound to
 	// (namespace is "" for a Node). An object past its deletion time and grace does not
@@ -36,6 +37,9 @@ type ServiceAccountConfig struct {
 	// Secret returns a Secret of a token without expiry (legacytoken.go); nil if it does not
 	// exist or is being deleted. nil: such tokens are not claimed.
 	Secret func(ctx context.Context, namespace, name string) (*TokenSecret, error)
+	// Unchecked accepts tokens without expiry by their signature alone, whether or not the Secret
+	// and the service account exist.
+	Unchecked bool
 	// Metrics registers metrics of the cache; nil: none.
 	Metrics prometheus.Registerer
 }
@@ -53,7 +57,7 @@ type ServiceAccountTokens struct {
 // ServiceAccounts returns an authenticator of service-account tokens.
 func ServiceAccounts(cfg ServiceAccountConfig) *ServiceAccountTokens {
 	if len(cfg.Audiences) == 0 {
-		cfg.Audiences = []string{cfg.Issuer}
+		cfg.Audiences = cfg.Issuers
 	}
 	return &ServiceAccountTokens{
 		cfg: cfg,
@@ -86,8 +90,18 @@ func (s *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	if asked != nil {
 		asked.Matched = result.audiences
 	}
+	result.notes.addTo(ctx)
 	return result.user, result.user != nil, result.err
 }
+
+// Changed has the tokens checked again that depend on an object, by their next use. It is called
+// after the object was deleted or changed, when Lookup, Bound and Secret see that.
+func (s *ServiceAccountTokens) Changed(o Object) { s.cache.changed(o) }
+
+// Follow sets whether Changed is called for the changes of a kind from now on; while it is not,
+// results that depend on objects of that kind are cached for a second. All of them are checked
+// again by their next use.
+func (s *ServiceAccountTokens) Follow(kind string, reported bool) { s.cache.follow(kind, reported) }
 
 // verify checks a token that is not cached.
 func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted []string, now time.Time) tokenResult {
@@ -99,7 +113,7 @@ func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted 
 	case err != nil:
 		return tokenResult{err: fmt.Errorf("verify service account token: %w", err), lasting: true}
 	}
-	if claims.legacy(s.cfg.Issuer) {
+	if claims.legacy(s.cfg.Issuers) {
 		return s.verifyLegacy(ctx, token, &claims, wanted, now)
 	}
 	if err := claims.checkTime(now); err != nil {
@@ -112,10 +126,28 @@ func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted 
 	if err := claims.checkNames(); err != nil {
 		return tokenResult{err: err}
 	}
+	l := s.cache.begin(claims.Private.objects())
 	if err := s.checkLive(ctx, &claims.Private); err != nil {
-		return tokenResult{err: err}
+		return tokenResult{err: err, lookup: l}
 	}
-	return tokenResult{user: claims.user(), audiences: matched, expires: claims.ExpiresAt.Time}
+	return tokenResult{user: claims.user(), audiences: matched, notes: s.replaceable(&claims, now), expires: claims.ExpiresAt.Time, lookup: l}
+}
+
+// replaceable returns the notes about a token of extended lifetime: whether the client should have
+// replaced it.
+func (s *ServiceAccountTokens) replaceable(c *tokenClaims, now time.Time) *Notes {
+	warn := c.Private.WarnAfter
+	switch {
+	case warn == nil || warn.Unix() == 0:
+		return nil
+	case !now.After(warn.Time):
+		s.counts.projected.Inc()
+		return nil
+	}
+	s.counts.stale.Inc()
+	return &Notes{Annotations: map[string]string{
+		"authentication.k8s.io/stale-token": fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, now.Unix()-warn.Unix()),
+	}}
 }
 
 // errForeignToken reports a token of another issuer.
@@ -124,7 +156,7 @@ var errForeignToken = errors.New("the token is of another issuer")
 // keysFor returns the keys that may have signed the token: those with its key id, if it has
 // one, and its algorithm.
 func (s *ServiceAccountTokens) keysFor(token *jwt.Token) (any, error) {
-	if issuer, err := token.Claims.GetIssuer(); err != nil || issuer != s.cfg.Issuer && (issuer != legacyIssuer || s.cfg.Secret == nil) {
+	if issuer, err := token.Claims.GetIssuer(); err != nil || !slices.Contains(s.cfg.Issuers, issuer) && (issuer != legacyIssuer || s.cfg.Secret == nil) {
 		return nil, errForeignToken
 	}
 	id, _ := token.Header["kid"].(string)
@@ -170,6 +202,8 @@ func (c *tokenClaims) checkTime(now time.Time) error {
 		return errors.New("service account token has expired")
 	case c.NotBefore != nil && now.Add(nbfLeeway).Before(c.NotBefore.Time):
 		return errors.New("service account token is not valid yet")
+	case c.IssuedAt != nil && now.Add(nbfLeeway).Before(c.IssuedAt.Time):
+		return errors.New("service account token is issued in the future")
 	}
 	return nil
 }
@@ -194,7 +228,7 @@ func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims) 
 		case err != nil:
 			return fmt.Errorf("look up service account: %w", err)
 		case !found:
-			return errInvalidated
+			return fmt.Errorf("serviceaccounts %q not found", p.ServiceAccount.Name)
 		case uid != p.ServiceAccount.UID:
 			return fmt.Errorf("service account UID (%s) does not match claim (%s)", uid, p.ServiceAccount.UID)
 		}
@@ -213,9 +247,19 @@ func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims) 
 	case !found:
 		return errInvalidated
 	case uid != ref.UID:
+		kind = strings.ToLower(kind)
 		return fmt.Errorf("%s UID (%s) does not match service account %s ref claim (%s)", kind, uid, kind, ref.UID)
 	}
 	return nil
+}
+
+// objects returns what the validity of the token depends on.
+func (p *privateClaims) objects() []Object {
+	out := []Object{{"ServiceAccount", p.Namespace, p.ServiceAccount.Name}}
+	if kind, namespace, ref := p.bound(); ref != nil {
+		out = append(out, Object{kind, namespace, ref.Name})
+	}
+	return out
 }
 
 // errInvalidated reports a token of a deleted service account or bound object.
@@ -247,10 +291,13 @@ func (c *tokenClaims) user() *resource.User {
 	if c.ID != "" {
 		u.Extra[user.CredentialIDKey] = []string{"JTI=" + c.ID}
 	}
-	for kind, ref := range map[string]*claimRef{"pod": p.Pod, "node": p.Node} {
-		if ref != nil {
-			u.Extra["authentication.kubernetes.io/"+kind+"-name"] = []string{ref.Name}
-			u.Extra["authentication.kubernetes.io/"+kind+"-uid"] = []string{ref.UID}
+	if p.Pod != nil && p.Pod.Name != "" && p.Pod.UID != "" {
+		u.Extra[serviceaccount.PodNameKey], u.Extra[serviceaccount.PodUIDKey] = []string{p.Pod.Name}, []string{p.Pod.UID}
+	}
+	if p.Node != nil && p.Node.Name != "" {
+		u.Extra[serviceaccount.NodeNameKey] = []string{p.Node.Name}
+		if p.Node.UID != "" { // the node of a pod may not exist yet
+			u.Extra[serviceaccount.NodeUIDKey] = []string{p.Node.UID}
 		}
 	}
 	return WithAuthenticated(u)

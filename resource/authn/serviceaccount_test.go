@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -64,7 +65,7 @@ func TestTokensOfAllAlgorithms(t *testing.T) {
 		if s.PublicKey().Algorithm != alg {
 			t.Errorf("%s: algorithm %s", alg, s.PublicKey().Algorithm)
 		}
-		a := ServiceAccounts(ServiceAccountConfig{Issuer: testIssuer, Keys: keysOf(s)})
+		a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{testIssuer}, Keys: keysOf(s)})
 		user, claimed, err := Bearer(a).Authenticate(bearerRequest(sign(t, s, goodClaims())))
 		if err != nil || !claimed {
 			t.Fatalf("%s: claimed %v, err %v", alg, claimed, err)
@@ -91,7 +92,7 @@ func TestInvalidTokens(t *testing.T) {
 	key := newECKey(t, elliptic.P256())
 	s, other := newTestSigner(t, key), newTestSigner(t, newECKey(t, elliptic.P256()))
 	a := ServiceAccounts(ServiceAccountConfig{
-		Issuer: testIssuer, Keys: keysOf(s),
+		Issuers: []string{testIssuer}, Keys: keysOf(s),
 		Lookup: func(_ context.Context, namespace, name string) (string, bool, error) {
 			switch name {
 			case "robot":
@@ -113,15 +114,24 @@ func TestInvalidTokens(t *testing.T) {
 	past := time.Now().Add(-2 * time.Hour)
 	foreign := *s
 	foreign.issuer = "https://other.example"
+	future := tokenClaims{
+		RegisteredClaims: jwt.RegisteredClaims{Issuer: testIssuer, Audience: []string{testIssuer}, IssuedAt: jwt.NewNumericDate(time.Now().Add(time.Hour)),
+			ExpiresAt: jwt.NewNumericDate(time.Now().Add(2 * time.Hour))},
+	}
+	early, err := s.sign(future)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ name, token, want string }{
 		{"expired", change(func(c *TokenClaims) { c.IssuedAt, c.Expires = past, past.Add(time.Hour) }), "service account token has expired"},
 		{"early", change(func(c *TokenClaims) { c.IssuedAt = time.Now().Add(5 * time.Minute) }), "service account token is not valid yet"},
+		{"of the future", early, "service account token is issued in the future"},
 		{"audience", change(func(c *TokenClaims) { c.Audiences = []string{"vault"} }), `token audiences ["vault"] is invalid for the target audiences ["https://issuer.example"]`},
 		{"another uid", change(func(c *TokenClaims) { c.UID = "u-0" }), "service account UID (u-1) does not match claim (u-0)"},
-		{"gone", change(func(c *TokenClaims) { c.Name = "missing" }), "service account token has been invalidated"},
+		{"gone", change(func(c *TokenClaims) { c.Name = "missing" }), `serviceaccounts "missing" not found`},
 		{"lookup fails", change(func(c *TokenClaims) { c.Name = "broken" }), "no storage"},
 		{"pod gone", change(func(c *TokenClaims) { c.Bound = &BoundObject{"Pod", "p", "Pod-uid"} }), "service account token has been invalidated"},
-		{"pod replaced", change(func(c *TokenClaims) { c.Bound = &BoundObject{"Pod", "there", "x"} }), "Pod UID (Pod-uid) does not match service account Pod ref claim (x)"},
+		{"pod replaced", change(func(c *TokenClaims) { c.Bound = &BoundObject{"Pod", "there", "x"} }), "pod UID (Pod-uid) does not match service account pod ref claim (x)"},
 		{"another key", sign(t, other, goodClaims()), "no key with this id"},
 		{"another issuer", sign(t, &foreign, goodClaims()), "invalid bearer token"},
 		{"no token", "x.y.z", "invalid bearer token"},
@@ -174,9 +184,10 @@ func TestTokenCache(t *testing.T) {
 	s := newTestSigner(t, newECKey(t, elliptic.P256()))
 	exists, lookups, now := true, 0, time.Now()
 	registry := prometheus.NewRegistry()
-	a := ServiceAccounts(ServiceAccountConfig{Issuer: testIssuer, Keys: keysOf(s), Metrics: registry,
+	a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{testIssuer}, Keys: keysOf(s), Metrics: registry,
 		Lookup: func(context.Context, string, string) (string, bool, error) { lookups++; return "u-1", exists, nil }})
 	a.now = func() time.Time { return now }
+	a.Follow("ServiceAccount", true)
 	claims := goodClaims()
 	claims.Expires = now.Add(13 * time.Second)
 	token := sign(t, s, claims)
@@ -217,7 +228,13 @@ func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			out[f.GetName()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			name := f.GetName()
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			if count := m.GetCounter().GetValue(); count > 0 {
+				out[name] = count
+			}
 		}
 	}
 	return out
@@ -226,7 +243,7 @@ func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 // A token is checked against the wanted audiences.
 func TestAudiences(t *testing.T) {
 	s := newTestSigner(t, newECKey(t, elliptic.P256()))
-	a := ServiceAccounts(ServiceAccountConfig{Issuer: testIssuer, Keys: keysOf(s)})
+	a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{testIssuer}, Keys: keysOf(s)})
 	claims := goodClaims()
 	claims.Audiences = []string{"vault", "ci"}
 	token := sign(t, s, claims)
@@ -240,11 +257,142 @@ func TestAudiences(t *testing.T) {
 	}
 }
 
+// A token is accepted until an object that it depends on changes, and is checked again then, also
+// if that happens while it is being checked. While changes are not reported, it is checked again
+// after a second.
+func TestChangesEndTokens(t *testing.T) {
+	t.Parallel()
+	s := newTestSigner(t, newECKey(t, elliptic.P256()))
+	var exists, lookups int
+	during := func() {}
+	uid := func(string) (string, bool, error) { lookups++; during(); return "u-1", lookups <= exists, nil }
+	a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{testIssuer}, Keys: keysOf(s),
+		Bound: func(_ context.Context, kind, _, _ string) (string, bool, error) { return uid(kind) }})
+	now := time.Now()
+	a.now = func() time.Time { return now }
+	claims := goodClaims()
+	claims.Bound = &BoundObject{"Pod", "p", "u-1"}
+	token := sign(t, s, claims)
+	for _, step := range []struct {
+		name string
+		do   func()
+		// lookups are the checks that the next use takes.
+		lookups int
+	}{
+		{"first use", func() {}, 1},
+		{"nothing", func() {}, 0},
+		{"a second without reports", func() { now = now.Add(unfollowedTTL) }, 1},
+		{"reports begin", func() { a.Follow("Pod", true); a.Follow("ServiceAccount", true) }, 1},
+		{"a second with reports", func() { now = now.Add(unfollowedTTL) }, 0},
+		{"another pod", func() { a.Changed(Object{"Pod", "ns", "q"}) }, 0},
+		{"a secret of that name", func() { a.Changed(Object{"Secret", "ns", "p"}) }, 0},
+		{"the pod", func() { a.Changed(Object{"Pod", "ns", "p"}) }, 1},
+		{"the account", func() { a.Changed(Object{"ServiceAccount", "ns", "robot"}) }, 1},
+		{"reports end", func() { a.Follow("Pod", false) }, 1},
+		{"reports begin again", func() { a.Follow("Pod", true) }, 1},
+		{"while it is checked", func() {
+			a.Changed(Object{"Pod", "ns", "p"})
+			during = func() { during = func() {}; a.Changed(Object{"Pod", "ns", "p"}) }
+		}, 1},
+		{"the use after that", func() {}, 1},
+	} {
+		step.do()
+		lookups, exists = 0, 100
+		if _, claimed, err := a.AuthenticateToken(t.Context(), token); !claimed || lookups != step.lookups {
+			t.Errorf("%s: claimed %v, %v, after %d checks, want %d", step.name, claimed, err, lookups, step.lookups)
+		}
+	}
+	a.Changed(Object{"Pod", "ns", "p"})
+	exists = 0
+	if _, claimed, err := a.AuthenticateToken(t.Context(), token); claimed || err == nil {
+		t.Error("the token of a deleted pod was accepted")
+	}
+	if now = now.Add(time.Hour); len(a.cache.lookups) > 2 {
+		t.Errorf("%d objects are remembered for one token", len(a.cache.lookups))
+	}
+}
+
+// A token of any of the issuers is accepted; the first signs.
+func TestSeveralIssuers(t *testing.T) {
+	t.Parallel()
+	s := newTestSigner(t, newECKey(t, elliptic.P256()))
+	a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{"https://new.example", testIssuer}, Keys: keysOf(s)})
+	for issuer, want := range map[string]bool{testIssuer: true, "https://new.example": true, "https://other.example": false} {
+		other := *s
+		other.issuer = issuer
+		for _, audience := range []string{testIssuer, "https://new.example"} {
+			claims := goodClaims()
+			claims.Audiences = []string{audience}
+			if _, claimed, _ := a.AuthenticateToken(t.Context(), sign(t, &other, claims)); claimed != want {
+				t.Errorf("issuer %s, audience %s: claimed %v", issuer, audience, claimed)
+			}
+		}
+	}
+}
+
+// A token of extended lifetime is noted in the audit event of each request, and counted, once it
+// should have been replaced.
+func TestStaleTokens(t *testing.T) {
+	t.Parallel()
+	s := newTestSigner(t, newECKey(t, elliptic.P256()))
+	registry := prometheus.NewRegistry()
+	a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{testIssuer}, Keys: keysOf(s), Metrics: registry})
+	now := time.Now()
+	a.now = func() time.Time { return now }
+	claims := goodClaims()
+	claims.WarnAfter, claims.Expires = now.Add(time.Minute), now.Add(time.Hour)
+	token := sign(t, s, claims)
+	for _, step := range []struct {
+		after time.Duration
+		note  string
+	}{{0, ""}, {2 * time.Minute, "subject: system:serviceaccount:ns:robot, seconds after warning threshold: 60"}, {0, "subject: system:serviceaccount:ns:robot, seconds after warning threshold: 60"}} {
+		now = now.Add(step.after)
+		notes := &Notes{}
+		_, claimed, err := a.AuthenticateToken(context.WithValue(t.Context(), NotesKey{}, notes), token)
+		if got := notes.Annotations["authentication.k8s.io/stale-token"]; !claimed || got != step.note {
+			t.Errorf("claimed %v, %v, noted %q, want %q", claimed, err, got, step.note)
+		}
+	}
+	if got := counted(t, registry); got["serviceaccount_stale_tokens_total"] != 1 || got["serviceaccount_valid_tokens_total"] != 1 {
+		t.Errorf("counted %v, want one stale and one valid token", got)
+	}
+}
+
+// A changed file of the signing key is read again, and tokens of both keys are good while both
+// verify.
+func TestSigningKeyIsReadAgain(t *testing.T) {
+	t.Parallel()
+	first, second := newECKey(t, elliptic.P256()), newECKey(t, elliptic.P256())
+	file := keyFile(t, first)
+	s, err := NewSigner(file, testIssuer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alwaysCheck(s.key)
+	old := s.PublicKey()
+	before := sign(t, s, goodClaims())
+	next, err := os.ReadFile(keyFile(t, second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, file, next)
+	after := sign(t, s, goodClaims())
+	if s.PublicKey().ID == old.ID || !s.PublicKey().Signed(after) || !old.Signed(before) {
+		t.Error("the key was not read again")
+	}
+	a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{testIssuer}, Keys: func() []PublicKey { return []PublicKey{s.PublicKey(), old} }})
+	for _, token := range []string{before, after} {
+		if _, claimed, err := a.AuthenticateToken(t.Context(), token); !claimed {
+			t.Error(err)
+		}
+	}
+}
+
 // The documents have the issuer and its keys; an issuer without an https URL has none.
 func TestIssuerDiscovery(t *testing.T) {
 	key := newECKey(t, elliptic.P521())
 	s := newTestSigner(t, key)
-	h := IssuerDiscovery(testIssuer, keysOf(s))
+	h := IssuerDiscovery(testIssuer, "", keysOf(s))
 	get := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
@@ -267,8 +415,12 @@ func TestIssuerDiscovery(t *testing.T) {
 	if err != nil || !public.Equal(key.Public()) || set.Keys[0].ID != s.PublicKey().ID || set.Keys[0].Curve != "P-521" {
 		t.Errorf("the published key is another one: %+v, %v", set.Keys[0], err)
 	}
+	h = IssuerDiscovery(testIssuer, "https://keys.example/jwks", keysOf(s))
+	if w = get(PathOpenIDConfiguration); !strings.Contains(w.Body.String(), `"jwks_uri":"https://keys.example/jwks"`) {
+		t.Errorf("got %s", w.Body)
+	}
 	for _, issuer := range []string{"http://x", "https://x?q=1", "https://x#f", "portico", "https://x?"} {
-		h = IssuerDiscovery(issuer, keysOf(s))
+		h = IssuerDiscovery(issuer, "", keysOf(s))
 		if code := get(PathKeySet).Code; code != 404 {
 			t.Errorf("issuer %s: got %d", issuer, code)
 		}

@@ -13,12 +13,17 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Signer issues service-account tokens. Safe for concurrent use.
+// Signer issues service-account tokens. Its key is read again when the file changes. Safe for
+// concurrent use.
 type Signer struct {
 	issuer string
-	key    crypto.Signer
+	key    *reloaded[signingKey]
+}
+
+// signingKey is a private key with what verifies its signatures.
+type signingKey struct {
+	crypto.Signer
 	public PublicKey
-	method jwt.SigningMethod
 }
 
 // NewSigner reads the private key in a PEM file: RSA (RS256) or ECDSA (ES256, ES384 or
@@ -27,23 +32,34 @@ func NewSigner(keyFile, issuer string) (*Signer, error) {
 	if issuer == "" {
 		return nil, errors.New("make token signer: the issuer is empty")
 	}
-	private, err := keyutil.PrivateKeyFromFile(keyFile)
+	key, err := newReloaded(func() (signingKey, error) {
+		key, err := readSigningKey(keyFile)
+		if err != nil {
+			return key, fmt.Errorf("read token signing key %s: %w", keyFile, err)
+		}
+		return key, nil
+	}, keyFile)
 	if err != nil {
-		return nil, fmt.Errorf("read token signing key %s: %w", keyFile, err)
+		return nil, err
 	}
-	key, ok := private.(crypto.Signer)
-	if !ok {
-		return nil, fmt.Errorf("read token signing key %s: a key of type %T cannot sign", keyFile, private)
-	}
-	public, err := NewPublicKey(key.Public())
-	if err != nil {
-		return nil, fmt.Errorf("read token signing key %s: %w", keyFile, err)
-	}
-	return &Signer{issuer: issuer, key: key, public: public, method: jwt.GetSigningMethod(public.Algorithm)}, nil
+	return &Signer{issuer: issuer, key: key}, nil
 }
 
-// PublicKey returns the key that verifies the tokens of s.
-func (s *Signer) PublicKey() PublicKey { return s.public }
+func readSigningKey(file string) (key signingKey, err error) {
+	private, err := keyutil.PrivateKeyFromFile(file)
+	if err != nil {
+		return key, err
+	}
+	var ok bool
+	if key.Signer, ok = private.(crypto.Signer); !ok {
+		return key, fmt.Errorf("a key of type %T cannot sign", private)
+	}
+	key.public, err = NewPublicKey(key.Public())
+	return key, err
+}
+
+// PublicKey returns the key that verifies the tokens that s signs now.
+func (s *Signer) PublicKey() PublicKey { return s.key.get().public }
 
 // TokenClaims are the contents of a token.
 type TokenClaims struct {
@@ -100,9 +116,10 @@ func (s *Signer) Sign(_ context.Context, c TokenClaims) (string, error) {
 }
 
 func (s *Signer) sign(claims tokenClaims) (string, error) {
-	token := jwt.NewWithClaims(s.method, claims)
-	token.Header["kid"] = s.public.ID
-	signed, err := token.SignedString(s.key)
+	key := s.key.get()
+	token := jwt.NewWithClaims(jwt.GetSigningMethod(key.public.Algorithm), claims)
+	token.Header["kid"] = key.public.ID
+	signed, err := token.SignedString(key.Signer)
 	if err != nil {
 		return "", fmt.Errorf("sign token: %w", err)
 	}

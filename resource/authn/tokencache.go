@@ -3,21 +3,24 @@ package authn
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"portico/resource"
 )
 
-// Lifetimes and numbers of cached results. For valid tokens the lifetime bounds how long a
-// token works after its service account was deleted. For invalid ones the cache saves a
-// signature check when a client repeats a forged token, and must not outlive the arrival of
-// a new key by much.
+// Lifetimes and numbers of cached results. Of a valid token the lifetime bounds how long it works
+// after a change that is not reported (ServiceAccountTokens.Changed); unfollowedTTL applies while
+// changes of an object that it depends on are not reported at all. For invalid ones the cache
+// saves a signature check when a client repeats a forged token, and must not outlive the arrival
+// of a new key by much.
 const (
-	validTTL    = 10 * time.Second
+	validTTL      = 10 * time.Second
+	unfollowedTTL = time.Second
+
 	invalidTTL  = 2 * time.Second
 	validSize   = 4096
 	invalidSize = 256
@@ -28,17 +31,35 @@ const (
 type tokenResult struct {
 	user      *resource.User
 	audiences []string
+	notes     *Notes // of a valid token; nil: none
 	err       error
 	// expires is the expiry of a valid token.
 	expires time.Time
 	// lasting: the error depends on the token and the keys only.
 	lasting bool
+	// lookup has the objects that the result depends on; nil: none.
+	lookup *lookup
+}
+
+// Object is an object that the validity of a token depends on: a ServiceAccount, Pod or Secret, or
+// a Node, which has no namespace.
+type Object struct{ Kind, Namespace, Name string }
+
+// lookup is one verification of a token by the states of objects.
+type lookup struct {
+	objects []Object
+	// stale is set when one of the objects changed after the lookup began.
+	stale atomic.Bool
 }
 
 // tokenCache caches results for tokens. Valid and invalid tokens have separate caches, so
 // forged tokens cannot evict valid ones. Safe for concurrent use.
 type tokenCache struct {
 	valid, invalid *lru.Cache[[sha256.Size]byte, cachedResult]
+
+	mu       sync.Mutex
+	lookups  map[Object]map[*lookup]bool // those of cached results, and those that run
+	followed map[string]bool             // the kinds whose changes are reported
 }
 
 type cachedResult struct {
@@ -47,30 +68,105 @@ type cachedResult struct {
 }
 
 func newTokenCache() *tokenCache {
-	valid, _ := lru.New[[sha256.Size]byte, cachedResult](validSize) // fails for sizes below 1 only
-	invalid, _ := lru.New[[sha256.Size]byte, cachedResult](invalidSize)
-	return &tokenCache{valid: valid, invalid: invalid}
+	c := &tokenCache{lookups: map[Object]map[*lookup]bool{}, followed: map[string]bool{}}
+	// These fail for sizes below 1 only.
+	c.valid, _ = lru.NewWithEvict(validSize, func(_ [sha256.Size]byte, r cachedResult) { c.end(r.lookup) })
+	c.invalid, _ = lru.New[[sha256.Size]byte, cachedResult](invalidSize)
+	return c
 }
 
 func (c *tokenCache) get(key [sha256.Size]byte, now time.Time) (tokenResult, bool) {
 	for _, cache := range [...]*lru.Cache[[sha256.Size]byte, cachedResult]{c.valid, c.invalid} {
-		if result, found := cache.Get(key); found && now.Before(result.until) {
+		if result, found := cache.Get(key); found && now.Before(result.until) && (result.lookup == nil || !result.lookup.stale.Load()) {
 			return result.tokenResult, true
 		}
 	}
 	return tokenResult{}, false
 }
 
+// put caches a result, if it can be, or ends its lookup.
 func (c *tokenCache) put(key [sha256.Size]byte, result tokenResult, now time.Time) {
 	switch {
 	case result.user != nil:
-		until := now.Add(validTTL)
+		until := now.Add(c.lifetime(result.lookup))
 		if result.expires.Before(until) {
 			until = result.expires
 		}
+		c.valid.Remove(key) // ends the lookup of an older result
 		c.valid.Add(key, cachedResult{result, until})
+		return
 	case result.lasting:
 		c.invalid.Add(key, cachedResult{result, now.Add(invalidTTL)})
+	}
+	c.end(result.lookup)
+}
+
+// lifetime returns how long a valid result is cached.
+func (c *tokenCache) lifetime(l *lookup) time.Duration {
+	if l == nil {
+		return validTTL
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range l.objects {
+		if !c.followed[o.Kind] {
+			return unfollowedTTL
+		}
+	}
+	return validTTL
+}
+
+// begin begins a lookup of objects. It is called before the first is read, so that no change
+// is missed.
+func (c *tokenCache) begin(objects []Object) *lookup {
+	l := &lookup{objects: objects}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range objects {
+		if c.lookups[o] == nil {
+			c.lookups[o] = map[*lookup]bool{}
+		}
+		c.lookups[o][l] = true
+	}
+	return l
+}
+
+// end removes a lookup whose result is not cached.
+func (c *tokenCache) end(l *lookup) {
+	if l == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range l.objects {
+		if delete(c.lookups[o], l); len(c.lookups[o]) == 0 {
+			delete(c.lookups, o)
+		}
+	}
+}
+
+// changed makes the results stale that depend on an object.
+func (c *tokenCache) changed(o Object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for l := range c.lookups[o] {
+		l.stale.Store(true)
+	}
+}
+
+// follow sets whether changes of objects of a kind are reported, and makes the results stale that
+// depend on one: changes may have been missed.
+func (c *tokenCache) follow(kind string, reported bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.followed[kind] = reported
+	for o, lookups := range c.lookups {
+		if o.Kind != kind {
+			continue
+		}
+		for l := range lookups {
+			l.stale.Store(true)
+		}
 	}
 }
 
@@ -87,44 +183,4 @@ func tokenKey(token string, audiences []string) [sha256.Size]byte {
 		write(audience)
 	}
 	return sha256.Sum256(text)
-}
-
-// tokenMetrics counts, under upstream's names, whether the results for tokens were cached
-// or verified.
-type tokenMetrics struct{ requests, fetches *prometheus.CounterVec }
-
-// newTokenMetrics returns metrics and registers them; registry may be nil.
-func newTokenMetrics(registry prometheus.Registerer) *tokenMetrics {
-	factory := promauto.With(registry)
-	m := &tokenMetrics{
-		requests: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "authentication_token_cache_request_total",
-			Help: "Tokens of requests, by whether their result was cached: hit or miss.",
-		}, []string{"status"}),
-		fetches: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "authentication_token_cache_fetch_total",
-			Help: "Tokens that were verified, by result: ok or error.",
-		}, []string{"status"}),
-	}
-	// Series that exist from the start have a rate from the start.
-	for _, status := range []string{"hit", "miss"} {
-		m.requests.WithLabelValues(status)
-	}
-	for _, status := range []string{"ok", "error"} {
-		m.fetches.WithLabelValues(status)
-	}
-	return m
-}
-
-// cached counts a token that was verified before.
-func (m *tokenMetrics) cached() { m.requests.WithLabelValues("hit").Inc() }
-
-// verified counts a token that was verified.
-func (m *tokenMetrics) verified(err error) {
-	m.requests.WithLabelValues("miss").Inc()
-	status := "ok"
-	if err != nil {
-		status = "error"
-	}
-	m.fetches.WithLabelValues(status).Inc()
 }

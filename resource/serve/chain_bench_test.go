@@ -73,7 +73,7 @@ func serviceAccountToken(t testing.TB) (authn.Authenticator, string) {
 		t.Fatal(err)
 	}
 	return authn.Bearer(authn.ServiceAccounts(authn.ServiceAccountConfig{
-		Issuer: issuer, Keys: func() []authn.PublicKey { return []authn.PublicKey{signer.PublicKey()} },
+		Issuers: []string{issuer}, Keys: func() []authn.PublicKey { return []authn.PublicKey{signer.PublicKey()} },
 	})), token
 }
 

@@ -34,6 +34,11 @@ func (c *Chain) audit(w http.ResponseWriter, r *http.Request) bool {
 	}
 	if audited != nil {
 		rs.audited.Store(audited)
+		if rs.notes != nil {
+			for key, value := range rs.notes.Annotations {
+				audited.Annotate(key, value)
+			}
+		}
 	}
 	return true
 }

@@ -39,6 +39,11 @@ func (c *Chain) authenticate(w http.ResponseWriter, r *http.Request) bool {
 		endConnection(rs, r)
 	}
 	rs.action.User = user
+	if rs.notes != nil {
+		for _, text := range rs.notes.Warnings {
+			rs.warnings.add(text)
+		}
+	}
 	return true
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/audit"
+	"portico/resource/authn"
 	"portico/resource/fairshare"
 	"portico/resource/serve/inflight"
 )
@@ -60,7 +61,9 @@ type requestState struct {
 	group  *inflight.Group
 	cancel *context.CancelCauseFunc
 
-	warnings  warnings
+	warnings warnings
+	// notes are those of the authenticator; nil until it asks for them.
+	notes     *authn.Notes
 	component string // that the request is counted for; "" is the API server
 	// lastLap is the time since start at which the last timed filter ended.
 	lastLap time.Duration
@@ -86,8 +89,11 @@ type stateContext struct {
 
 // Value implements context.Context.
 func (c *stateContext) Value(key any) any {
-	if key == (stateKey{}) {
+	switch key {
+	case stateKey{}:
 		return c.state
+	case authn.NotesKey{}:
+		return c.state.authenticating()
 	}
 	if a := c.state.attachment(); a != nil {
 		if v := a.Value(key); v != nil {
@@ -100,6 +106,15 @@ func (c *stateContext) Value(key any) any {
 		}
 	}
 	return c.ActionContext.Value(key)
+}
+
+// authenticating returns the notes of the authenticator, which runs on the request's goroutine; nil
+// when it has answered.
+func (rs *requestState) authenticating() *authn.Notes {
+	if rs.notes == nil && rs.action.User == nil {
+		rs.notes = &authn.Notes{}
+	}
+	return rs.notes
 }
 
 // stateOf returns the state of a request; nil outside of a chain.
