@@ -34,6 +34,11 @@ import (
 	"portico/resource/watchcache"
 )
 
+func (g *Gateway) boundConnections() (err error) {
+	g.connections, err = g.cfg.Connections.Limits()
+	return err
+}
+
 func (g *Gateway) openStorage() (err error) {
 	if g.cfg.TracingConfigFile != "" {
 		g.cfg.Etcd.Trace = tracing.Stored
@@ -219,7 +224,7 @@ func (g *Gateway) assembleServer() (err error) {
 	chain, err := filter.New(filter.Config{
 		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Complete: g.complete, LongRunning: g.proxy.Streams, RequestTimeout: g.cfg.RequestTimeout, GoawayChance: g.cfg.GoawayChance,
-		MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections,
+		MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
 		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
 		Metrics: g.metrics, AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: filter.TrustedTracers,
 		Logger: g.log.With("server", "gateway"),

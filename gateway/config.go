@@ -12,6 +12,8 @@ import (
 	"portico/resource/authn"
 	"portico/resource/etcd"
 	"portico/resource/serve"
+	"portico/resource/serve/filter"
+	"portico/resource/serve/inflight"
 )
 
 // Config of a Gateway. Files are read again when they change.
@@ -52,6 +54,10 @@ type Config struct {
 	// MaxLongRunning and MaxLongRunningPerUser bound the long-running requests, in all and
 	// of one user; 0: no bound.
 	MaxLongRunning, MaxLongRunningPerUser int
+	// Connections bound the connections of clients.
+	Connections inflight.Bounds
+	// Browser is what responses tell browsers.
+	Browser filter.Browser
 	// RequestTimeout bounds requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration
 	// ShutdownDelay is how long the gateway continues after it stops being ready. Default 0.

@@ -6,6 +6,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	"portico/resource/identity"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
+	"portico/resource/serve/inflight"
 	"portico/resource/serve/metrics"
 	"portico/resource/serve/version"
 	"portico/resource/tracing"
@@ -58,6 +60,8 @@ type Config struct {
 	// MaxInFlight and MaxMutatingInFlight bound the concurrent reads and writes; 0: the
 	// defaults of filter.Config; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int
+	// Connections bound the connections of gateways over the network.
+	Connections inflight.Bounds
 	// CBOR serves and accepts CBOR too.
 	CBOR bool
 	// Profiling serves /debug/pprof.
@@ -168,12 +172,16 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	}
 	listen, routes := slices.Clone(cfg.Listen), p.Routes
 	for i := range listen {
-		listen[i].MaxConcurrentStreams = maxStreams
+		listen[i].MaxConcurrentStreams = cmp.Or(listen[i].MaxConcurrentStreams, maxStreams)
+	}
+	connections, err := cfg.Connections.Limits()
+	if err != nil {
+		return nil, err
 	}
 	routes.Health, routes.Metrics, routes.Version, routes.Profiling = p.Health, p.Metrics.Handler(), version.Handler(), cfg.Profiling
 	chain, err := filter.New(filter.Config{
 		Handler: serve.NewRouter(routes), Authenticator: authenticator, Complete: p.Complete,
-		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: timeoutAhead,
+		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: timeoutAhead, Connections: connections,
 		Metrics: p.Metrics, Audit: audited, Tracer: tracer, Logger: cfg.Logger.With("server", p.Name),
 	})
 	if err != nil {

@@ -185,12 +185,12 @@ func TestDocumentedFlags(t *testing.T) {
 	_, table, _ := strings.Cut(documentsOf(t)["docs/operations.md"], "\n## Flags\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	var documented []string
-	for _, m := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(table, -1) {
+	for _, m := range regexp.MustCompile("`--([a-z0-9-]+)`").FindAllStringSubmatch(table, -1) {
 		documented = append(documented, m[1])
 	}
 	var reloaded []string
 	for _, row := range regexp.MustCompile(`(?m)^\| (.*?) \| .*? \| config \|`).FindAllStringSubmatch(table, -1) {
-		for _, m := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+		for _, m := range regexp.MustCompile("`--([a-z0-9-]+)`").FindAllStringSubmatch(row[1], -1) {
 			reloaded = append(reloaded, m[1])
 		}
 	}

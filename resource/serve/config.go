@@ -15,6 +15,9 @@ import (
 const (
 	DefaultShutdownTimeout      = 60 * time.Second
 	DefaultMaxConcurrentStreams = 100
+	// DefaultMaxHeaderBytes holds a bearer token with hundreds of groups, or Impersonate-Group a
+	// thousand times.
+	DefaultMaxHeaderBytes = 64 << 10
 )
 
 // Config of a Server.
@@ -54,9 +57,8 @@ type ListenAddress struct {
 	// sockets of either kind that systemd passes. A unix socket that is not in use is
 	// replaced; its mode is 0600.
 	Address string
-	// CertFile and KeyFile are the server's certificate, read again when they change.
-	// Required for TCP. Unix sockets have no TLS.
-	CertFile, KeyFile string
+	// TLS has the server's certificate, which is required for TCP. Unix sockets have no TLS.
+	TLS TLS
 	// ClientCAs are the authorities that the server names to clients for their
 	// certificates; nil: none. Every client is asked for a certificate and none is
 	// required; the Authenticator verifies it.
@@ -65,6 +67,10 @@ type ListenAddress struct {
 	// Default DefaultMaxConcurrentStreams. A server behind the gateway needs more: each of
 	// its connections carries the watches of many clients.
 	MaxConcurrentStreams uint32
+	// MaxHeaderBytes bounds the header of a request on a network address: an unauthenticated client
+	// can make the server hold that much for readHeaderTimeout. A longer header is a 431, or ends
+	// an HTTP/2 connection. Default DefaultMaxHeaderBytes.
+	MaxHeaderBytes int
 	// PeerUID closes connections of unix sockets from processes that do not run under
 	// this process's effective uid.
 	PeerUID bool
@@ -93,13 +99,13 @@ func (a *ListenAddress) validate() error {
 	switch {
 	case isInherited && name == "":
 		return errors.New("the name of the socket is missing, as in systemd:portico.socket")
-	case isInherited && (a.CertFile == "") == (a.KeyFile == ""):
+	case isInherited && (a.TLS.CertFile == "") == (a.TLS.KeyFile == ""):
 		return nil // its kind is not known yet
 	case a.Address == "":
 		return errors.New("the address is empty")
-	case (a.CertFile == "") != (a.KeyFile == ""):
+	case (a.TLS.CertFile == "") != (a.TLS.KeyFile == ""):
 		return errors.New("certificate and key must be given together")
-	case !isSocket && a.CertFile == "":
+	case !isSocket && a.TLS.CertFile == "":
 		return errNoCertificate
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/fairshare"
 	"portico/resource/serve/inflight"
@@ -174,4 +175,43 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		conn.Close()
 	}
 	until("after the end", func() bool { return connections.Users().InUse() == 0 && connections.Idle() == 0 })
+}
+
+// Connections beyond those of one address are closed and counted; one that ends makes room.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	s := newTestServer(t, ok, func(c *testConfig) {
+		c.Server.Listen = []ListenAddress{p.listen()}
+		c.Connections = inflight.ConnectionLimits{Unauthenticated: 10, Users: fairshare.New(10, 0), Idle: 10, PerAddress: 2}
+	})
+	s.start(t)
+	address := s.Addresses()[0].String()
+	first, err := tls.Dial("tcp", address, p.tlsConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := tls.Dial("tcp", address, p.tlsConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if code := asks(t, first, "/", "jane"); code != 200 {
+		t.Fatal(code)
+	}
+	if third, err := tls.Dial("tcp", address, p.tlsConfig()); err == nil {
+		third.Close()
+		t.Error("a third connection was accepted")
+	}
+	if n := s.chain.Connections().Rejected(); n != 1 {
+		t.Errorf("%d connections were counted as rejected", n)
+	}
+	first.Close()
+	await.Until(t, "room for another connection", func() bool {
+		conn, err := tls.Dial("tcp", address, p.tlsConfig())
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
 }

@@ -1,16 +1,13 @@
 package serve
 
 import (
-	"crypto/tls"
-	"crypto/x509"
+	"cmp"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
-	"portico/resource/authn"
 	"portico/resource/serve/inflight"
 	"portico/resource/serve/socket"
 )
@@ -26,12 +23,8 @@ const (
 	// the largest that net/http accepts.
 	streamWindow     = 256 << 10
 	connectionWindow = 4<<20 - 1
-	// maxHeader bounds the header of a request, in bytes: a bearer token with hundreds of
-	// groups, or Impersonate-Group a thousand times. An unauthenticated client can make
-	// the server hold that much for readHeaderTimeout. A longer header is a 431, or ends
-	// an HTTP/2 connection. On a unix socket the bound is maxSocketHeader: a header that
-	// the gateway accepted must fit with what it adds.
-	maxHeader       = 64 << 10
+	// maxSocketHeader bounds the header of a request on a unix socket: one that the gateway
+	// accepted must fit with what it adds.
 	maxSocketHeader = 1 << 20
 	// maxFrame bounds the frames of HTTP/2 clients, in bytes. Every connection keeps a
 	// buffer as large as its largest frame, also for unauthenticated clients. net/http's
@@ -115,7 +108,7 @@ func (s *Server) newHTTPServer(address *ListenAddress, isUnix bool) (*http.Serve
 		Handler:                      s.cfg.Chain,
 		DisableGeneralOptionsHandler: true, // OPTIONS * passes the filters too
 		ReadHeaderTimeout:            readHeaderTimeout,
-		MaxHeaderBytes:               maxHeader,
+		MaxHeaderBytes:               cmp.Or(address.MaxHeaderBytes, DefaultMaxHeaderBytes),
 		IdleTimeout:                  idleTimeout,
 		ErrorLog:                     log.New(&serverLog{s}, "", 0),
 		Protocols:                    new(http.Protocols),
@@ -135,42 +128,13 @@ func (s *Server) newHTTPServer(address *ListenAddress, isUnix bool) (*http.Serve
 		server.IdleTimeout, server.MaxHeaderBytes = 0, maxSocketHeader
 		server.ConnContext = socket.ConnContext
 		return server, nil
-	case address.CertFile == "":
+	case address.TLS.CertFile == "":
 		return nil, errNoCertificate
 	}
 	server.Protocols.SetHTTP2(true)
 	server.ConnContext, server.ConnState = inflight.ConnContext, inflight.ConnState
-	pair, err := authn.NewKeyPair(address.CertFile, address.KeyFile)
-	if err != nil {
-		return nil, err
-	}
-	server.TLSConfig = tlsConfig(pair, address.ClientCAs)
-	return server, nil
-}
-
-// tlsConfig asks every client for a certificate and accepts every response: a certificate
-// that cannot be verified is a 401 with a reason, not a failed handshake.
-func tlsConfig(pair *authn.KeyPair, clientCAs func() *x509.CertPool) *tls.Config {
-	base := &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"h2", "http/1.1"},
-		GetCertificate: pair.GetCertificate,
-		ClientAuth:     tls.RequestClientCert,
-	}
-	if clientCAs == nil {
-		return base
-	}
-	var last atomic.Pointer[tls.Config] // for the pool that it names
-	config := base.Clone()
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		pool := clientCAs()
-		if c := last.Load(); c != nil && c.ClientCAs == pool {
-			return c, nil
-		}
-		c := base.Clone()
-		c.ClientCAs = pool
-		last.Store(c)
-		return c, nil
-	}
-	return config
+	address.TLS.warn(s.log)
+	var err error
+	server.TLSConfig, err = address.TLS.config(address.ClientCAs)
+	return server, err
 }

@@ -63,7 +63,7 @@ func poolOf(c tls.Certificate) *x509.CertPool {
 func (p *pki) listen() ListenAddress {
 	pool := poolOf(p.client)
 	return ListenAddress{
-		Address: "127.0.0.1:0", CertFile: filepath.Join(p.dir, "tls.crt"), KeyFile: filepath.Join(p.dir, "tls.key"),
+		Address: "127.0.0.1:0", TLS: TLS{CertFile: filepath.Join(p.dir, "tls.crt"), KeyFile: filepath.Join(p.dir, "tls.key")},
 		ClientCAs: func() *x509.CertPool { return pool },
 	}
 }

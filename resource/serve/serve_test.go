@@ -324,7 +324,7 @@ func TestNewChecksTheConfiguration(t *testing.T) {
 		"no address":           func(c *Config) { c.Listen = nil },
 		"address is empty":     func(c *Config) { c.Listen[0].Address = "" },
 		"needs a cert":         func(c *Config) { c.Listen[0].Address = "127.0.0.1:0" },
-		"must be given togeth": func(c *Config) { c.Listen[0].CertFile = "x" },
+		"must be given togeth": func(c *Config) { c.Listen[0].TLS.CertFile = "x" },
 	} {
 		cfg := Config{Chain: chain, Listen: []ListenAddress{{Address: "unix:///x"}}}
 		change(&cfg)

@@ -71,7 +71,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) watchExpiries() (err error) {
 	files := s.cfg.Certificates
 	for _, address := range s.cfg.Listen {
-		files = append(files[:len(files):len(files)], authn.CertificateFile{Usage: "serving", Path: address.CertFile})
+		files = append(files[:len(files):len(files)], address.TLS.files()...)
 	}
 	if s.expiries, err = authn.NewExpiries(files...); err != nil {
 		return fmt.Errorf("watch certificates: %w", err)

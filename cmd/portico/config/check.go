@@ -133,7 +133,7 @@ func formOf(f *pflag.Flag) form {
 	switch f.Value.Type() {
 	case "bool":
 		return form{"!!bool", "boolean", "must be true or false"}
-	case "int", "int64", "uint":
+	case "int", "int64", "uint", "int32Slice":
 		return form{"!!int", "integer", "must be a whole number"}
 	case "float32", "float64":
 		return form{"!!float", "number", "must be a number"}

@@ -71,7 +71,7 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 	if cfg.Listen, err = f.listen.config(); err != nil {
 		return err
 	}
-	cfg.ProbeListen = f.listen.probe
+	cfg.ProbeListen, cfg.Connections = f.listen.probe, f.listen.bounds
 	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.inFlight()
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	cfg.Etcd, err = f.etcd.required(cfg.Logger)

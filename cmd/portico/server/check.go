@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"portico/resource/masterlease"
 	"portico/resource/serve/filter"
@@ -68,12 +69,38 @@ var forms = map[string]func(value string) string{
 		}
 		return ""
 	},
+	"tls-min-version": func(value string) string {
+		if _, err := cliflag.TLSVersion(value); err != nil {
+			return err.Error() + "; possible values: " + strings.Join(cliflag.TLSPossibleVersions(), ", ")
+		}
+		return ""
+	},
+	"tls-cipher-suites":                    problem(func(value string) error { _, err := cliflag.TLSCipherSuites([]string{value}); return err }),
+	"tls-sni-cert-key":                     problem(new(cliflag.NamedCertKey).Set),
+	"cors-allowed-origins":                 problem(filter.CheckOrigin),
+	"strict-transport-security-directives": problem(filter.CheckStrictTransport),
+	"max-request-header-bytes": func(value string) string {
+		if n, err := strconv.ParseUint(value, 10, 31); err != nil || n < leastHeader {
+			return fmt.Sprintf("must be at least %d", leastHeader)
+		}
+		return ""
+	},
 	"listen": func(value string) string {
 		if path, ok := strings.CutPrefix(value, "unix://"); ok && !strings.HasPrefix(path, "/") {
 			return "the path of a socket must be absolute, as in unix:///run/portico/core.sock"
 		}
 		return ""
 	},
+}
+
+// problem makes a check of a function that returns an error.
+func problem(check func(string) error) func(string) string {
+	return func(value string) string {
+		if err := check(value); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
 }
 
 // CheckFlags refuses values of flags that could not work, and flags that would have no effect.
@@ -110,12 +137,13 @@ func CheckValue(f *pflag.Flag) error {
 		}
 	}
 	values := []string{value}
-	if list, ok := f.Value.(pflag.SliceValue); ok {
+	list, isList := f.Value.(pflag.SliceValue)
+	if isList {
 		values = list.GetSlice()
 	}
 	if check := forms[f.Name]; check != nil {
 		for _, value := range values {
-			if problem := check(value); value != "" && problem != "" {
+			if problem := check(value); (value != "" || isList) && problem != "" {
 				return fmt.Errorf("--%s=%s: %s", f.Name, value, problem)
 			}
 		}

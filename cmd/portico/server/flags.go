@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -75,6 +76,7 @@ func (f *EtcdFlags) Config(log *slog.Logger) etcd.Config {
 type listenFlags struct {
 	addresses                []string
 	certFile, keyFile, probe string
+	NetworkFlags
 }
 
 func (f *listenFlags) add(fs *pflag.FlagSet, address, unix string) {
@@ -82,19 +84,30 @@ func (f *listenFlags) add(fs *pflag.FlagSet, address, unix string) {
 		"unix:///path ("+unix+"), or systemd:NAME for sockets that systemd passes under that name. May be repeated")
 	fs.StringVar(&f.certFile, "tls-cert-file", "", "PEM `file` of the serving certificate, for all addresses but unix sockets. Read again when it changes")
 	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "PEM `file` of the key of --tls-cert-file")
+	f.NetworkFlags.Add(fs)
 	fs.StringVar(&f.probe, "probe-listen", "", "`address` to serve /healthz, /livez, /readyz and /metrics on over plain HTTP and without authentication: host:port, which only monitoring should reach (default: none)")
 }
 
 // config returns the addresses; of unix sockets the peer's uid is checked.
 func (f *listenFlags) config() ([]serve.ListenAddress, error) {
+	if err := f.NetworkFlags.Check(); err != nil {
+		return nil, err
+	}
 	var out []serve.ListenAddress
 	network := false
 	for _, address := range f.addresses {
 		network = network || !strings.HasPrefix(address, "unix://")
-		out = append(out, serve.ListenAddress{Address: address, PeerUID: true, CertFile: f.certFile, KeyFile: f.keyFile})
+		listen := serve.ListenAddress{Address: address, PeerUID: true, TLS: serve.TLS{CertFile: f.certFile, KeyFile: f.keyFile}}
+		if err := f.set(&listen); err != nil {
+			return nil, err
+		}
+		out = append(out, listen)
 	}
 	if !network && f.certFile+f.keyFile != "" {
 		return nil, errors.New("--tls-cert-file and --tls-private-key-file have no effect: --listen names unix sockets only, which have no TLS; leave them out")
+	}
+	if name := f.given(); !network && name != "" {
+		return nil, fmt.Errorf("--%s has no effect: --listen names unix sockets only; leave it out", name)
 	}
 	return out, nil
 }

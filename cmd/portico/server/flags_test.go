@@ -34,7 +34,9 @@ func TestBackendFlags(t *testing.T) {
 		{name: "two for all", cas: []string{"a.crt", "b.crt"}, err: "for all backends already"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := gatewayFlags{backends: tc.backends, backendCAs: tc.cas}
+			var f gatewayFlags
+			f.add(new(cobra.Command))
+			f.backends, f.backendCAs = tc.backends, tc.cas
 			err := f.complete()
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {

@@ -94,6 +94,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.ProxyKeyFile, "proxy-client-key-file", "", "PEM `file` of the key of --proxy-client-cert-file")
 	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", filter.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
 	AddFeatureGates(fs, &f.cfg.CBOR)
+	AddBrowser(fs, &f.cfg.Browser)
 	f.limits.AddInFlight(fs)
 	f.limits.AddLongRunning(fs)
 	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails, for load balancers to notice")
@@ -117,7 +118,7 @@ func (f *gatewayFlags) complete() (err error) {
 	if f.cfg.Listen, err = f.listen.config(); err != nil {
 		return err
 	}
-	f.cfg.ProbeListen = f.listen.probe
+	f.cfg.ProbeListen, f.cfg.Connections = f.listen.probe, f.listen.bounds
 	f.cfg.Authentication.RequestHeaderCAFile, f.cfg.Authentication.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
 	caFiles, seen := map[string]string{}, map[string]bool{}

@@ -84,18 +84,27 @@ func (s *stack) passedOn(child *cobra.Command) (args []string) {
 	name := child.Name()
 	s.flags.all.Visit(func(f *pflag.Flag) {
 		own := slices.Contains([]string{"listen", "etcd-servers", "data-dir"}, f.Name) || f.Name == "v" && name == "etcd" ||
-			strings.HasPrefix(f.Name, server.AuditPrefix) && name != "gateway"
+			name != "gateway" && ofGateway(f.Name)
 		section := config.SourceOf(f).Section
 		if child.Flags().Lookup(f.Name) == nil || own || section == config.All || section == "up" && s.flags.config.Has(name, f.Name) {
 			return
 		}
-		value := f.Value.String()
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			value = strings.Join(list.GetSlice(), ",")
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok && f.Value.Type() == "stringArray" {
+			values = list.GetSlice()
+		} else if ok {
+			values = []string{strings.Join(list.GetSlice(), ",")}
 		}
-		args = append(args, "--"+f.Name+"="+value)
+		for _, value := range values {
+			args = append(args, "--"+f.Name+"="+value)
+		}
 	})
 	return args
+}
+
+// ofGateway reports whether up passes a flag on to the gateway only.
+func ofGateway(flag string) bool {
+	return strings.HasPrefix(flag, server.AuditPrefix) || slices.Contains(server.Network, flag)
 }
 
 // unlessConfigured leaves out the arguments of a child for which the file has values that it may have.

@@ -21,6 +21,7 @@ import (
 	"portico/cmd/portico/config"
 	"portico/cmd/portico/server"
 	"portico/resource/audit"
+	"portico/resource/serve/filter"
 )
 
 const upExample = `  # everything on this machine, data in the user's data folder
@@ -56,6 +57,7 @@ type upFlags struct {
 	kubeconfig                string
 	etcd                      server.EtcdFlags
 	quota                     server.Quota
+	network                   server.NetworkFlags
 	cidrs                     string // of Services
 	log                       server.LogFlags
 	maxLogSize, maxLogBackups int
@@ -99,6 +101,9 @@ func (f *upFlags) checkQuota() error {
 // check checks all flags, and reads the file of --config.
 func (f *upFlags) check(children *childFlags) error {
 	if err := server.CheckFlags(f.all); err != nil {
+		return err
+	}
+	if err := f.network.Check(); err != nil {
 		return err
 	}
 	if err := children.check(); err != nil {
@@ -155,6 +160,8 @@ func New() *cobra.Command {
 	f.etcd.Add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
 	f.quota.Add(flags)
 	flags.String("access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
+	f.network.Add(flags)
+	server.AddBrowser(flags, new(filter.Browser))
 	limits.AddInFlight(flags)
 	limits.AddLongRunning(flags)
 	server.AddAudit(flags, &children.audited)

@@ -25,7 +25,9 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +45,8 @@ type Chain struct {
 	lifecycle   inflight.Lifecycle
 	connections *inflight.Connections
 	limits      limits
+	origins     []*regexp.Regexp // of Config.Browser
+	strict      []string         // the header of Config.Browser.StrictTransport; nil: none
 }
 
 // New checks the configuration and returns its Chain. Run must run while it serves.
@@ -56,6 +60,12 @@ func New(cfg Config) (*Chain, error) {
 		connections: inflight.NewConnections(cfg.Connections), limits: newLimits(&cfg),
 	}
 	c.metrics.SetBounds(c.limits.bounds(c.connections))
+	for _, pattern := range cfg.Browser.AllowedOrigins {
+		c.origins = append(c.origins, regexp.MustCompile(pattern)) // Browser.Check has compiled it
+	}
+	if directives := cfg.Browser.StrictTransport; len(directives) > 0 {
+		c.strict = []string{strings.Join(directives, "; ")}
+	}
 	c.handler = c.filters()
 	return c, nil
 }
@@ -99,6 +109,7 @@ func (c *Chain) filters() http.Handler {
 		c.observe,      // observe.go: log and metrics
 		before(
 			c.rejectDuringShutdown, // shutdown.go: 429
+			c.hsts,                 // browser.go: Strict-Transport-Security
 			c.cacheControl,         // below
 			c.goaway,               // below: HTTP/2 connections end by chance
 			c.refuse,               // auth.go: what is refused to every user
@@ -108,6 +119,7 @@ func (c *Chain) filters() http.Handler {
 		c.deadline,    // deadline.go: 504
 		before(
 			c.collectWarnings, // warning.go
+			c.cors,            // browser.go: Access-Control-*; 204 to preflights
 			c.authenticate,    // auth.go: 401; credentials are removed
 		),
 		c.trace, // trace.go: spans of sampled requests

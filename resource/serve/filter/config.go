@@ -77,8 +77,10 @@ type Config struct {
 	// discovery have a bound of their own.
 	MaxLongRunning, MaxLongRunningPerUser int
 	// Connections are the limits of network clients' connections. Default
-	// inflight.DefaultConnectionLimits().
+	// those of inflight.Bounds.
 	Connections inflight.ConnectionLimits
+	// Browser is what responses tell browsers. Default: nothing.
+	Browser Browser
 	// ManyUsers: a connection carries the requests of many users, so connections with a
 	// user are not limited.
 	ManyUsers bool
@@ -97,6 +99,9 @@ func (cfg *Config) validate() error {
 	case cfg.GoawayChance < 0 || cfg.GoawayChance > MaxGoawayChance:
 		return fmt.Errorf("make filters: the chance of GOAWAY is %v and must be between 0 and %v", cfg.GoawayChance, MaxGoawayChance)
 	}
+	if err := cfg.Browser.Check(); err != nil {
+		return fmt.Errorf("make filters: %w", err)
+	}
 	return nil
 }
 
@@ -112,7 +117,7 @@ func (cfg *Config) complete() {
 		cfg.RequestTimeout = DefaultRequestTimeout
 	}
 	if cfg.Connections.Users == nil {
-		cfg.Connections = inflight.DefaultConnectionLimits()
+		cfg.Connections, _ = inflight.Bounds{}.Limits() // the defaults are valid
 	}
 	if cfg.MaxInFlight == 0 {
 		cfg.MaxInFlight = DefaultMaxInFlight

@@ -45,6 +45,7 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 		Requests:    map[string]metrics.Bound{"readOnly": l.reads, "mutating": l.writes},
 		LongRunning: map[string]metrics.Bound{"discovery": l.discovery, "other": l.longRunning},
 		Connections: map[string]metrics.Bound{"user": connections.Users(), "stranger": connections.Unauthenticated()},
+		Rejected:    connections.Rejected,
 	}
 }
 

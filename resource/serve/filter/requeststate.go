@@ -31,7 +31,7 @@ type requestState struct {
 	ctx    stateContext     // the request's context below
 	client context.Context  // ends when the client has gone
 
-	// auditID, cacheControl and closing are put into the header when it is written: a
+	// auditID, cacheControl, hsts, origin and closing are put into the header when it is written: a
 	// reverse proxy clears the header after each informational response.
 	auditID [1]string // "" until it is known
 	// onHeader, if not nil, is called once with the final status.
@@ -50,6 +50,9 @@ type requestState struct {
 
 	code  int   // 0 until it is written
 	bytes int64 // of the body, written so far
+
+	hsts   []string // Strict-Transport-Security; nil: none
+	origin []string // an allowed origin; nil: none
 
 	cacheControl bool
 	hijacked     bool
@@ -256,6 +259,12 @@ func (rs *requestState) setHeader(code int) {
 	}
 	if rs.cacheControl && h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache, private"}
+	}
+	if rs.hsts != nil && h[headerHSTS] == nil {
+		h[headerHSTS] = rs.hsts
+	}
+	if rs.origin != nil {
+		allowOrigin(h, rs.origin)
 	}
 	if rs.closing.Load() {
 		h["Connection"] = []string{"close"} // over HTTP/2, net/http sends GOAWAY

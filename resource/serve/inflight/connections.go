@@ -1,11 +1,14 @@
 package inflight
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,16 +50,39 @@ type ConnectionLimits struct {
 	Users *fairshare.Limit
 	// Idle bounds those of Users that have no request.
 	Idle int
+	// PerAddress bounds those from one IP address; 0: no bound.
+	PerAddress int
 }
 
-// DefaultConnectionLimits returns limits that leave descriptors for the process.
-func DefaultConnectionLimits() ConnectionLimits { return connectionLimits(descriptors()) }
+// Bounds are the configurable part of ConnectionLimits. 0 is the default.
+type Bounds struct {
+	// All bounds the connections of network clients in all. Default: the descriptors that the
+	// process may have open, without those for its own use, which is also the most.
+	All uint
+	// Unauthenticated is the part of All for connections without a user. Default: a twelfth, 512 at most.
+	Unauthenticated uint
+	// PerAddress bounds those from one IP address. Default: no bound.
+	PerAddress uint
+}
 
-func connectionLimits(descriptors int) ConnectionLimits {
+// Limits returns the limits for this process, or what is wrong with the bounds.
+func (b Bounds) Limits() (ConnectionLimits, error) { return b.limits(descriptors()) }
+
+func (b Bounds) limits(descriptors int) (ConnectionLimits, error) {
 	clients := descriptors - max(descriptors/processShare, min(descriptors/2, processMin))
-	unauthenticated := min(max(clients/unauthenticatedShare, unauthenticatedMin), unauthenticatedMax)
-	users := max(clients-unauthenticated, unauthenticatedMin)
-	return ConnectionLimits{Unauthenticated: unauthenticated, Users: fairshare.New(users, 0), Idle: min(idleMax, users)}
+	if b.All > uint(clients) {
+		return ConnectionLimits{}, fmt.Errorf("--max-connections=%d: the process may have %d open files, enough for %d connections; raise that limit (ulimit -n)", b.All, descriptors, clients)
+	}
+	clients = cmp.Or(int(b.All), clients)
+	if b.Unauthenticated != 0 && b.Unauthenticated >= uint(clients) {
+		return ConnectionLimits{}, fmt.Errorf("--max-unauthenticated-connections=%d: must be less than the %d connections in all", b.Unauthenticated, clients)
+	}
+	least := min(unauthenticatedMin, clients/2)
+	unauthenticated := cmp.Or(int(b.Unauthenticated), min(max(clients/unauthenticatedShare, least), unauthenticatedMax))
+	users := max(clients-unauthenticated, 1)
+	return ConnectionLimits{
+		Unauthenticated: unauthenticated, Users: fairshare.New(users, 0), Idle: min(idleMax, users), PerAddress: int(b.PerAddress),
+	}, nil
 }
 
 // Connections counts and bounds the connections of network clients. Users without limits
@@ -64,6 +90,8 @@ func connectionLimits(descriptors int) ConnectionLimits {
 type Connections struct {
 	limits          ConnectionLimits
 	anonymous, idle *fairshare.Limit // of limits.Unauthenticated and limits.Idle
+	addresses       *fairshare.Limit // of limits.PerAddress; it has addresses for users
+	rejected        atomic.Int64     // for their addresses
 
 	mu              sync.Mutex
 	unauthenticated list.List             // of *Connection, the oldest first
@@ -73,7 +101,8 @@ type Connections struct {
 // NewConnections returns Connections with the limits.
 func NewConnections(limits ConnectionLimits) *Connections {
 	return &Connections{
-		limits: limits, anonymous: fairshare.New(limits.Unauthenticated, 0), idle: fairshare.New(limits.Idle, 0), idleOf: map[string]*list.List{},
+		limits: limits, anonymous: fairshare.New(limits.Unauthenticated, 0), idle: fairshare.New(limits.Idle, 0),
+		addresses: fairshare.New(0, limits.PerAddress), idleOf: map[string]*list.List{},
 	}
 }
 
@@ -86,10 +115,15 @@ func (a *Connections) Idle() int { return a.idle.InUse() }
 // Unauthenticated returns the limit of connections without a user.
 func (a *Connections) Unauthenticated() *fairshare.Limit { return a.anonymous }
 
+// Rejected returns the number of connections that were closed because there were too many from their
+// addresses.
+func (a *Connections) Rejected() int64 { return a.rejected.Load() }
+
 // Connection is a connection of a network client.
 type Connection struct {
-	all  *Connections
-	conn net.Conn
+	all     *Connections
+	conn    net.Conn
+	address string // in Connections.addresses
 	// hasUser: a user is authenticated on it.
 	hasUser atomic.Bool
 	// waiting is the Unix time in nanoseconds since when the server waits for the
@@ -109,9 +143,29 @@ type Connection struct {
 // reports whether an earlier one was.
 func (c *Connection) Refuse() bool { return c.refused.Swap(true) }
 
-// accept counts a connection once there is room for it.
+// addressOf returns for what limits.PerAddress counts a connection: its IP address, or of an IPv6
+// address the network of 64 bits, all of which a client may have.
+func addressOf(conn net.Conn) string {
+	peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return ""
+	}
+	if address := peer.Addr().Unmap(); address.Is4() {
+		return address.String()
+	}
+	network, _ := peer.Addr().WithZone("").Prefix(64) // of an IPv6 address without a zone
+	return network.String()
+}
+
+// accept counts a connection once there is room for it; nil: there are too many from its address.
 func (a *Connections) accept(conn net.Conn) *Connection {
 	c := &Connection{all: a, conn: conn}
+	if a.limits.PerAddress > 0 {
+		if c.address = addressOf(conn); !a.addresses.Take(c.address) {
+			a.rejected.Add(1)
+			return nil
+		}
+	}
 	for start := time.Now(); ; <-time.After(stallCheck) {
 		evicted, ok := a.tryAccept(c, time.Since(start) >= stallTime)
 		if evicted != nil {
@@ -156,6 +210,9 @@ func (a *Connections) remove(c *Connection) {
 		return
 	}
 	c.closed = true
+	if a.limits.PerAddress > 0 {
+		a.addresses.Release(c.address)
+	}
 	if c.inUnauth != nil {
 		a.unauthenticated.Remove(c.inUnauth)
 		a.anonymous.Release("")
@@ -255,7 +312,7 @@ func (c *Connection) close() {
 }
 
 // Listener returns a listener that counts its connections. A new connection waits until
-// there is room for it.
+// there is room for it; one of too many from its address is closed.
 func (a *Connections) Listener(l net.Listener) net.Listener { return &listener{l, a} }
 
 type listener struct {
@@ -265,11 +322,16 @@ type listener struct {
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if counted := l.connections.accept(conn); counted != nil {
+			return &countedConn{Conn: conn, counted: counted}, nil
+		}
+		_ = conn.Close()
 	}
-	return &countedConn{Conn: conn, counted: l.connections.accept(conn)}, nil
 }
 
 // countedConn is a connection of a listener, below TLS.

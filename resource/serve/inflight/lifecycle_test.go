@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,12 +38,32 @@ func TestLongRequestsEndSpread(t *testing.T) {
 	}
 }
 
+// Bounds replace the defaults, and what cannot be is refused.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	limits, err := Bounds{All: 100, Unauthenticated: 10, PerAddress: 5}.limits(1024)
+	if err != nil || limits.Users.Max() != 90 || limits.Unauthenticated != 10 || limits.PerAddress != 5 || limits.Idle != 90 {
+		t.Errorf("got %+v, %v", limits, err)
+	}
+	if limits, err = (Bounds{All: 10}).limits(1024); err != nil || limits.Users.Max()+limits.Unauthenticated != 10 || limits.Unauthenticated != 5 {
+		t.Errorf("got %+v, %v", limits, err)
+	}
+	for flag, b := range map[string]Bounds{"--max-connections": {All: 2000}, "--max-unauthenticated-connections": {All: 10, Unauthenticated: 10}} {
+		if _, err := b.limits(1024); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%+v: got %v, want %s", b, err, flag)
+		}
+	}
+}
+
 // One user gets 12,000 connections of 20,000 descriptors, and some are kept for the process
 // however few there are.
 func TestConnectionLimits(t *testing.T) {
 	t.Parallel()
 	for _, descriptors := range []int{256, 1024, 4096, 20_000, 1 << 20} {
-		limits := connectionLimits(descriptors)
+		limits, err := Bounds{}.limits(descriptors)
+		if err != nil {
+			t.Fatal(err)
+		}
 		limit, n := fairshare.New(limits.Users.Max(), 0), 0
 		for limit.Take("jane") {
 			n++

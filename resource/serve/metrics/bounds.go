@@ -21,6 +21,8 @@ type Bounds struct {
 	// Connections has user for those on which a user is authenticated, and stranger
 	// for the others.
 	Connections map[string]Bound
+	// Rejected returns the number of connections closed because there were too many from their addresses.
+	Rejected func() int64
 }
 
 // SetBounds exports the limits of the server. A process has one server with limits:
@@ -35,6 +37,9 @@ func (m *Metrics) SetBounds(b Bounds) {
 	m.exportBounds(b.Connections, "kind",
 		"portico_client_connections", "Connections of network clients, by kind: user for those on which a user is authenticated, stranger for the others.",
 		"portico_client_connections_limit", "Limit of connections, by kind.")
+	promauto.With(m.registry).NewCounterFunc(prometheus.CounterOpts{
+		Name: "portico_client_connections_rejected_total", Help: "Connections that were closed because there were too many from their addresses.",
+	}, func() float64 { return float64(b.Rejected()) })
 }
 
 func (m *Metrics) exportBounds(all map[string]Bound, label, inUse, inUseHelp, limit, limitHelp string) {
