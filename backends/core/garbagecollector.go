@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -67,30 +68,29 @@ func (g *garbageCollector) collect(ctx context.Context) error {
 // servers returns the servers of all APIServices. Those of the gateway are one. It reads the documents
 // every few seconds and decodes them only if they have changed, as they may have thousands of groups.
 func (g *garbageCollector) servers(ctx context.Context) ([]garbage.Server, error) {
-	// The metadata of the list has the newest revision of etcd.
-	var list struct {
-		Items json.RawMessage `json:"items"`
-	}
-	if err := readJSON(ctx, g.gateway, "/apis/apiregistration.k8s.io/v1/apiservices", &list); err != nil {
+	list, err := readDocument(ctx, g.gateway, "/apis/apiregistration.k8s.io/v1/apiservices")
+	if err != nil {
 		return nil, err
 	}
-	var document json.RawMessage
-	if err := readJSON(ctx, g.gateway, "/apis", &document); err != nil {
+	document, err := readDocument(ctx, g.gateway, "/apis")
+	if err != nil {
 		return nil, err
 	}
-	read := [2]uint64{maphash.Bytes(documentSeed, list.Items), maphash.Bytes(documentSeed, document)}
+	// The metadata before the items has the newest revision of etcd.
+	_, items, _ := bytes.Cut(list, []byte(`"items":`))
+	read := [2]uint64{maphash.Bytes(documentSeed, items), maphash.Bytes(documentSeed, document)}
 	if read == g.read {
 		return g.known, nil
 	}
-	var services []apireg.APIService
-	if err := json.Unmarshal(list.Items, &services); err != nil {
+	var services apireg.APIServiceList
+	if err := json.Unmarshal(list, &services); err != nil {
 		return nil, fmt.Errorf("decode APIServices: %w", err)
 	}
 	var groups apidiscovery.APIGroupDiscoveryList
 	if err := json.Unmarshal(document, &groups); err != nil {
 		return nil, fmt.Errorf("decode /apis: %w", err)
 	}
-	g.read, g.known = read, serversOf(services, groups.Items)
+	g.read, g.known = read, serversOf(services.Items, groups.Items)
 	return g.known, nil
 }
 

@@ -172,15 +172,28 @@ func controllerUser() *resource.User {
 	return &resource.User{Name: "system:serviceaccount:kube-system:namespace-controller", Groups: []string{resource.GroupMasters}}
 }
 
-// readJSON reads a document of the gateway.
+// readJSON decodes a document of the gateway.
 func readJSON(ctx context.Context, gateway *client.Client, path string, into any) error {
-	res, err := gateway.Do(ctx, http.MethodGet, path, nil, nil)
+	document, err := readDocument(ctx, gateway, path)
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(res.Body, maxDocument)).Decode(into); err != nil {
+	if err := json.Unmarshal(document, into); err != nil {
 		return fmt.Errorf("read %s: %w", strings.TrimPrefix(path, "/"), err)
 	}
 	return nil
+}
+
+// readDocument reads a document of the gateway, up to maxDocument bytes of it.
+func readDocument(ctx context.Context, gateway *client.Client, path string) ([]byte, error) {
+	res, err := gateway.Do(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	document, err := io.ReadAll(io.LimitReader(res.Body, maxDocument))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", strings.TrimPrefix(path, "/"), err)
+	}
+	return document, nil
 }
