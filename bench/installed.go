@@ -219,7 +219,7 @@ func (m *installed) change(ctx context.Context) error {
 			path string
 			took *[]time.Duration
 		}{{"/apis/" + group, &told}, {d.collection(i), &served}} {
-			err := retryWhileStarting(ctx, pollFast, func() error {
+			err := retryWhileStarting(ctx, pollGently, func() error {
 				_, err := m.many.target.discard(ctx, 0, request{path: wait.path})
 				return err
 			})

@@ -10,10 +10,12 @@ import (
 // cleanLimit bounds the time of clean.
 const cleanLimit = time.Minute
 
-// Pauses between two attempts: where the time is measured, and elsewhere.
+// Pauses between two attempts: where the time is measured, where it is and the attempts would take much of
+// the processors meanwhile, and elsewhere.
 const (
-	pollFast = 500 * time.Microsecond
-	pollSlow = 20 * time.Millisecond
+	pollFast   = 500 * time.Microsecond
+	pollGently = 5 * time.Millisecond
+	pollSlow   = 20 * time.Millisecond
 )
 
 // setUp creates the namespace and the CustomResourceDefinition.
