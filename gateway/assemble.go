@@ -24,6 +24,7 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/client"
+	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -43,6 +44,11 @@ func (g *Gateway) openStorage() (err error) {
 	if g.cfg.TracingConfigFile != "" {
 		g.cfg.Etcd.Trace = tracing.Stored
 	}
+	g.cfg.Encryption.Instance = g.cfg.InstanceID
+	if g.encrypted, err = encryption.Open(g.cfg.Encryption); err != nil {
+		return err
+	}
+	g.encrypted.Apply(&g.cfg.Etcd)
 	g.etcd, err = etcd.Open(g.cfg.Etcd)
 	return err
 }

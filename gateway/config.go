@@ -10,6 +10,7 @@ import (
 	"portico/gateway/routing"
 	"portico/resource/audit"
 	"portico/resource/authn"
+	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
@@ -27,6 +28,8 @@ type Config struct {
 	AdvertiseAddress string
 	// Etcd stores the gateway's own groups. Required.
 	Etcd etcd.Config
+	// Encryption encrypts what is stored in etcd.
+	Encryption encryption.Config
 	// Authentication says which credentials are accepted. The gateway presents its own certificate
 	// of the CA of front proxies to servers.
 	Authentication authentication.Config

@@ -22,6 +22,7 @@ import (
 	"portico/gateway/upstream"
 	"portico/resource/admission"
 	"portico/resource/audit"
+	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/fairshare"
 	"portico/resource/identity"
@@ -45,6 +46,7 @@ type Gateway struct {
 
 	// Storage, and the groups that the gateway serves.
 	etcd      *etcd.Client
+	encrypted *encryption.Encryption
 	cache     *watchcache.Cache
 	kinds     []*rest.Kind
 	own       []discovery.GroupVersion // of kinds
@@ -89,7 +91,7 @@ type Gateway struct {
 // nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: metrics.New(append(cfg.Audit.Metrics(), admission.EngineMetrics()...)...), via: upstream.NewVia()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: metrics.New(append(cfg.Audit.Metrics(), slices.Concat(admission.EngineMetrics(), cfg.Encryption.Metrics())...)...), via: upstream.NewVia()}
 	for _, step := range []func() error{
 		g.boundConnections, g.openStorage, g.openLogs, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {
@@ -113,6 +115,7 @@ func (g *Gateway) Listen() error { return g.server.Listen() }
 // Run serves until ctx ends, drains, and returns when everything it started has ended. It
 // ends if one of its parts does.
 func (g *Gateway) Run(ctx context.Context) error {
+	defer g.encrypted.Close()
 	defer g.etcd.Close()
 	if err := g.server.Listen(); err != nil {
 		return err
@@ -125,6 +128,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return g.server.RunWith(ctx, func(ctx context.Context) error {
 		return loop.Together(ctx,
 			g.cache.Run,
+			g.encrypted.Run,
 			g.sync.Check,
 			g.sync.Run,
 			g.registration.Run,
@@ -183,6 +187,7 @@ func (g *Gateway) addHealthChecks() {
 		}
 	}
 	g.health.AddStorage(g.etcd.Healthy)
+	g.encrypted.AddChecks(g.health.AddReady)
 	g.health.AddReady("informer-sync", notReady(g.cache.Ready, "not all resources are followed yet"))
 	g.health.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return g.access.Ready() })
 	g.health.AddReady("poststarthook/apiservice-registration-controller", notReady(g.sync.Ready, "no route table yet"))

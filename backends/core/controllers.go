@@ -38,7 +38,7 @@ func (c *Core) assembleControllers() error {
 
 // runParts runs everything but the listener until ctx ends or a part fails.
 func (c *Core) runParts(ctx context.Context) error {
-	parts := []func(context.Context) error{c.cache.Run, c.engine.Run, c.runControllers}
+	parts := []func(context.Context) error{c.cache.Run, c.encrypted.Run, c.engine.Run, c.runControllers}
 	if c.etcd != nil { // else the storage is that of a test
 		parts = append(parts, func(ctx context.Context) error { return c.cfg.Identify(ctx, c.etcd, name, c.server) },
 			func(ctx context.Context) error { return c.etcd.RecordVersion(ctx, name, version.Version()) })

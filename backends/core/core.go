@@ -37,6 +37,7 @@ import (
 	"portico/resource"
 	"portico/resource/admission"
 	"portico/resource/authn"
+	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/fairshare"
 	"portico/resource/metastream"
@@ -102,6 +103,7 @@ type Core struct {
 	cfg       Config
 	log       *slog.Logger
 	etcd      *etcd.Client
+	encrypted *encryption.Encryption
 	storage   storage
 	cache     *watchcache.Cache
 	kinds     []*rest.Kind // that are stored
@@ -139,13 +141,14 @@ func New(cfg Config) (*Core, error) {
 	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
 		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
 	}
-	opened, err := etcd.Open(cfg.Etcd)
+	opened, encrypted, err := cfg.OpenStorage()
 	if err != nil {
 		return nil, fmt.Errorf("assemble core server: %w", err)
 	}
-	c := &Core{cfg: cfg, log: cfg.Logger, etcd: opened, storage: opened, health: serve.NewHealth(), stopped: make(chan struct{})}
+	c := &Core{cfg: cfg, log: cfg.Logger, etcd: opened, encrypted: encrypted, storage: opened, health: serve.NewHealth(), stopped: make(chan struct{})}
 	for _, step := range []func() error{c.assembleKinds, c.assembleControllers, c.assembleServer} {
 		if err := step(); err != nil {
+			encrypted.Close()
 			return nil, errors.Join(fmt.Errorf("assemble core server: %w", err), opened.Close())
 		}
 	}
@@ -361,6 +364,7 @@ func (c *Core) assembleServer() error {
 
 func (c *Core) addHealthChecks() {
 	c.health.AddStorage(c.etcd.Healthy)
+	c.encrypted.AddChecks(c.health.AddAside)
 	c.health.AddReady("informer-sync", func(*http.Request) error {
 		if !c.cache.Ready() {
 			return errors.New("the watch cache has not been filled yet")
@@ -386,6 +390,7 @@ func (c *Core) Listen() error { return c.server.Listen() }
 // Run serves until ctx ends or a part of the server fails, then drains, and returns when
 // everything that it started has ended.
 func (c *Core) Run(ctx context.Context) error {
+	defer c.encrypted.Close()
 	defer c.etcd.Close()
 	defer close(c.stopped)
 	return c.server.RunWith(ctx, c.runParts)

@@ -20,6 +20,7 @@ import (
 	"portico/resource/admission"
 	"portico/resource/admission/quota"
 	"portico/resource/client"
+	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/fairshare"
 	"portico/resource/loop"
@@ -52,6 +53,7 @@ type Server struct {
 	cfg         Config
 	log         *slog.Logger
 	etcd        *etcd.Client
+	encrypted   *encryption.Encryption
 	cache       *watchcache.Cache
 	kinds       *custom.Kinds
 	definitions *rest.Resource
@@ -88,23 +90,25 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
-	opened, err := etcd.Open(cfg.Etcd)
+	opened, encrypted, err := cfg.OpenStorage()
 	if err != nil {
 		return nil, fmt.Errorf("assemble CRD server: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, etcd: opened, metrics: metrics, engine: engine,
+		cfg: cfg, log: cfg.Logger, etcd: opened, encrypted: encrypted, metrics: metrics, engine: engine,
 		namespaces: admission.NewNamespaceStates(admission.NamespacesOver(gateway), cfg.Logger), authorize: process.Authorize(gateway),
 		stopped: make(chan struct{}),
 	}
 	if gateway != nil {
 		s.quotas = quota.NewRemote(gateway, cfg.Logger)
 	}
-	if err := s.assemble(opened, opened.FeedExcept(builtinPaths()...)); err != nil {
-		return nil, errors.Join(fmt.Errorf("assemble CRD server: %w", err), opened.Close())
-	}
 	s.metrics.Registry().MustRegister(opened.Metrics())
-	if err := s.assembleServer(); err != nil {
+	err = s.assemble(opened, opened.FeedExcept(builtinPaths()...))
+	if err == nil {
+		err = s.assembleServer()
+	}
+	if err != nil {
+		encrypted.Close()
 		return nil, errors.Join(fmt.Errorf("assemble CRD server: %w", err), opened.Close())
 	}
 	return s, nil
@@ -203,6 +207,7 @@ func (s *Server) resources() http.Handler {
 
 func (s *Server) addHealthChecks() {
 	s.health.AddStorage(s.etcd.Healthy)
+	s.encrypted.AddChecks(s.health.AddAside)
 	s.health.AddReady("informer-sync", func(*http.Request) error {
 		if !s.cache.Ready() {
 			return errors.New("the watch cache has not been filled yet")
@@ -244,6 +249,7 @@ func (s *Server) Listen() error { return s.server.Listen() }
 // Run serves until ctx ends or a part of the server fails, then drains, and returns when
 // everything that it started has ended.
 func (s *Server) Run(ctx context.Context) error {
+	defer s.encrypted.Close()
 	defer s.etcd.Close()
 	defer close(s.stopped)
 	return s.server.RunWith(ctx, s.runParts)
@@ -252,7 +258,7 @@ func (s *Server) Run(ctx context.Context) error {
 // runParts runs everything but the listener until ctx ends or a part fails.
 func (s *Server) runParts(ctx context.Context) error {
 	parts := []func(context.Context) error{
-		s.cache.Run, s.follow, s.namespaces.Run, s.engine.Run,
+		s.cache.Run, s.encrypted.Run, s.follow, s.namespaces.Run, s.engine.Run,
 		func(ctx context.Context) error {
 			return s.etcd.Campaign(ctx, "crd", process.Instance(), s.finalizer.run)
 		},

@@ -21,6 +21,7 @@ import (
 	"portico/resource/authn"
 	"portico/resource/authz"
 	"portico/resource/client"
+	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/identity"
 	"portico/resource/serve"
@@ -46,6 +47,8 @@ type Config struct {
 	ProbeListen string
 	// Etcd keeps everything. Required.
 	Etcd etcd.Config
+	// Encryption encrypts what is stored.
+	Encryption encryption.Config
 	// RequestHeaderCAFile has the CAs of the front proxy's certificate. Its CN must be
 	// in RequestHeaderAllowedNames (empty: any). On a unix socket a peer of the same uid
 	// is a front proxy.
@@ -89,7 +92,23 @@ func (cfg *Config) Complete() {
 // Metrics returns the metrics of the process, including those of upstream's engines, and others of
 // upstream's packages whose names begin with one of the prefixes.
 func (cfg *Config) Metrics(prefixes ...string) *metrics.Metrics {
-	return metrics.New(slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), prefixes)...)
+	return metrics.New(slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), cfg.Encryption.Metrics(), prefixes)...)
+}
+
+// OpenStorage opens the client of etcd and the encryption of what it stores. Close them in this order.
+func (cfg *Config) OpenStorage() (*etcd.Client, *encryption.Encryption, error) {
+	cfg.Encryption.Instance = Instance()
+	encrypted, err := encryption.Open(cfg.Encryption)
+	if err != nil {
+		return nil, nil, err
+	}
+	encrypted.Apply(&cfg.Etcd)
+	opened, err := etcd.Open(cfg.Etcd)
+	if err != nil {
+		encrypted.Close()
+		return nil, nil, err
+	}
+	return opened, encrypted, nil
 }
 
 // UserAgent returns the User-Agent of requests to the gateway.

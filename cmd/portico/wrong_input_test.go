@@ -21,6 +21,7 @@ func TestWrongInput(t *testing.T) {
 		"policy.yaml":      "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n",
 		"bad-policy.yaml":  "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n",
 		"empty":            "",
+		"encryption.yaml":  "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [{resources: [secrets], providers: [{aescbc: {keys: []}}]}]\n",
 		"admission.yaml":   "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: Nonsense}]\n",
 		"empty.kubeconfig": "apiVersion: v1\nkind: Config\n",
 	} {
@@ -46,6 +47,16 @@ func TestWrongInput(t *testing.T) {
 
 // wrongInput has a part of the error for each command line.
 var wrongInput = map[string]string{
+	// Encryption.
+	"up --encryption-provider-config=nowhere.yaml":                                  "--encryption-provider-config: ",
+	"up --encryption-provider-config=empty":                                         `encryption provider configuration file "empty" is empty`,
+	"up --encryption-provider-config=encryption.yaml":                               "resources[0].providers[0].aescbc.keys: Required value",
+	"gateway --etcd-servers=unix:///x --encryption-provider-config=encryption.yaml": "resources[0].providers[0].aescbc.keys: Required value",
+	"core --etcd-servers=unix:///x --encryption-provider-config=encryption.yaml":    "resources[0].providers[0].aescbc.keys: Required value",
+	"crd --etcd-servers=unix:///x --encryption-provider-config=encryption.yaml":     "resources[0].providers[0].aescbc.keys: Required value",
+	"core --etcd-servers=unix:///x --encryption-provider-config-automatic-reload":   "--encryption-provider-config-automatic-reload without --encryption-provider-config",
+	"up --encryption-provider-config-automatic-reload":                              "--encryption-provider-config-automatic-reload without --encryption-provider-config",
+
 	// Commands and arguments.
 	"nonsense":                              `unknown command "nonsense"`,
 	"gatewy":                                `did you mean "gateway"`,

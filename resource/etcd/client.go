@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -78,6 +79,7 @@ type Client struct {
 	callOptions []grpc.CallOption // of writes, as etcd's client has them
 	prefix      string            // ends with a slash
 	transformer Transformer
+	resources   sync.Map // schema.GroupResource by storage path, of stores
 	log         *slog.Logger
 	timeout     time.Duration      // callTimeout
 	stop        context.CancelFunc // ends the client's goroutines

@@ -20,8 +20,9 @@ var ErrDocumentChanged = errors.New("the document has changed meanwhile")
 // Documents are named values that are not resources, shared by the processes of one kind.
 // They are not watched, and each must fit one key. Safe for concurrent use.
 type Documents struct {
-	client *Client
-	root   string
+	client      *Client
+	root        string
+	transformer Transformer
 }
 
 // Document is the value of a document.
@@ -32,9 +33,14 @@ type Document struct {
 }
 
 // Documents returns the documents of a family. Clients with other prefixes have other
-// documents.
+// documents. The Transformer converts them as objects of DocumentResource, except versions,
+// which are read by programs without its configuration.
 func (c *Client) Documents(family string) *Documents {
-	return &Documents{client: c, root: documentRoot + c.prefix + strings.Trim(family, "/") + "/"}
+	d := &Documents{client: c, root: documentRoot + c.prefix + strings.Trim(family, "/") + "/", transformer: c.transformer}
+	if family == VersionFamily {
+		d.transformer = identity{}
+	}
+	return d
 }
 
 // Read returns all documents by name. One that cannot be decrypted has no Data, so that it
@@ -48,7 +54,7 @@ func (d *Documents) Read(ctx context.Context) (map[string]Document, error) {
 	}
 	out := make(map[string]Document, len(resp.Kvs))
 	for _, kv := range resp.Kvs {
-		data, _, err := d.client.transformer.FromStorage(kv.Value, kv.Key)
+		data, _, err := d.transformer.FromStorage(DocumentResource, kv.Value, kv.Key)
 		if err != nil {
 			d.client.log.Warn("a document in etcd cannot be read", "key", string(kv.Key), "error", err)
 			data = nil
@@ -63,7 +69,7 @@ func (d *Documents) Read(ctx context.Context) (map[string]Document, error) {
 // are StatusErrors.
 func (d *Documents) Write(ctx context.Context, name string, data []byte, after int64) (int64, error) {
 	key := []byte(d.root + name)
-	value, err := d.client.transformer.ToStorage(data, key)
+	value, err := d.transformer.ToStorage(DocumentResource, data, key)
 	if err != nil {
 		return 0, fmt.Errorf("encrypt document %s: %w", name, err)
 	}

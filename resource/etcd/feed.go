@@ -27,21 +27,23 @@ var errHistory = errors.New("history is no longer kept")
 type feed struct {
 	*Client
 	ranges []keyRange // disjoint, ascending
-	// largeResource is the constant, in tests less.
+	// largeResource and sealedPause are the constants, in tests less.
 	largeResource int
+	sealedPause   time.Duration
 	// progress is set by RequestProgress.
 	progress chan struct{}
 	// delivered is the revision up to which the sink has received everything.
 	delivered atomic.Int64
-	// regressed is set when etcd's revision is below delivered.
+	// regressed is set when etcd's revision is below delivered, or what was delivered is wrong.
 	regressed chan struct{}
+	sealed    sealed
 }
 
 // Feed returns a feed over storage path prefixes below Config.Prefix (such as
 // "configmaps/"); without any, over everything. One watch of etcd covers all ranges and
 // the keys between them. Values that cannot be read are delivered as such, and logged.
 func (c *Client) Feed(ranges ...string) resource.Feed {
-	f := &feed{Client: c, largeResource: largeResource, progress: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
+	f := &feed{Client: c, largeResource: largeResource, sealedPause: sealedPause, progress: make(chan struct{}, 1), regressed: make(chan struct{}, 1)}
 	if len(ranges) == 0 {
 		ranges = []string{""}
 	}
@@ -97,6 +99,11 @@ func joinRanges(ranges []keyRange) []keyRange {
 
 // Run delivers to sink until ctx ends.
 func (f *feed) Run(ctx context.Context, sink resource.FeedSink) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var retrying sync.WaitGroup
+	defer retrying.Wait()
+	defer cancel()
+	retrying.Go(func() { f.retrySealed(ctx) })
 	for {
 		err := f.follow(ctx, sink)
 		if ctx.Err() != nil {
@@ -235,15 +242,18 @@ func (f *feed) appendChanges(to []resource.Change, events []*mvccpb.Event) []res
 
 // fill sets the object of a change.
 func (f *feed) fill(c *resource.Change, kv *mvccpb.KeyValue) {
-	var plain []byte
-	if plain, _, c.Unreadable = f.plain(kv); c.Unreadable == nil {
-		if w := f.recent.take(kv.Key, plain); w != nil {
-			c.Object = w.at(kv.ModRevision)
-			return
+	plain, _, err := f.plain(kv)
+	if err != nil {
+		if c.Unreadable = err; f.sealed.add(kv) {
+			f.log.Error("a stored object cannot be decrypted; others with the same key are not reported", "error", err)
 		}
-		c.Object, c.Unreadable = parse(c.Path, kv, plain)
+		return
 	}
-	if c.Unreadable != nil {
+	if w := f.recent.take(kv.Key, plain); w != nil {
+		c.Object = w.at(kv.ModRevision)
+		return
+	}
+	if c.Object, c.Unreadable = parse(c.Path, kv, plain); c.Unreadable != nil {
 		f.log.Error("a stored object cannot be read", "error", c.Unreadable)
 	}
 }

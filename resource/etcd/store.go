@@ -1,11 +1,7 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -27,6 +23,7 @@ var _ resource.Hinted = (*store)(nil)
 // Store returns the store of one resource, which is a [resource.Hinted] and a
 // [resource.Discarder]. Its Watch returns MethodNotSupported: use a Feed.
 func (c *Client) Store(info *resource.Info) resource.Store {
+	c.resources.LoadOrStore(info.StoragePath(), info.GroupResource())
 	return &store{Client: c, info: info, scope: scope{c.metrics, info.Group, info.Resource}}
 }
 
@@ -94,40 +91,6 @@ func (s *store) span(namespace string, sel resource.Selector) keyRange {
 	return prefixRange(prefix)
 }
 
-// Transformer converts values on their way to and from etcd (encryption at rest). aad is
-// the full etcd key; a value must not be readable under another key. Implementations are
-// safe for concurrent use and neither keep nor modify their arguments.
-type Transformer interface {
-	ToStorage(data, aad []byte) ([]byte, error)
-	// FromStorage returns the plain value. stale requests that the next update writes the
-	// value even if it does not change.
-	FromStorage(data, aad []byte) (plain []byte, stale bool, err error)
-}
-
-// encryptedPrefix is the prefix of values that kube-apiserver's encryption has written.
-const encryptedPrefix = "k8s:enc:"
-
-// identity is the Transformer that stores values unchanged.
-type identity struct{}
-
-func (identity) ToStorage(data, aad []byte) ([]byte, error) { return data, nil }
-
-func (identity) FromStorage(data, aad []byte) ([]byte, bool, error) {
-	if bytes.HasPrefix(data, []byte(encryptedPrefix)) {
-		return nil, false, errEncrypted(data)
-	}
-	return data, false, nil
-}
-
-// errEncrypted names the provider and the key of an encrypted value.
-func errEncrypted(data []byte) error {
-	head := strings.SplitN(string(data[len(encryptedPrefix):min(len(data), 256)]), ":", 4)
-	if len(head) < 4 {
-		return errors.New("it is encrypted")
-	}
-	return fmt.Errorf("it is encrypted by provider %s (%s) with key %q: let kube-apiserver store it with provider identity first", head[0], head[1], head[2])
-}
-
 // decode makes an Object of a stored value; stale is that of Transformer.FromStorage.
 // Errors are StatusErrors that name the key.
 func (c *Client) decode(kv *mvccpb.KeyValue) (obj *resource.Object, stale bool, err error) {
@@ -139,15 +102,6 @@ func (c *Client) decode(kv *mvccpb.KeyValue) (obj *resource.Object, stale bool, 
 	return obj, stale, err
 }
 
-// plain decrypts a value.
-func (c *Client) plain(kv *mvccpb.KeyValue) (plain []byte, stale bool, err error) {
-	plain, stale, err = c.transformer.FromStorage(kv.Value, kv.Key)
-	if err != nil {
-		return nil, false, unreadable(string(kv.Key), err)
-	}
-	return plain, stale, nil
-}
-
 // parse makes an Object of a plain value. path is its storage path, if that is kept as well.
 func parse(path string, kv *mvccpb.KeyValue, plain []byte) (*resource.Object, error) {
 	obj, err := resource.ParseAt(path, plain)
@@ -155,13 +109,4 @@ func parse(path string, kv *mvccpb.KeyValue, plain []byte) (*resource.Object, er
 		return nil, unreadable(string(kv.Key), err)
 	}
 	return obj.WithRevision(kv.ModRevision), nil
-}
-
-// encode encrypts the bytes of an object.
-func (c *Client) encode(key string, stored []byte) ([]byte, error) {
-	data, err := c.transformer.ToStorage(stored, []byte(key))
-	if err != nil {
-		return nil, internal("unable to encrypt the object for key " + key + ": " + err.Error())
-	}
-	return data, nil
 }

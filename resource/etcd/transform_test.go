@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/internal/testing/storetest"
 	"portico/resource"
@@ -41,7 +42,7 @@ func newSealer(t *testing.T, names ...string) sealer {
 
 func (s sealer) head(name string) []byte { return []byte(encryptedPrefix + "aesgcm:v1:" + name + ":") }
 
-func (s sealer) ToStorage(data, aad []byte) ([]byte, error) {
+func (s sealer) ToStorage(_ schema.GroupResource, data, aad []byte) ([]byte, error) {
 	nonce := make([]byte, 12)
 	if _, err := rand.Read(nonce); err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (s sealer) ToStorage(data, aad []byte) ([]byte, error) {
 	return s.keys[name].Seal(append(s.head(name), nonce...), nonce, data, aad), nil
 }
 
-func (s sealer) FromStorage(data, aad []byte) ([]byte, bool, error) {
+func (s sealer) FromStorage(_ schema.GroupResource, data, aad []byte) ([]byte, bool, error) {
 	for i, name := range s.names {
 		if sealed, ok := bytes.CutPrefix(data, s.head(name)); ok && len(sealed) > 12 {
 			plain, err := s.keys[name].Open(nil, sealed[:12], sealed[12:], aad)
@@ -193,13 +194,13 @@ func TestValuesThatCannotBeDecrypted(t *testing.T) {
 	discardAll(t, direct, through.(resource.Discarder))
 }
 
-// A value that kube-apiserver encrypted is unreadable, and the error says with what.
+// A value that is encrypted is unreadable without a configuration, and the error says with what.
 func TestEncryptedValuesOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	c := newServer(t).client(t)
 	for value, want := range map[string]string{
-		"k8s:enc:aescbc:v1:key1:\x00:\xff": `it is encrypted by provider aescbc (v1) with key "key1": let kube-apiserver store it with provider identity first`,
-		"k8s:enc:kms:v2:vault:\x0a":        `it is encrypted by provider kms (v2) with key "vault": let kube-apiserver store it with provider identity first`,
+		"k8s:enc:aescbc:v1:key1:\x00:\xff": `it is encrypted by provider aescbc (v1) with key "key1": name the configuration with --encryption-provider-config`,
+		"k8s:enc:kms:v2:vault:\x0a":        `it is encrypted by provider kms (v2) with key "vault": name the configuration with --encryption-provider-config`,
 		"k8s:enc:":                         "it is encrypted",
 	} {
 		if _, err := c.etcd.Put(t.Context(), c.prefix+pathX, value); err != nil {

@@ -133,8 +133,11 @@ func difference(from, to *snapshot) (out []pathChange, ok bool) {
 	}
 	set := func(path string, prev, cur *resource.Object) {
 		rev := cur.Revision
-		if from.hides(path) && rev <= from.rev && to.rev > from.rev {
-			rev = to.rev // it existed but could not be read
+		if from.hides(path) && rev <= from.rev { // it existed but could not be read
+			if to.rev == from.rev {
+				return // no watch begins before this revision
+			}
+			rev = to.rev
 		}
 		ok = ok && rev > from.rev
 		out = append(out, pathChange{path, &change{rev: rev, prev: prev, cur: cur, part: notDeleted}})

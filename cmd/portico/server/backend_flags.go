@@ -29,6 +29,7 @@ func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, ga
 	f.listen.add(fs, address, "for a gateway of the same user on this machine")
 	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.AddPrefix(fs)
+	AddEncryption(fs, &cfg.Encryption)
 	f.proxy.add(fs)
 	fs.StringVar(&cfg.Gateway.URL, "gateway", "", "`URL` of the gateway, https://host:port, "+gateway)
 	fs.StringVar(&cfg.Gateway.CAFile, "gateway-ca-file", "", "PEM `file` of CAs for the gateway's certificate (default: the system's)")
@@ -38,7 +39,7 @@ func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, ga
 
 // end adds the flags that --help shows after the process's own.
 func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
-	AddFeatureGates(fs, &cfg.CBOR)
+	AddFeatureGates(fs, &cfg.CBOR, &cfg.Encryption.KMSv1)
 	f.limits.AddInFlight(fs)
 	AddAudit(fs, &cfg.Audit)
 	AddTracing(fs, &cfg.TracingConfigFile)

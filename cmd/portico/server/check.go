@@ -28,6 +28,7 @@ var companions = []companion{
 	{"etcd-keyfile", []string{"etcd-certfile"}, "a key needs its certificate"},
 	{"etcd-cafile", []string{"etcd-servers"}, "the embedded etcd has no certificate"},
 	{"etcd-certfile", []string{"etcd-servers"}, "the embedded etcd takes no certificate"},
+	{"encryption-provider-config-automatic-reload", []string{"encryption-provider-config"}, "there is no file to read again"},
 	{"tls-cert-file", []string{"tls-private-key-file"}, "a certificate needs its key"},
 	{"tls-private-key-file", []string{"tls-cert-file"}, "a key needs its certificate"},
 	{"gateway-cert-file", []string{"gateway"}, "it is shown to the gateway"},

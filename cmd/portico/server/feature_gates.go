@@ -15,9 +15,10 @@ import (
 type featureGates map[string]*bool
 
 // AddFeatureGates adds --feature-gates. The defaults are those of kube-apiserver.
-func AddFeatureGates(fs *pflag.FlagSet, cbor *bool) {
-	fs.Var(featureGates{"CBORServingAndStorage": cbor}, "feature-gates", "comma-separated `gates` as NAME=true or false. "+
-		"There are: CBORServingAndStorage (alpha, default false): requests, responses and watches in CBOR")
+func AddFeatureGates(fs *pflag.FlagSet, cbor, kmsV1 *bool) {
+	fs.Var(featureGates{"CBORServingAndStorage": cbor, "KMSv1": kmsV1}, "feature-gates", "comma-separated `gates` as NAME=true or false. "+
+		"There are: CBORServingAndStorage (alpha, default false): requests, responses and watches in CBOR; "+
+		"KMSv1 (deprecated, default false): KMS plugins of API version v1 in --encryption-provider-config")
 }
 
 // Set implements pflag.Value. As for kube-apiserver, kube: may precede a name.

@@ -53,7 +53,7 @@ func TestBackendFlags(t *testing.T) {
 
 // --feature-gates has kube-apiserver's syntax, and takes gates with an effect only.
 func TestFeatureGates(t *testing.T) {
-	const known = "; there are: CBORServingAndStorage"
+	const known = "; there are: CBORServingAndStorage, KMSv1"
 	for value, want := range map[string]struct {
 		on  bool
 		err string

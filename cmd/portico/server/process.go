@@ -14,6 +14,7 @@ import (
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/config"
 	"portico/resource/authn"
+	"portico/resource/encryption"
 	"portico/resource/fairshare"
 	"portico/resource/serve"
 )
@@ -49,13 +50,13 @@ type server interface {
 }
 
 // runNotifying runs a server until ctx ends and tells systemd its state. A server is alive
-// while etcd is away: it serves what it can, and to start it again would not bring etcd back.
+// while etcd or a KMS is away: it serves what it can, and to start it again would not bring them back.
 func runNotifying(ctx context.Context, s server) error {
 	reads, writes := s.InFlight()
 	config.OnReload("max-requests-inflight", setLimit(reads))
 	config.OnReload("max-mutating-requests-inflight", setLimit(writes))
 	defer sdnotify.Start(ctx, sdnotify.Checks{
-		Ready: func(ctx context.Context) error { return s.Health().Failing(ctx, "readyz") },
+		Ready: func(ctx context.Context) error { return s.Health().Failing(ctx, "readyz", encryption.CheckName) },
 		Live:  func(ctx context.Context) error { return s.Health().Failing(ctx, "livez", "etcd") },
 	})()
 	return s.Run(ctx)

@@ -26,10 +26,12 @@ var (
 	configurable = []string{"advertise-address", "root-ca-file", "state-dir", "service-account-issuer"}
 	// together are flags of children that must agree, with the sections where a file sets them.
 	together = map[string]string{
-		"etcd-prefix":              "all",
-		"feature-gates":            "all",
-		"service-account-issuer":   "all",
-		"service-cluster-ip-range": "up or all",
+		"etcd-prefix":                "all",
+		"feature-gates":              "all",
+		"encryption-provider-config": "up or all",
+		"encryption-provider-config-automatic-reload": "up or all",
+		"service-account-issuer":                      "all",
+		"service-cluster-ip-range":                    "up or all",
 	}
 )
 

@@ -23,6 +23,7 @@ import (
 	"portico/cmd/internal/supervise"
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/server"
+	"portico/resource/encryption"
 	"portico/resource/serve"
 )
 
@@ -180,7 +181,7 @@ func (s *stack) runChildren(ctx context.Context) error {
 		return err
 	}
 	defer crd.stop()
-	gateway, err := s.startChild("gateway", s.gatewayArgs(), s.gatewayReady("/readyz"), nil)
+	gateway, err := s.startChild("gateway", s.gatewayArgs(), s.gatewayReady("/readyz?exclude="+encryption.CheckName), nil)
 	if err != nil {
 		return err
 	}

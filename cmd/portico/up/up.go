@@ -21,6 +21,7 @@ import (
 	"portico/cmd/portico/config"
 	"portico/cmd/portico/server"
 	"portico/resource/audit"
+	"portico/resource/encryption"
 	"portico/resource/serve/filter"
 )
 
@@ -68,16 +69,17 @@ type upFlags struct {
 
 // childFlags are flags that the children parse. They are checked before the first child starts.
 type childFlags struct {
-	audited   audit.Options
-	admission plugins.Options
-	selected  []string // --controllers
-	switched  []string // --runtime-config
-	signing   controllers.Signing
-	kubelets  kubelet.Config
+	audited    audit.Options
+	admission  plugins.Options
+	selected   []string // --controllers
+	switched   []string // --runtime-config
+	signing    controllers.Signing
+	kubelets   kubelet.Config
+	encryption encryption.Config
 }
 
 func (f *childFlags) check() error {
-	if err := errors.Join(f.audited.Check(), f.admission.Check(), f.signing.Check()); err != nil {
+	if err := errors.Join(f.audited.Check(), f.admission.Check(), f.signing.Check(), f.encryption.Check()); err != nil {
 		return err
 	}
 	if _, err := controllers.Select(f.selected); err != nil {
@@ -171,7 +173,8 @@ func New() *cobra.Command {
 	server.AddKubelet(flags, &children.kubelets)
 	server.AddControllers(flags, &children.selected, new(controllers.Options))
 	server.AddRuntimeConfig(flags, &children.switched)
-	server.AddFeatureGates(flags, new(bool))
+	server.AddFeatureGates(flags, new(bool), &children.encryption.KMSv1)
+	server.AddEncryption(flags, &children.encryption)
 	server.AddSigning(flags, &children.signing)
 	flags.StringVar(&f.cidrs, "service-cluster-ip-range", server.DefaultServiceCIDR, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
 	server.AddNodePorts(flags, new(string))
