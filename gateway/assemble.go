@@ -77,11 +77,12 @@ func (g *Gateway) assembleAccess() (err error) {
 	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
 	g.authn, err = authentication.New(g.cfg.Authentication, authentication.Dependencies{
 		Account: g.core.lookupServiceAccount, Bound: g.core.lookupBound, Secret: g.core.lookupTokenSecret,
-		Registry: g.metrics.Registry(), Logger: g.log,
+		BootstrapSecret: g.core.lookupBootstrapSecret, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	if err != nil {
 		return err
 	}
+	g.core.tokens, g.core.bootstrap = g.authn.Accounts, g.cfg.Authentication.BootstrapTokens
 	g.access = access.New(access.Config{Authenticator: g.authn, Audiences: g.cfg.Authentication.APIAudiences, Logger: g.log})
 	g.flow = flow.New(g.log)
 	return nil
@@ -173,8 +174,8 @@ func (g *Gateway) assembleSync() error {
 		Broken: g.documents.BrokenOf, Observer: g.cfg.InstanceID, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.publisher = &publisher{
-		core: g.core, clientCAFile: g.cfg.Authentication.ClientCAFile, proxyCAFile: g.cfg.Authentication.RequestHeaderCAFile,
-		proxyNames: g.cfg.Authentication.RequestHeaderAllowedNames, log: g.log,
+		core: g.core, clientCAFile: g.cfg.Authentication.ClientCAFile, proxyCAFile: g.cfg.Authentication.RequestHeader.CAFile,
+		proxyNames: g.cfg.Authentication.RequestHeader.AllowedNames, log: g.log,
 	}
 	return nil
 }
@@ -228,7 +229,7 @@ func (g *Gateway) assembleServer() (err error) {
 	router := g.router()
 	g.core.own = client.InProcess(router, gatewayUser())
 	chain, err := filter.New(filter.Config{
-		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, Authorizer: g.access, Impersonation: g.access.Impersonation,
+		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, IdentityHeaders: g.cfg.Authentication.IdentityHeaders(), Authorizer: g.access, Impersonation: g.access.Impersonation,
 		Complete: g.complete, LongRunning: g.proxy.Streams, RequestTimeout: g.cfg.RequestTimeout, GoawayChance: g.cfg.GoawayChance,
 		MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
 		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"portico/gateway/lastgood"
 	"portico/gateway/proxy"
 	"portico/resource"
@@ -49,6 +47,11 @@ type coreClient struct {
 	serviceAccounts atomic.Pointer[loop.Snapshot]
 	// restoredAccounts are those of an earlier gateway, until there are serviceAccounts.
 	restoredAccounts atomic.Pointer[lastgood.Identities]
+	// tokens is told of changes of what service-account tokens depend on; nil: there are none.
+	tokens *authn.ServiceAccountTokens
+	// bootstrap: bootstrapSecrets, those of bootstrap tokens, are followed.
+	bootstrap        bool
+	bootstrapSecrets atomic.Pointer[loop.Snapshot]
 	// secrets, pods and nodes are what tokens are bound to.
 	secrets, pods, nodes boundObjects
 }
@@ -89,7 +92,7 @@ func gatewayUser() *resource.User {
 // identifyGateway adds the user of the gateway's own requests to a header.
 func identifyGateway(h http.Header) { authn.SetFrontProxyHeaders(h, gatewayUser()) }
 
-// run follows Services, EndpointSlices and ServiceAccounts until ctx ends.
+// run follows Services, EndpointSlices and what tokens depend on until ctx ends.
 func (c *coreClient) run(ctx context.Context) error {
 	var latest pair
 	return loop.Together(ctx,
@@ -103,11 +106,7 @@ func (c *coreClient) run(ctx context.Context) error {
 				latest.update(func() { latest.eps = &s }, c.follow)
 			})
 		},
-		func(ctx context.Context) error {
-			return loop.Follow(ctx, c.store("", "serviceaccounts", "ServiceAccount"), c.options(), func(s loop.Snapshot) {
-				c.serviceAccounts.Store(&s)
-			})
-		},
+		c.followTokens,
 	)
 }
 
@@ -132,66 +131,4 @@ func (p *pair) update(change func(), follow func(svc, eps loop.Snapshot)) {
 // server wait for it.
 func (c *coreClient) options() loop.FollowOptions {
 	return loop.FollowOptions{Logger: c.log, Backoff: loop.Backoff{Max: maxFollowPause}}
-}
-
-// lookupServiceAccount returns the uid of a service account, to check that a token's
-// account still exists. The followed state may be old, so an account that is missing is
-// looked up in the core server.
-func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name string) (uid string, found bool, err error) {
-	key := resource.Key{Namespace: namespace, Name: name}
-	if s := c.serviceAccounts.Load(); s != nil {
-		if o := s.Get(key); o != nil && !o.Terminating() {
-			return o.UID, true, nil
-		}
-	} else if known := c.restoredAccounts.Load(); known != nil {
-		if uid, ok := (*known)[namespace][name]; ok {
-			return uid, true, nil
-		}
-	}
-	o, err := c.store("", "serviceaccounts", "ServiceAccount").Get(ctx, key, resource.At{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", false, nil
-	case err != nil:
-		return "", false, fmt.Errorf("look up service account %s: %w", key, err)
-	}
-	return o.UID, true, nil
-}
-
-// deletedLeeway is how long after its deletion time a pod or a node that is still there keeps
-// tokens valid.
-const deletedLeeway = time.Minute
-
-// lookupBound returns the uid of the object that a token is bound to; the last known one
-// while the core server is away.
-func (c *coreClient) lookupBound(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error) {
-	var of string
-	var known *boundObjects
-	switch kind {
-	case "Secret":
-		of, known = "secrets", &c.secrets
-	case "Pod":
-		of, known = "pods", &c.pods
-	case "Node":
-		of, known = "nodes", &c.nodes
-	default:
-		return "", false, nil
-	}
-	key := resource.Key{Namespace: namespace, Name: name}
-	o, err := c.store("", of, kind).Get(ctx, key, resource.At{})
-	switch {
-	case apierrors.IsNotFound(err):
-		known.set(key, "")
-		return "", false, nil
-	case err != nil:
-		if uid, found = known.get(key); found {
-			return uid, true, nil
-		}
-		return "", false, fmt.Errorf("look up %s %s: %w", of, key, err)
-	case o.Terminating() && (kind == "Secret" || time.Since(o.DeletionTime()) > deletedLeeway):
-		known.set(key, "")
-		return "", false, nil
-	}
-	known.set(key, o.UID)
-	return o.UID, true, nil
 }

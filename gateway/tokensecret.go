@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -40,8 +42,19 @@ func (c *coreClient) lookupTokenSecret(ctx context.Context, namespace, name stri
 	}
 	return &authn.TokenSecret{
 		Token: secret.Data.Token, InvalidSince: o.Labels.Get(authn.LabelInvalidSince),
-		Used: func(ctx context.Context) { c.recordUse(ctx, store, o) },
+		Listed: func(ctx context.Context, account string) bool { return c.lists(ctx, namespace, account, name) },
+		Used:   func(ctx context.Context) { c.recordUse(ctx, store, o) },
 	}, nil
+}
+
+// lists reports whether a service account lists a Secret; false if it cannot be read.
+func (c *coreClient) lists(ctx context.Context, namespace, account, secret string) bool {
+	o, err := c.store("", "serviceaccounts", "ServiceAccount").Get(ctx, resource.Key{Namespace: namespace, Name: account}, resource.At{Freshness: resource.Any})
+	var sa corev1.ServiceAccount
+	if err != nil || json.Unmarshal(o.Data, &sa) != nil {
+		return false
+	}
+	return slices.ContainsFunc(sa.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret })
 }
 
 // recordUse sets the label of the day on which the token of a Secret was used last, unless it is

@@ -55,13 +55,16 @@ const name = "core"
 // Config of a Core. Files are reloaded when they change, unless stated otherwise.
 type Config struct {
 	process.Config
-	// ServiceAccountIssuer is the iss of service account tokens, and
-	// ServiceAccountSigningKeyFile signs them (read once). Empty: the token
+	// ServiceAccountIssuers are the issuers of service account tokens, of which the first is
+	// the iss of new ones, and ServiceAccountSigningKeyFile signs them. Empty: the token
 	// subresource is not served.
-	ServiceAccountIssuer, ServiceAccountSigningKeyFile string
+	ServiceAccountIssuers        []string
+	ServiceAccountSigningKeyFile string
 	// APIAudiences are the audiences of tokens that name none. Default: the
-	// issuer.
+	// issuers.
 	APIAudiences []string
+	// ExtendTokenExpiration lets tokens of pods for extendedFrom live for extendedTo.
+	ExtendTokenExpiration bool
 	// MaxTokenExpiration is the longest lifetime of a token; requests for more get this.
 	// Between 1 h and 2^32 s. Default: 365 days.
 	MaxTokenExpiration time.Duration
@@ -138,8 +141,8 @@ type Core struct {
 func New(cfg Config) (*Core, error) {
 	cfg.Complete()
 	cfg.completeServices()
-	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
-		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
+	if len(cfg.APIAudiences) == 0 {
+		cfg.APIAudiences = cfg.ServiceAccountIssuers
 	}
 	opened, encrypted, err := cfg.OpenStorage()
 	if err != nil {
@@ -211,14 +214,20 @@ func (c *Core) kindsConfig(authorize func(context.Context, *resource.Action) err
 	if c.cfg.ServiceAccountSigningKeyFile == "" {
 		return cfg, nil
 	}
-	if c.signer, err = authn.NewSigner(c.cfg.ServiceAccountSigningKeyFile, c.cfg.ServiceAccountIssuer); err != nil {
+	var issuer string // NewSigner refuses none
+	if len(c.cfg.ServiceAccountIssuers) > 0 {
+		issuer = c.cfg.ServiceAccountIssuers[0]
+	}
+	if c.signer, err = authn.NewSigner(c.cfg.ServiceAccountSigningKeyFile, issuer); err != nil {
 		return cfg, fmt.Errorf("load service account signing key: %w", err)
 	}
 	longest, err := c.cfg.maxTokenExpiration()
 	if err != nil {
 		return cfg, err
 	}
-	t := &tokens{signer: c.signer, audiences: c.cfg.APIAudiences, longest: int64(longest / time.Second), find: c.find, now: time.Now}
+	t := &tokens{
+		signer: c.signer, audiences: c.cfg.APIAudiences, longest: int64(longest / time.Second), extends: c.cfg.ExtendTokenExpiration, find: c.find, now: time.Now,
+	}
 	cfg.CreateToken = t.create
 	return cfg, nil
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
@@ -24,6 +26,11 @@ const (
 	defaultLife = 3600
 	minLife     = 600
 	maxLife     = 1 << 32
+	// extendedFrom is the lifetime that admission asks for in the volume of a pod. Clients
+	// that read the file once, as they did when tokens had no end, keep the token until
+	// extendedTo.
+	extendedFrom = 3607
+	extendedTo   = 365 * 24 * 3600
 )
 
 // DefaultMaxTokenExpiration and MinMaxTokenExpiration are the default and the minimum of
@@ -51,6 +58,7 @@ type tokens struct {
 	signer    *authn.Signer
 	audiences []string
 	longest   int64 // lifetime in seconds; longer ones are shortened
+	extends   bool  // tokens of pods for extendedFrom live for extendedTo
 	find      func(group, res string) *rest.Resource
 	now       func() time.Time
 }
@@ -61,12 +69,15 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected a TokenRequest, got %T", body))
 	}
+	if err := checkTokenNames(req, key); err != nil {
+		return nil, err
+	}
 	account, err := t.find("", "serviceaccounts").Store.Get(ctx, key, resource.At{})
 	if err != nil {
 		return nil, err
 	}
 	if uid := string(req.UID); uid != "" && uid != account.UID {
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "serviceaccounts"}, key.Name,
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: authenticationv1.GroupName, Resource: tokenRequest.Kind}, key.Name,
 			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", uid, account.UID))
 	}
 	if err := t.complete(ctx, req); err != nil {
@@ -78,19 +89,49 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 	}
 	now := t.now().Truncate(time.Second)
 	expires := now.Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second)
-	req.Name, req.Namespace, req.CreationTimestamp = key.Name, key.Namespace, metav1.NewTime(now)
+	req.Name, req.Namespace, req.UID, req.CreationTimestamp = key.Name, key.Namespace, types.UID(account.UID), metav1.NewTime(now)
 	req.Status = authenticationv1.TokenRequestStatus{ExpirationTimestamp: metav1.NewTime(expires)}
 	if dryRun {
 		return req, nil
 	}
-	req.Status.Token, err = t.signer.Sign(ctx, authn.TokenClaims{
+	claims := authn.TokenClaims{
 		Namespace: key.Namespace, Name: key.Name, UID: account.UID,
 		Audiences: req.Spec.Audiences, IssuedAt: now, Expires: expires, Bound: bound, Node: node,
-	})
+	}
+	if t.extended(req) {
+		claims.WarnAfter, claims.Expires = expires, now.Add(extendedTo*time.Second)
+	}
+	req.Status.Token, err = t.signer.Sign(ctx, claims)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	return req, nil
+}
+
+// tokenRequest is the kind of requests.
+var tokenRequest = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
+
+// checkTokenNames checks the names in a request, which may be left out.
+func checkTokenNames(req *authenticationv1.TokenRequest, key resource.Key) error {
+	var errs field.ErrorList
+	if req.Name != "" && req.Name != key.Name {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified"))
+	} else if req.Namespace != "" && req.Namespace != key.Namespace {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), req.Namespace, "must match the service account namespace if specified"))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(tokenRequest.GroupKind(), key.Name, errs)
+	}
+	return nil
+}
+
+// extended reports whether the token lives longer than requested, with a note where it is used
+// later than that.
+func (t *tokens) extended(req *authenticationv1.TokenRequest) bool {
+	own := func(audience string) bool { return slices.Contains(t.audiences, audience) }
+	ref := req.Spec.BoundObjectRef
+	return t.extends && ref != nil && ref.Kind == "Pod" && *req.Spec.ExpirationSeconds == extendedFrom &&
+		!slices.ContainsFunc(req.Spec.Audiences, func(audience string) bool { return !own(audience) })
 }
 
 // complete sets defaults and validates the requested lifetime. One that is longer than the
@@ -112,7 +153,7 @@ func (t *tokens) complete(ctx context.Context, req *authenticationv1.TokenReques
 		errs = append(errs, field.Invalid(at, life, "may not specify a duration larger than 2^32 seconds"))
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", errs)
+		return apierrors.NewInvalid(tokenRequest.GroupKind(), "", errs)
 	}
 	if life > t.longest {
 		filter.AddWarning(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", life, t.longest))
@@ -149,7 +190,7 @@ func (t *tokens) bind(ctx context.Context, account resource.Key, ref *authentica
 		}
 	}
 	if uid := string(ref.UID); uid != "" && uid != o.UID {
-		return nil, nil, apierrors.NewConflict(r.GroupResource(), ref.Name,
+		return nil, nil, apierrors.NewConflict(schema.GroupResource{Resource: ref.Kind}, ref.Name,
 			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", uid))
 	}
 	return &authn.BoundObject{Kind: ref.Kind, Name: o.Name, UID: o.UID}, node, nil

@@ -19,7 +19,7 @@ const tokenPath = "/api/v1/namespaces/default/serviceaccounts/robot/token"
 
 func tokenCore(t *testing.T) *Core {
 	c := running(t, Config{
-		ServiceAccountIssuer: "https://issuer", ServiceAccountSigningKeyFile: signingKey(t), APIAudiences: []string{"https://issuer"},
+		ServiceAccountIssuers: []string{"https://issuer"}, ServiceAccountSigningKeyFile: signingKey(t), APIAudiences: []string{"https://issuer"},
 	})
 	c.must(t, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts", object("robot"), nil)
 	c.must(t, http.MethodPost, "/api/v1/namespaces/default/secrets", object("s"), nil)
@@ -160,7 +160,7 @@ func TestTokenLifetimeIsShortened(t *testing.T) {
 		{2 * time.Hour, 600, 600},
 	} {
 		c := running(t, Config{
-			ServiceAccountIssuer: "https://issuer", ServiceAccountSigningKeyFile: signingKey(t), APIAudiences: []string{"a"}, MaxTokenExpiration: tc.longest,
+			ServiceAccountIssuers: []string{"https://issuer"}, ServiceAccountSigningKeyFile: signingKey(t), APIAudiences: []string{"a"}, MaxTokenExpiration: tc.longest,
 		})
 		c.must(t, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts", object("robot"), nil)
 		got := &authenticationv1.TokenRequest{}

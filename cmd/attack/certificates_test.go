@@ -34,6 +34,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 	chained := (&authority{cert: middleCert, key: ecdsaKey(middle)}).issue(t, subject{name: "mallory", groups: []string{masters}})
 	names := []string{"X-Remote-User: mallory", "X-Remote-Group: system:masters"}
+	others := []string{"X-Login-User: mallory", "X-Login-Group: system:masters"} // those of --requestheader-username-headers besides
 	for _, tc := range []struct {
 		name        string
 		certificate *tls.Certificate
@@ -44,6 +45,11 @@ func TestClientCertificates(t *testing.T) {
 	}{
 		{"control: a user", i.clients.issue(t, subject{name: "jane", groups: []string{"g"}}), nil, 201, "jane", []string{"g"}},
 		{"control: the front proxy with a user", i.frontProxies.issue(t, subject{name: "front-proxy-client"}), names, 201, "mallory", []string{masters}},
+		{"control: the front proxy with a user in another header", i.frontProxies.issue(t, subject{name: "front-proxy-client"}), others, 201, "mallory", []string{masters}},
+		{"no certificate, with a user in another header", nil, others, 403, "", nil},
+		{"a user's, with another user in another header", i.clients.issue(t, subject{name: "jane"}), others, 201, "jane", nil},
+		{"a front proxy of another name, with a user in another header", i.frontProxies.issue(t, subject{name: "mallory"}), others, 401, "", nil},
+		{"an expired front proxy, with a user in another header", i.frontProxies.issue(t, subject{name: "front-proxy-client", from: -2 * time.Hour, until: -time.Hour}), others, 401, "", nil},
 		{"control: without extended key usages", i.clients.issue(t, subject{name: "jane", noUsages: true}), nil, 201, "jane", nil},
 		{"no certificate", nil, nil, 403, "", nil},
 		{"no certificate, with a user", nil, names, 403, "", nil},

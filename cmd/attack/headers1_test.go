@@ -31,6 +31,8 @@ var headersOverHTTP1 = []struct {
 	{"dashes and underscores", "X-Remote_User: mallory\r\nX_Remote-Group: mallory\r\nX-Remote_Extra-A: mallory\r\n", "", passed},
 	{"dots", "X.Remote.User: mallory\r\nX.Remote.Group: mallory\r\nX.Remote-Extra.A: mallory\r\n", "", passed},
 	{"other characters", "X!Remote!User: mallory\r\nX~Remote~Group: mallory\r\n", "", passed},
+	{"the other configured headers", "X-Login-User: mallory\r\nX-Login-Group: mallory\r\nX-Login-Uid: mallory\r\nX-Login-Extra-A: mallory\r\n", "", passed},
+	{"the other configured headers, lower case with underscores", "x_login_user: mallory\r\nx-login_group: mallory\r\nx_login_extra_a: mallory\r\n", "", passed},
 	{"three times", "X-Remote-User: mallory1\r\nx-remote-user: mallory2\r\nX-REMOTE-USER: mallory3\r\n", "", passed},
 	{"a list of groups", "X-Remote-Group: mallory, system:mallory\r\n", "", passed},
 	{"a group alone", "X-Remote-Group: mallory\r\n", "", passed},

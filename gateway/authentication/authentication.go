@@ -13,6 +13,8 @@ type Authentication struct {
 	authn.Authenticator
 	// FrontProxy is the part for front proxies; nil: no client is a front proxy.
 	FrontProxy authn.FrontProxyAuthenticator
+	// Accounts is the part for service-account tokens; nil: none are accepted.
+	Accounts *authn.ServiceAccountTokens
 	// Issuer serves the documents of the service-account issuer; nil: none.
 	Issuer http.Handler
 }
@@ -21,13 +23,13 @@ type Authentication struct {
 func New(cfg Config, deps Dependencies) (*Authentication, error) {
 	a := &Authentication{}
 	var all []authn.Authenticator
-	if cfg.RequestHeaderCAFile != "" {
-		ca, err := authn.NewCAFile(cfg.RequestHeaderCAFile)
+	if cfg.RequestHeader.CAFile != "" {
+		ca, err := authn.NewCAFile(cfg.RequestHeader.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("load front-proxy CA: %w", err)
 		}
 		a.FrontProxy = authn.FrontProxy(authn.FrontProxyConfig{
-			CAs: ca.Pool, AllowedNames: cfg.RequestHeaderAllowedNames, Headers: authn.DefaultHeaderNames(),
+			CAs: ca.Pool, AllowedNames: cfg.RequestHeader.AllowedNames, Headers: cfg.RequestHeader.Headers,
 		})
 		all = append(all, a.FrontProxy)
 	}
@@ -62,28 +64,32 @@ func (a *Authentication) tokens(cfg Config, deps Dependencies) (out []authn.Toke
 		}
 		out = append(out, static)
 	}
-	accounts, err := a.serviceAccounts(cfg, deps)
-	if err != nil {
+	if err := a.serviceAccounts(cfg, deps); err != nil {
 		return nil, err
 	}
-	if accounts != nil {
-		out = append(out, accounts)
+	if a.Accounts != nil {
+		out = append(out, a.Accounts)
+	}
+	if cfg.BootstrapTokens {
+		out = append(out, authn.BootstrapTokens(deps.BootstrapSecret))
 	}
 	return out, nil
 }
 
-// serviceAccounts returns the authenticator of service-account tokens; nil: none are accepted.
-func (a *Authentication) serviceAccounts(cfg Config, deps Dependencies) (authn.TokenAuthenticator, error) {
-	if cfg.ServiceAccountIssuer == "" || len(cfg.ServiceAccountKeyFiles) == 0 {
-		return nil, nil
+// serviceAccounts makes the authenticator of service-account tokens, and what publishes its keys.
+func (a *Authentication) serviceAccounts(cfg Config, deps Dependencies) error {
+	of := cfg.ServiceAccounts
+	if len(of.Issuers) == 0 || len(of.KeyFiles) == 0 {
+		return nil
 	}
-	keys, err := authn.NewPublicKeys(cfg.ServiceAccountKeyFiles...)
+	keys, err := authn.NewPublicKeys(of.KeyFiles...)
 	if err != nil {
-		return nil, fmt.Errorf("load service account keys: %w", err)
+		return fmt.Errorf("load service account keys: %w", err)
 	}
-	a.Issuer = authn.IssuerDiscovery(cfg.ServiceAccountIssuer, "", keys.Keys)
-	return authn.ServiceAccounts(authn.ServiceAccountConfig{
-		Issuers: []string{cfg.ServiceAccountIssuer}, Keys: keys.Keys, Audiences: cfg.APIAudiences,
-		Lookup: deps.Account, Bound: deps.Bound, Secret: deps.Secret, Metrics: deps.Registry,
-	}), nil
+	a.Issuer = authn.IssuerDiscovery(of.Issuers[0], of.JWKSURI, keys.Keys)
+	a.Accounts = authn.ServiceAccounts(authn.ServiceAccountConfig{
+		Issuers: of.Issuers, Keys: keys.Keys, Audiences: cfg.APIAudiences,
+		Lookup: deps.Account, Bound: deps.Bound, Secret: deps.Secret, Unchecked: !of.Lookup, Metrics: deps.Registry,
+	})
+	return nil
 }

@@ -3,6 +3,7 @@ package authentication
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,34 +15,72 @@ type Config struct {
 	// ClientCAFile has the CAs of client certificates, which name users (CN) and groups (O).
 	// "" accepts none.
 	ClientCAFile string
-	// RequestHeaderCAFile has the CA of front proxies: X-Remote-* is accepted from clients with
-	// a certificate of it and a CN in RequestHeaderAllowedNames (empty: any). "" accepts none.
-	RequestHeaderCAFile       string
-	RequestHeaderAllowedNames []string
+	// RequestHeader says which clients are front proxies.
+	RequestHeader RequestHeader
 	// TokenAuthFile is a CSV file of static tokens: token,user,uid,"group,group". "": none.
 	TokenAuthFile string
-	// ServiceAccountIssuer is the iss of service-account tokens, and ServiceAccountKeyFiles
-	// are the PEM keys that verify them. Empty accepts none.
-	ServiceAccountIssuer   string
-	ServiceAccountKeyFiles []string
-	// APIAudiences are the audiences of tokens. Default: the issuer.
+	// ServiceAccounts says which tokens of service accounts are accepted.
+	ServiceAccounts ServiceAccounts
+	// BootstrapTokens accepts bootstrap tokens.
+	BootstrapTokens bool
+	// APIAudiences are the audiences of tokens. Default: the issuers of service-account tokens.
 	APIAudiences []string
 	// AnonymousAuth authenticates requests without a credential as system:anonymous.
 	AnonymousAuth bool
 }
 
+// RequestHeader configures front proxies.
+type RequestHeader struct {
+	// CAFile has the CAs of front proxies. "": there are none.
+	CAFile string
+	// AllowedNames are the common names of their certificates. Empty: any.
+	AllowedNames []string
+	// Headers name the user. Default: authn.DefaultHeaderNames, each.
+	Headers authn.HeaderNames
+}
+
+// ServiceAccounts configures tokens of service accounts.
+type ServiceAccounts struct {
+	// Issuers are the accepted iss, and KeyFiles the PEM files of the keys that verify tokens.
+	// Empty: none are accepted.
+	Issuers, KeyFiles []string
+	// JWKSURI is where the discovery document says that the keys are. Default: at the first
+	// issuer.
+	JWKSURI string
+	// Lookup: tokens of Secrets are good only while the Secret has them.
+	Lookup bool
+}
+
 // Complete fills in the defaults.
 func (cfg *Config) Complete() {
-	if len(cfg.APIAudiences) == 0 && cfg.ServiceAccountIssuer != "" {
-		cfg.APIAudiences = []string{cfg.ServiceAccountIssuer}
+	if len(cfg.APIAudiences) == 0 {
+		cfg.APIAudiences = cfg.ServiceAccounts.Issuers
 	}
+	names, all := &cfg.RequestHeader.Headers, authn.DefaultHeaderNames()
+	for _, of := range []struct {
+		to       *[]string
+		standard []string
+	}{{&names.User, all.User}, {&names.UID, all.UID}, {&names.Group, all.Group}, {&names.ExtraPrefix, all.ExtraPrefix}} {
+		if len(*of.to) == 0 {
+			*of.to = of.standard
+		}
+	}
+}
+
+// IdentityHeaders returns the headers that name a user, besides X-Remote-*, which are always removed.
+func (cfg *Config) IdentityHeaders() (names authn.HeaderNames) {
+	other := func(all []string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return authn.HasFoldedPrefix(name, "x-remote-") })
+	}
+	of := cfg.RequestHeader.Headers
+	return authn.HeaderNames{User: other(of.User), UID: other(of.UID), Group: other(of.Group), ExtraPrefix: other(of.ExtraPrefix)}
 }
 
 // Certificates returns the files of certificates that authentication depends on.
 func (cfg *Config) Certificates() []authn.CertificateFile {
 	return []authn.CertificateFile{
 		{Usage: "client-ca", Path: cfg.ClientCAFile, CA: true},
-		{Usage: "requestheader-client-ca", Path: cfg.RequestHeaderCAFile, CA: true},
+		{Usage: "requestheader-client-ca", Path: cfg.RequestHeader.CAFile, CA: true},
 	}
 }
 
@@ -52,6 +91,8 @@ type Dependencies struct {
 	Account func(ctx context.Context, namespace, name string) (uid string, found bool, err error)
 	Bound   func(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error)
 	Secret  func(ctx context.Context, namespace, name string) (*authn.TokenSecret, error)
+	// BootstrapSecret looks up a Secret of a bootstrap token; see authn.BootstrapTokens.
+	BootstrapSecret func(ctx context.Context, name string) (*authn.BootstrapSecret, error)
 	// Registry registers metrics; nil: none.
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

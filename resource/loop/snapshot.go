@@ -24,6 +24,20 @@ func (s Snapshot) Get(key resource.Key) *resource.Object {
 	return nil
 }
 
+// Removed returns the objects of old that are not in s, or are there with another uid.
+func (s Snapshot) Removed(old Snapshot) (out []*resource.Object) {
+	items := s.Items
+	for _, o := range old.Items {
+		for len(items) > 0 && items[0] != o && compareKeys(items[0].Key(), o.Key()) < 0 {
+			items = items[1:]
+		}
+		if len(items) == 0 || items[0] != o && (items[0].Key() != o.Key() || items[0].UID != o.UID) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
 func search(items []*resource.Object, key resource.Key) (i int, found bool) {
 	return slices.BinarySearchFunc(items, key, func(o *resource.Object, key resource.Key) int {
 		return compareKeys(o.Key(), key)

@@ -2,12 +2,14 @@ package server
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/net/http/httpguts"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	cliflag "k8s.io/component-base/cli/flag"
 
@@ -36,6 +38,11 @@ var companions = []companion{
 	{"kubelet-client-certificate", []string{"kubelet-client-key"}, "a certificate needs its key"},
 	{"kubelet-client-key", []string{"kubelet-client-certificate"}, "a key needs its certificate"},
 	{"requestheader-allowed-names", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
+	{"requestheader-username-headers", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
+	{"requestheader-uid-headers", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
+	{"requestheader-group-headers", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
+	{"requestheader-extra-headers-prefix", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
+	{"service-account-jwks-uri", []string{"service-account-issuer"}, "there is no discovery document"},
 	{"service-account-issuer", []string{"service-account-key-file", "service-account-signing-key-file"}, "no token of the issuer could be verified or signed"},
 	{"service-account-key-file", []string{"service-account-issuer"}, "no token would be accepted"},
 	{"service-account-signing-key-file", []string{"service-account-issuer"}, "no token could be issued"},
@@ -61,6 +68,22 @@ var forms = map[string]func(value string) string{
 	"goaway-chance": func(value string) string {
 		if chance, err := strconv.ParseFloat(value, 64); err == nil && (chance < 0 || chance > filter.MaxGoawayChance) {
 			return fmt.Sprintf("must be between 0 and %v", filter.MaxGoawayChance)
+		}
+		return ""
+	},
+	"requestheader-username-headers":     headerName,
+	"requestheader-uid-headers":          headerName,
+	"requestheader-group-headers":        headerName,
+	"requestheader-extra-headers-prefix": headerName,
+	"service-account-issuer": func(value string) string {
+		if _, err := url.Parse(value); strings.Contains(value, ":") && err != nil {
+			return "has a colon and is not a URL"
+		}
+		return ""
+	},
+	"service-account-jwks-uri": func(value string) string {
+		if u, err := url.Parse(value); err != nil || u.Scheme != "https" || u.Host == "" {
+			return "must be a URL with https, as in https://keys.example.com/openid/v1/jwks"
 		}
 		return ""
 	},
@@ -102,6 +125,14 @@ func problem(check func(string) error) func(string) string {
 		}
 		return ""
 	}
+}
+
+// headerName checks a name, or the prefix of a name, of a header.
+func headerName(value string) string {
+	if !httpguts.ValidHeaderFieldName(value) {
+		return "must be names of headers, separated by commas, as in X-Forwarded-User"
+	}
+	return ""
 }
 
 // CheckFlags refuses values of flags that could not work, and flags that would have no effect.

@@ -120,7 +120,7 @@ func (f *gatewayFlags) complete() (err error) {
 		return err
 	}
 	f.cfg.ProbeListen, f.cfg.Connections = f.listen.probe, f.listen.bounds
-	f.cfg.Authentication.RequestHeaderCAFile, f.cfg.Authentication.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+	f.cfg.Authentication.RequestHeader.CAFile, f.cfg.Authentication.RequestHeader.AllowedNames = f.proxy.caFile, f.proxy.names
 	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
 	caFiles, seen := map[string]string{}, map[string]bool{}
 	for _, s := range f.backendCAs {

@@ -20,6 +20,7 @@ import (
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/config"
 	"portico/cmd/portico/server"
+	"portico/gateway/authentication"
 	"portico/resource/audit"
 	"portico/resource/encryption"
 	"portico/resource/serve/filter"
@@ -170,6 +171,8 @@ func New() *cobra.Command {
 	server.AddAdmission(flags, &children.admission)
 	server.AddDiscoveryGrace(flags, new(time.Duration))
 	server.AddTracing(flags, new(string))
+	server.AddTokens(flags, new(authentication.Config))
+	server.AddTokenExtension(flags, new(bool))
 	server.AddKubelet(flags, &children.kubelets)
 	server.AddControllers(flags, &children.selected, new(controllers.Options))
 	server.AddRuntimeConfig(flags, &children.switched)
