@@ -44,6 +44,7 @@ func (c *Controller) missing(serves func(schema.GroupVersionResource) bool) stri
 // All returns the controllers, in alphabetical order.
 func All() []Controller {
 	return []Controller{
+		{Name: "bootstrap-signer-controller", Run: signClusterInfo, Needs: []string{"v1/configmaps", "v1/secrets"}},
 		{Name: "certificatesigningrequest-approving-controller", Run: approveCertificates, Needs: []string{"certificates.k8s.io/v1/certificatesigningrequests"}},
 		{Name: "certificatesigningrequest-cleaner-controller", Run: cleanCertificates, Needs: []string{"certificates.k8s.io/v1/certificatesigningrequests"}},
 		{Name: "certificatesigningrequest-signing-controller", Run: signCertificates, Needs: []string{"certificates.k8s.io/v1/certificatesigningrequests"}},
@@ -68,6 +69,7 @@ func All() []Controller {
 		{Name: ServiceAccount},
 		{Name: "serviceaccount-token-controller", Run: fillTokenSecrets, Needs: []string{"v1/secrets", "v1/serviceaccounts"}},
 		{Name: migratorName, Run: storageVersionMigrator, Needs: []string{"storagemigration.k8s.io/v1/storageversionmigrations"}},
+		{Name: "token-cleaner-controller", Run: cleanBootstrapTokens, Needs: []string{"v1/secrets"}},
 		{Name: "ttl-after-finished-controller", Run: ttlAfterFinished, Needs: []string{"batch/v1/jobs"}},
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,9 +20,14 @@ import (
 
 // tokenSecrets is the informer of the Secrets with tokens of service accounts.
 func (e *Env) tokenSecrets() cache.SharedIndexInformer {
-	return coreinformers.NewFilteredSecretInformer(e.Client, metav1.NamespaceAll, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	return e.secretsOf(metav1.NamespaceAll, corev1.SecretTypeServiceAccountToken)
+}
+
+// secretsOf is the informer of the Secrets of one type.
+func (e *Env) secretsOf(namespace string, of corev1.SecretType) cache.SharedIndexInformer {
+	return coreinformers.NewFilteredSecretInformer(e.Client, namespace, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(opts *metav1.ListOptions) {
-			opts.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
+			opts.FieldSelector = fields.OneTermEqualSelector("type", string(of)).String()
 		})
 }
 
@@ -75,12 +79,7 @@ func fillTokenSecrets(ctx context.Context, env *Env) error {
 			}
 		}
 	})
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	wg.Go(func() { secrets.RunWithContext(ctx) })
-	return env.Work(ctx, Loop{Queue: filled, Workers: 5, Sync: t.fill}, Loop{Queue: gone, Workers: 1, Sync: t.forget})
+	return env.workBeside(ctx, []cache.SharedIndexInformer{secrets}, Loop{Queue: filled, Workers: 5, Sync: t.fill}, Loop{Queue: gone, Workers: 1, Sync: t.forget})
 }
 
 // fill completes a Secret, or deletes it if its account does not exist.
