@@ -69,9 +69,6 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected a TokenRequest, got %T", body))
 	}
-	if err := checkTokenNames(req, key); err != nil {
-		return nil, err
-	}
 	account, err := t.find("", "serviceaccounts").Store.Get(ctx, key, resource.At{})
 	if err != nil {
 		return nil, err
@@ -110,20 +107,6 @@ func (t *tokens) create(ctx context.Context, key resource.Key, body runtime.Obje
 
 // tokenRequest is the kind of requests.
 var tokenRequest = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
-
-// checkTokenNames checks the names in a request, which may be left out.
-func checkTokenNames(req *authenticationv1.TokenRequest, key resource.Key) error {
-	var errs field.ErrorList
-	if req.Name != "" && req.Name != key.Name {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified"))
-	} else if req.Namespace != "" && req.Namespace != key.Namespace {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), req.Namespace, "must match the service account namespace if specified"))
-	}
-	if len(errs) > 0 {
-		return apierrors.NewInvalid(tokenRequest.GroupKind(), key.Name, errs)
-	}
-	return nil
-}
 
 // extended reports whether the token lives longer than requested, with a note where it is used
 // later than that.

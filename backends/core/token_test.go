@@ -48,9 +48,9 @@ func TestTokenRequestErrors(t *testing.T) {
 		"other pod":    {tokenPath, bound("Pod", "p", ""), apierrors.IsBadRequest, `cannot bind token for serviceaccount "robot" to pod running with different serviceaccount name.`},
 		"no node":      {tokenPath, bound("Node", "none", ""), apierrors.IsNotFound, `nodes "none" not found`},
 		"no secret":    {tokenPath, bound("Secret", "none", ""), apierrors.IsNotFound, `secrets "none" not found`},
-		"other secret": {tokenPath, bound("Secret", "s", "other"), apierrors.IsConflict, "does not match the UID in record"},
+		"other secret": {tokenPath, bound("Secret", "s", "other"), apierrors.IsConflict, "Operation cannot be fulfilled on Secret \"s\": the UID in the bound object reference (other) does not match the UID in record"},
 		"other account": {tokenPath, map[string]any{"metadata": map[string]any{"uid": "other"}, "spec": map[string]any{}}, apierrors.IsConflict,
-			"does not match the UID of the service account"},
+			"Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"robot\": the UID in the token request (other) does not match the UID of the service account"},
 	} {
 		if err := c.do(t, http.MethodPost, r.path, r.in, nil); !r.is(err) || !strings.Contains(err.Error(), r.text) {
 			t.Errorf("%s: %v", name, err)
@@ -174,6 +174,63 @@ func TestTokenLifetimeIsShortened(t *testing.T) {
 	for _, wrong := range []time.Duration{-time.Hour, time.Minute, (1<<32 + 1) * time.Second} {
 		if _, err := (&Config{MaxTokenExpiration: wrong}).maxTokenExpiration(); err == nil || !strings.Contains(err.Error(), "maximum lifetime") {
 			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+}
+
+// A token of a pod for the lifetime that admission asks for lives a year, if it is for the server's
+// audiences and the server extends tokens; its answer says when to replace it. The first issuer signs.
+func TestTokensOfPodsAreExtended(t *testing.T) {
+	t.Parallel()
+	for _, extends := range []bool{true, false} {
+		c := running(t, Config{
+			ServiceAccountIssuers: []string{"https://issuer", "https://old"}, ServiceAccountSigningKeyFile: signingKey(t), ExtendTokenExpiration: extends,
+			APIAudiences: []string{"https://issuer", "https://old"}, MaxTokenExpiration: 2 * time.Hour,
+		})
+		c.must(t, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts", object("robot"), nil)
+		c.must(t, http.MethodPost, "/api/v1/namespaces/default/secrets", object("s"), nil)
+		c.must(t, http.MethodPost, podsPath, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec:       corev1.PodSpec{ServiceAccountName: "robot", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}, nil)
+		for name, tc := range map[string]struct {
+			kind, of  string
+			life      int64
+			audiences []string
+			extended  bool
+		}{
+			"of a pod":                {"Pod", "p", 3607, nil, true},
+			"for the old audience":    {"Pod", "p", 3607, []string{"https://old"}, true},
+			"for another life":        {"Pod", "p", 3608, nil, false},
+			"for another audience":    {"Pod", "p", 3607, []string{"vault"}, false},
+			"for this and another":    {"Pod", "p", 3607, []string{"https://issuer", "vault"}, false},
+			"of a secret":             {"Secret", "s", 3607, nil, false},
+			"beyond the longest life": {"Pod", "p", 36070, nil, false},
+		} {
+			got := &authenticationv1.TokenRequest{}
+			c.must(t, http.MethodPost, tokenPath, map[string]any{"spec": map[string]any{
+				"expirationSeconds": tc.life, "audiences": tc.audiences, "boundObjectRef": map[string]any{"apiVersion": "v1", "kind": tc.kind, "name": tc.of},
+			}}, got)
+			data, err := base64.RawURLEncoding.DecodeString(strings.Split(got.Status.Token, ".")[1])
+			var claims struct {
+				Exp, Iat int64
+				Iss      string
+				K8s      struct{ WarnAfter int64 } `json:"kubernetes.io"`
+			}
+			if err == nil {
+				err = json.Unmarshal(data, &claims)
+			}
+			life := min(tc.life, 7200)
+			if err != nil || claims.Iss != "https://issuer" || got.Status.ExpirationTimestamp.Unix() != claims.Iat+life {
+				t.Errorf("%s: %s, %v, %v", name, data, got.Status.ExpirationTimestamp, err)
+			}
+			want, warn := claims.Iat+life, int64(0)
+			if extends && tc.extended {
+				want, warn = claims.Iat+365*24*3600, claims.Iat+life
+			}
+			if claims.Exp != want || claims.K8s.WarnAfter != warn {
+				t.Errorf("%s, extended %v: %s", name, extends, data)
+			}
 		}
 	}
 }
