@@ -28,6 +28,7 @@ import (
 // installation.
 func (g *Gateway) assembleAdmission() (rest.Admission, error) {
 	engine, err := admission.NewEngine(admission.EngineConfig{
+		Egress:  g.cfg.Egress,
 		BaseURL: loopbackURL, Transport: g.core, UserAgent: userAgent, Warn: filter.AddWarning, Authorizer: g.access,
 		Waited: filter.AddWait, Logger: g.log,
 	})

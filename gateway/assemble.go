@@ -62,8 +62,10 @@ func (g *Gateway) readBackends() error {
 		}
 		g.trust.Certificate = pair.GetClientCertificate
 	}
+	own := g.trust
+	own.Dial, g.trust.Dial = g.cfg.Egress.ControlPlane, g.cfg.Egress.Cluster
 	for _, b := range g.cfg.Backends {
-		c, err := routing.NewStaticBackend(b, g.trust)
+		c, err := routing.NewStaticBackend(b, own)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"portico/gateway/routing"
 	"portico/resource/audit"
 	"portico/resource/authn"
+	"portico/resource/egress"
 	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/serve"
@@ -59,6 +60,8 @@ type Config struct {
 	MaxLongRunning, MaxLongRunningPerUser int
 	// Connections bound the connections of clients.
 	Connections inflight.Bounds
+	// Egress says how connections leave the gateway. Default: directly.
+	Egress egress.Selector
 	// Browser is what responses tell browsers.
 	Browser filter.Browser
 	// RequestTimeout bounds requests that are not long-running. Default 60 s.

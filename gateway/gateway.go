@@ -22,6 +22,7 @@ import (
 	"portico/gateway/upstream"
 	"portico/resource/admission"
 	"portico/resource/audit"
+	"portico/resource/egress"
 	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/fairshare"
@@ -91,7 +92,7 @@ type Gateway struct {
 // nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: metrics.New(append(cfg.Audit.Metrics(), slices.Concat(admission.EngineMetrics(), cfg.Encryption.Metrics())...)...), via: upstream.NewVia()}
+	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: metrics.New(slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), cfg.Encryption.Metrics(), egress.Metrics)...), via: upstream.NewVia()}
 	for _, step := range []func() error{
 		g.boundConnections, g.openStorage, g.openLogs, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {

@@ -201,6 +201,7 @@ func (c *Core) kindsConfig(authorize func(context.Context, *resource.Action) err
 		return c.api.DeleteAs(ctx, r, key, opts)
 	}}
 	streams := c.cfg.Kubelet
+	streams.Dial = c.cfg.Egress.Cluster
 	streams.Find = c.find
 	connector, err := kubelet.New(streams)
 	if err != nil {

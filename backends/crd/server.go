@@ -143,7 +143,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) (err error) {
 
 // webhookClients returns what calls conversion webhooks as admission webhooks are called.
 func (s *Server) webhookClients() custom.WebhookClients {
-	return custom.WebhookClients{Services: s.engine.Services(), Bound: admission.BoundResponses}
+	return custom.WebhookClients{Services: s.engine.Services(), Clients: admission.WebhookClients(s.cfg.Egress)}
 }
 
 // plugins returns the admission plugins in kube-apiserver's order.

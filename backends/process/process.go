@@ -21,6 +21,7 @@ import (
 	"portico/resource/authn"
 	"portico/resource/authz"
 	"portico/resource/client"
+	"portico/resource/egress"
 	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/identity"
@@ -65,6 +66,8 @@ type Config struct {
 	MaxInFlight, MaxMutatingInFlight int
 	// Connections bound the connections of gateways over the network.
 	Connections inflight.Bounds
+	// Egress says how connections leave the process. Default: directly.
+	Egress egress.Selector
 	// CBOR serves and accepts CBOR too.
 	CBOR bool
 	// Profiling serves /debug/pprof.
@@ -92,7 +95,7 @@ func (cfg *Config) Complete() {
 // Metrics returns the metrics of the process, including those of upstream's engines, and others of
 // upstream's packages whose names begin with one of the prefixes.
 func (cfg *Config) Metrics(prefixes ...string) *metrics.Metrics {
-	return metrics.New(slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), cfg.Encryption.Metrics(), prefixes)...)
+	return metrics.New(slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), cfg.Encryption.Metrics(), egress.Metrics, prefixes)...)
 }
 
 // OpenStorage opens the client of etcd and the encryption of what it stores. Close them in this order.
@@ -149,7 +152,7 @@ func Authorize(gateway *client.Client) func(context.Context, *resource.Action) e
 // returns a Store; store may be nil.
 func (cfg *Config) Engine(name string, transport http.RoundTripper, store func(*resource.Info) resource.Store) (*admission.Engine, error) {
 	return admission.NewEngine(admission.EngineConfig{
-		Store: store, BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: UserAgent(name), Warn: filter.AddWarning,
+		Store: store, BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: UserAgent(name), Warn: filter.AddWarning, Egress: cfg.Egress,
 		Logger: cfg.Logger, Waited: filter.AddWait,
 	})
 }

@@ -117,6 +117,8 @@ var wrongInput = map[string]string{
 	"up --tls-curve-preferences=0":                               "--tls-curve-preferences",
 	"up --tls-sni-cert-key=only.crt":                             "--tls-sni-cert-key=only.crt: expected comma separated certificate and key file paths",
 	"up --tls-sni-cert-key=a.crt,a.key:":                         "empty names list is not allowed",
+	"up --egress-selector-config-file=none.yaml":                 "--egress-selector-config-file=none.yaml: unable to read",
+	"up --egress-selector-config-file=policy.yaml":               "--egress-selector-config-file=policy.yaml: ",
 	"up --cors-allowed-origins=example.com":                      "--cors-allowed-origins=example.com: regular expression does not pin to start/end of host in the origin header",
 	"up --cors-allowed-origins=,^https://a$":                     "empty value in --cors-allowed-origins",
 	"up --cors-allowed-origins=^https://(a$":                     "--cors-allowed-origins=^https://(a$: invalid regular expression",

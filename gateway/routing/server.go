@@ -311,7 +311,7 @@ func (s *Controller) trustFrom(t *backend.TLS, serverName string) (upstream.Trus
 	if err != nil {
 		return upstream.Trust{}, err
 	}
-	out := upstream.Trust{Roots: func() *x509.CertPool { return roots }, Insecure: t.InsecureSkipVerify, ServerName: cmp.Or(t.ServerName, serverName)}
+	out := upstream.Trust{Dial: s.trust.Dial, Roots: func() *x509.CertPool { return roots }, Insecure: t.InsecureSkipVerify, ServerName: cmp.Or(t.ServerName, serverName)}
 	if t.ClientCertificate != backend.NoneShown {
 		out.Certificate = s.trust.Certificate
 	}

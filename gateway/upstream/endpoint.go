@@ -107,7 +107,7 @@ func (u *Upstream) newEndpoint(spec Endpoint) *endpoint {
 // trustAt is the trust at an address: http has no TLS.
 func trustAt(base *url.URL, t Trust) Trust {
 	if base.Scheme == "http" {
-		return Trust{Plain: true, PriorKnowledge: t.PriorKnowledge}
+		return Trust{Dial: t.Dial, Plain: true, PriorKnowledge: t.PriorKnowledge}
 	}
 	return t
 }

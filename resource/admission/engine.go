@@ -36,6 +36,7 @@ import (
 	"portico/resource"
 	"portico/resource/authz"
 	"portico/resource/client"
+	"portico/resource/egress"
 	"portico/resource/loop"
 	"portico/resource/rest"
 )
@@ -54,6 +55,8 @@ type EngineConfig struct {
 	// Store returns this process's own store of a resource; nil: the resource is read through
 	// Transport. May be nil.
 	Store func(info *resource.Info) resource.Store
+	// Egress says how webhooks are reached. Default: directly.
+	Egress egress.Selector
 	// Warn receives the warnings of webhooks and policies; nil drops them.
 	Warn rest.Warn
 	// Authorizer is the variable `authorizer` of CEL expressions; nil: SubjectAccessReviews.

@@ -25,6 +25,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"portico/resource"
+	"portico/resource/egress"
 	"portico/resource/rest"
 )
 
@@ -83,7 +84,7 @@ func (e *Engine) initialize(w *generic.Webhook) error {
 	w.SetExternalKubeInformerFactory(e.factory)
 	w.SetUnconditionalAuthorizer(e.authorizer)
 	w.SetServiceResolver(e.services)
-	w.SetAuthenticationInfoResolverWrapper(BoundResponses)
+	w.SetAuthenticationInfoResolverWrapper(WebhookClients(e.cfg.Egress))
 	return w.ValidateInitialization()
 }
 
@@ -103,21 +104,31 @@ func (w *webhooks) call(ctx context.Context, r *review) error {
 	return err
 }
 
-// BoundResponses returns a resolver for clients that fail on responses of more than
-// maxWebhookResponse bytes, so that the failure policy of the webhook applies.
-func BoundResponses(r webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
-	bound := func(cfg *restclient.Config, err error) (*restclient.Config, error) {
+// WebhookClients wraps resolvers for clients that connect as the selector says, to URLs for the control
+// plane and to Services for the cluster, and that fail on responses of more than maxWebhookResponse bytes, so
+// that the failure policy of the webhook applies.
+func WebhookClients(via egress.Selector) webhookutil.AuthenticationInfoResolverWrapper {
+	wrap := func(dial egress.Dial, cfg *restclient.Config, err error) (*restclient.Config, error) {
 		if err != nil {
 			return nil, err
+		}
+		if dial != nil {
+			cfg.Dial = dial
 		}
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedTransport{next} })
 		return cfg, nil
 	}
-	return &webhookutil.AuthenticationInfoResolverDelegator{
-		ClientConfigForFunc: func(hostPort string) (*restclient.Config, error) { return bound(r.ClientConfigFor(hostPort)) },
-		ClientConfigForServiceFunc: func(name, namespace string, port int) (*restclient.Config, error) {
-			return bound(r.ClientConfigForService(name, namespace, port))
-		},
+	return func(r webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
+		return &webhookutil.AuthenticationInfoResolverDelegator{
+			ClientConfigForFunc: func(hostPort string) (*restclient.Config, error) {
+				cfg, err := r.ClientConfigFor(hostPort)
+				return wrap(via.ControlPlane, cfg, err)
+			},
+			ClientConfigForServiceFunc: func(name, namespace string, port int) (*restclient.Config, error) {
+				cfg, err := r.ClientConfigForService(name, namespace, port)
+				return wrap(via.Cluster, cfg, err)
+			},
+		}
 	}
 }
 

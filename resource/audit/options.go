@@ -1,8 +1,10 @@
 package audit
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -65,6 +67,8 @@ type WebhookOptions struct {
 	// Version is the group and version of events.
 	Version  string
 	Delivery Delivery
+	// Dial connects to the webhook; nil: directly.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Delivery configures the delivery to a sink.

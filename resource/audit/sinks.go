@@ -32,7 +32,7 @@ func (a *Auditor) openSinks(o *Options) error {
 	}
 	if o.Webhook.ConfigFile != "" {
 		backoff := webhookutil.DefaultRetryBackoffWithInitialDelay(o.Webhook.InitialBackoff)
-		hook, err := webhook.NewBackend(o.Webhook.ConfigFile, eventVersion, backoff, nil)
+		hook, err := webhook.NewBackend(o.Webhook.ConfigFile, eventVersion, backoff, o.Webhook.Dial)
 		if err != nil {
 			return fmt.Errorf("load audit webhook %s: %w", o.Webhook.ConfigFile, err)
 		}

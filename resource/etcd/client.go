@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -66,6 +67,8 @@ type Config struct {
 	// Trace is called after each request with its context, kube-apiserver's name of the
 	// operation, the resource ("" for none), the start and the error. May be nil.
 	Trace func(ctx context.Context, operation, group, resource string, start time.Time, err error)
+	// Dial connects to host:port of http and https endpoints; nil: directly.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logger logs errors that are not returned; nil means slog.Default().
 	Logger *slog.Logger
 
@@ -115,7 +118,7 @@ func Open(cfg Config) (*Client, error) {
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	c.breaker = newBreaker(ctx, cmp.Or(cfg.checkEvery, checkEvery), c.log, c.metrics.rejected.Inc, c.probe, func(ctx context.Context) error { return Diagnose(ctx, cfg) })
-	if c.etcd, err = clientv3.New(c.settings(ctx, cfg.Endpoints, tlsConfig)); err != nil {
+	if c.etcd, err = clientv3.New(c.settings(ctx, &cfg, tlsConfig)); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
@@ -129,10 +132,10 @@ func Open(cfg Config) (*Client, error) {
 }
 
 // settings returns the configuration of etcd's client.
-func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tls.Config) clientv3.Config {
+func (c *Client) settings(ctx context.Context, cfg *Config, tlsConfig *tls.Config) clientv3.Config {
 	return clientv3.Config{
 		Context:              ctx,
-		Endpoints:            endpoints,
+		Endpoints:            cfg.Endpoints,
 		TLS:                  tlsConfig,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
@@ -142,12 +145,22 @@ func (c *Client) settings(ctx context.Context, endpoints []string, tlsConfig *tl
 		MaxCallRecvMsgSize: math.MaxInt32,
 		// Errors are returned to the callers.
 		Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: append(cfg.dialOptions(), grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: dialTimeout,
 		}), grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
-			grpc.WithChainUnaryInterceptor(c.breaker.intercept, unsent), grpc.WithStatsHandler(sentHandler{})},
+			grpc.WithChainUnaryInterceptor(c.breaker.intercept, unsent), grpc.WithStatsHandler(sentHandler{})),
 	}
+}
+
+// dialOptions has Config.Dial.
+func (cfg *Config) dialOptions() []grpc.DialOption {
+	if cfg.Dial == nil || strings.HasPrefix(cfg.Endpoints[0], "unix:") {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		return cfg.Dial(ctx, "tcp", address)
+	})}
 }
 
 // Close closes the connection; requests in progress fail.

@@ -52,7 +52,7 @@ func Diagnose(ctx context.Context, cfg Config) error {
 	defer cancel()
 	results := make(chan *EndpointError, len(cfg.Endpoints))
 	for _, endpoint := range cfg.Endpoints {
-		go func() { results <- diagnose(ctx, endpoint, tlsConfig, cleanPrefix(cfg.Prefix)) }()
+		go func() { results <- diagnose(ctx, &cfg, endpoint, tlsConfig) }()
 	}
 	byEndpoint := map[string]error{}
 	for range cfg.Endpoints {
@@ -98,13 +98,14 @@ func Lasting(err error) bool {
 }
 
 // diagnose tries one endpoint: a connection, TLS, and a read.
-func diagnose(ctx context.Context, endpoint string, tlsConfig *tls.Config, prefix string) *EndpointError {
-	if err := connect(ctx, endpoint, tlsConfig, 0); err != nil {
+func diagnose(ctx context.Context, cfg *Config, endpoint string, tlsConfig *tls.Config) *EndpointError {
+	prefix := cleanPrefix(cfg.Prefix)
+	if err := connect(ctx, cfg, endpoint, tlsConfig, 0); err != nil {
 		advice, lasting := adviseConnect(err)
 		return &EndpointError{endpoint, withAdvice(err, advice), lasting}
 	}
 	client, err := clientv3.New(clientv3.Config{
-		Context: ctx, Endpoints: []string{endpoint}, TLS: tlsConfig, Logger: zap.NewNop(),
+		Context: ctx, Endpoints: []string{endpoint}, TLS: tlsConfig, Logger: zap.NewNop(), DialOptions: cfg.dialOptions(),
 	})
 	if err != nil {
 		return &EndpointError{endpoint, err, true}
@@ -117,7 +118,7 @@ func diagnose(ctx context.Context, endpoint string, tlsConfig *tls.Config, prefi
 		return nil
 	}
 	if text := err.Error(); tlsConfig != nil && (strings.Contains(text, "broken pipe") || strings.Contains(text, "connection reset")) {
-		if alert := connect(ctx, endpoint, tlsConfig, alertTimeout); alert != nil {
+		if alert := connect(ctx, cfg, endpoint, tlsConfig, alertTimeout); alert != nil {
 			err = alert
 		}
 	}
@@ -128,19 +129,22 @@ func diagnose(ctx context.Context, endpoint string, tlsConfig *tls.Config, prefi
 // connect opens a connection and closes it. Errors of the operating system and of TLS are more
 // exact than those of gRPC. It waits for an alert of TLS as long as listen: in TLS 1.3 a server
 // refuses a certificate after the handshake, and a client that writes first may miss why.
-func connect(ctx context.Context, endpoint string, tlsConfig *tls.Config, listen time.Duration) error {
+func connect(ctx context.Context, cfg *Config, endpoint string, tlsConfig *tls.Config, listen time.Duration) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return err
 	}
-	network, address := "tcp", u.Host
+	network, address, dial := "tcp", u.Host, new(net.Dialer).DialContext
+	if cfg.Dial != nil && u.Scheme != "unix" {
+		dial = cfg.Dial
+	}
 	switch {
 	case u.Scheme == "unix":
 		network, address = "unix", u.Path
 	case u.Port() == "":
 		return errors.New("the port is missing, as in " + u.Scheme + "://" + u.Host + ":2379")
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	conn, err := dial(ctx, network, address)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"portico/resource"
+	"portico/resource/egress"
 	"portico/resource/rest"
 )
 
@@ -35,6 +36,9 @@ type Config struct {
 	// CAFile has the CAs of the certificates of kubelets, and is read again when it changes; "":
 	// they are not verified.
 	CAFile string
+	// Dial connects to nodes and pods; nil: directly. What a name stands for is then not known here, and
+	// proxies refuse addresses only.
+	Dial egress.Dial
 	// Find returns a served resource (group, resource). Required.
 	Find func(group, res string) *rest.Resource
 

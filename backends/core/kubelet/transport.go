@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"portico/resource/authn"
+	"portico/resource/egress"
 )
 
 const (
@@ -30,6 +31,7 @@ type transports struct {
 	cert      *authn.KeyPair // nil: none
 	ca        *authn.CAFile  // nil: certificates are not verified
 	proxyable func(net.IP) bool
+	dial      egress.Dial // nil: directly
 
 	mu   sync.Mutex
 	cas  *x509.CertPool // of verified kubelets
@@ -51,7 +53,7 @@ var (
 )
 
 func newTransports(cfg *Config) (t *transports, err error) {
-	t = &transports{proxyable: cfg.proxyable, made: map[transportKind]*http.Transport{}}
+	t = &transports{proxyable: cfg.proxyable, dial: cfg.Dial, made: map[transportKind]*http.Transport{}}
 	if cfg.CAFile != "" {
 		if t.ca, err = authn.NewCAFile(cfg.CAFile); err != nil {
 			return nil, fmt.Errorf("load CA of kubelets: %w", err)
@@ -92,13 +94,10 @@ func (t *transports) build(kind transportKind) *http.Transport {
 	if kind.kubelet && t.cert != nil {
 		config.GetClientCertificate = t.cert.GetClientCertificate
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
-	if kind.proxy {
-		dialer.ControlContext = t.control
-	}
+	dial := t.dialer(kind)
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
+			conn, err := dial(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
@@ -106,6 +105,27 @@ func (t *transports) build(kind transportKind) *http.Transport {
 		},
 		TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
 		IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: maxIdlePerHost, DisableCompression: true,
+	}
+}
+
+// dialer returns what connects for a kind.
+func (t *transports) dialer(kind transportKind) egress.Dial {
+	if t.dial == nil {
+		dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
+		if kind.proxy {
+			dialer.ControlContext = t.control
+		}
+		return dialer.DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if host, _, err := net.SplitHostPort(address); err == nil && kind.proxy && net.ParseIP(host) != nil {
+			if err := t.control(ctx, network, address, nil); err != nil {
+				return nil, err
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		return t.dial(ctx, network, address)
 	}
 }
 

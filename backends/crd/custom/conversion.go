@@ -43,8 +43,8 @@ const (
 type WebhookClients struct {
 	// Services resolves the Services of webhooks; nil: by their names in DNS.
 	Services webhook.ServiceResolver
-	// Bound bounds the responses; nil: they are not bounded.
-	Bound webhook.AuthenticationInfoResolverWrapper
+	// Clients wraps the resolver of clients; nil: they are upstream's.
+	Clients webhook.AuthenticationInfoResolverWrapper
 }
 
 // newConverters returns the factory of upstream's converters, which call webhooks and check
@@ -54,8 +54,8 @@ func newConverters(clients WebhookClients) (*conversion.CRConverterFactory, erro
 		clients.Services = webhook.NewDefaultServiceResolver()
 	}
 	return conversion.NewCRConverterFactory(clients.Services, func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-		if clients.Bound != nil {
-			r = clients.Bound(r)
+		if clients.Clients != nil {
+			r = clients.Clients(r)
 		}
 		timeout := func(cfg *restclient.Config, err error) (*restclient.Config, error) {
 			if err == nil {

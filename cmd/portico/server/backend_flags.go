@@ -9,6 +9,7 @@ import (
 	"portico/backends/process"
 	"portico/cmd/internal/pace"
 	"portico/cmd/portico/config"
+	"portico/resource/egress"
 )
 
 // serverFlags are the flags that all servers share.
@@ -18,6 +19,7 @@ type serverFlags struct {
 	etcd   EtcdFlags
 	proxy  frontProxyFlags
 	limits Limits
+	egress string
 }
 
 // backendFlags are the flags that `portico core` and `portico crd` share.
@@ -43,6 +45,7 @@ func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	f.limits.AddInFlight(fs)
 	AddAudit(fs, &cfg.Audit)
 	AddTracing(fs, &cfg.TracingConfigFile)
+	AddEgress(fs, &f.egress)
 	fs.DurationVar(&cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails; longer than the interval of health checks")
 	fs.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof/")
 	f.log.Add(fs)
@@ -75,6 +78,10 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 	cfg.ProbeListen, cfg.Connections = f.listen.probe, f.listen.bounds
 	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.inFlight()
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+	if cfg.Egress, err = egress.Open(f.egress); err != nil {
+		return err
+	}
+	f.etcd.Dial, cfg.Audit.Webhook.Dial = cfg.Egress.Etcd, cfg.Egress.ControlPlane
 	cfg.Etcd, err = f.etcd.required(cfg.Logger)
 	return err
 }

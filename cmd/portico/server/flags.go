@@ -11,6 +11,7 @@ import (
 
 	"portico/backends/core/plugins"
 	"portico/cmd/portico/config"
+	"portico/resource/egress"
 	"portico/resource/etcd"
 	"portico/resource/serve"
 )
@@ -35,7 +36,9 @@ func AddTracing(fs *pflag.FlagSet, to *string) {
 
 // EtcdFlags are the flags of the connection to etcd.
 type EtcdFlags struct {
-	Servers                   []string
+	Servers []string
+	// Dial is etcd.Config.Dial.
+	Dial                      egress.Dial
 	prefix                    string
 	caFile, certFile, keyFile string
 }
@@ -68,7 +71,7 @@ func (f *EtcdFlags) required(log *slog.Logger) (etcd.Config, error) {
 func (f *EtcdFlags) Config(log *slog.Logger) etcd.Config {
 	return etcd.Config{
 		Endpoints: f.Servers, CAFile: f.caFile, CertFile: f.certFile, KeyFile: f.keyFile,
-		Prefix: f.prefix, Logger: log,
+		Prefix: f.prefix, Dial: f.Dial, Logger: log,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/config"
 	"portico/gateway"
+	"portico/resource/egress"
 	"portico/resource/serve/filter"
 )
 
@@ -106,6 +107,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.cfg.AccessLog, "access-log", "", "`file` to write a line of JSON per request to, reopened when it is renamed; - is standard output (default: none)")
 	AddAudit(fs, &f.cfg.Audit)
 	AddTracing(fs, &f.cfg.TracingConfigFile)
+	AddEgress(fs, &f.egress)
 	fs.StringVar(&f.cfg.LogsDir, "logs-dir", "", "`folder` to serve at /logs/ (default: none)")
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/, and /debug/flags/v to set the log level")
 	f.log.Add(fs)
@@ -121,6 +123,10 @@ func (f *gatewayFlags) complete() (err error) {
 	}
 	f.cfg.ProbeListen, f.cfg.Connections = f.listen.probe, f.listen.bounds
 	f.cfg.Authentication.RequestHeader.CAFile, f.cfg.Authentication.RequestHeader.AllowedNames = f.proxy.caFile, f.proxy.names
+	if f.cfg.Egress, err = egress.Open(f.egress); err != nil {
+		return err
+	}
+	f.etcd.Dial, f.cfg.Audit.Webhook.Dial = f.cfg.Egress.Etcd, f.cfg.Egress.ControlPlane
 	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
 	caFiles, seen := map[string]string{}, map[string]bool{}
 	for _, s := range f.backendCAs {

@@ -118,6 +118,11 @@ func (f *NetworkFlags) Check() error {
 	return nil
 }
 
+// AddEgress adds --egress-selector-config-file.
+func AddEgress(fs *pflag.FlagSet, to *string) {
+	fs.StringVar(to, "egress-selector-config-file", "", "`file` with an EgressSelectorConfiguration, as for kube-apiserver: the proxies for connections to controlplane, etcd and cluster (default: none)")
+}
+
 // Browser are the names of the flags of AddBrowser.
 var Browser = []string{"cors-allowed-origins", "strict-transport-security-directives"}
 

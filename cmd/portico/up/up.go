@@ -22,6 +22,7 @@ import (
 	"portico/cmd/portico/server"
 	"portico/gateway/authentication"
 	"portico/resource/audit"
+	"portico/resource/egress"
 	"portico/resource/encryption"
 	"portico/resource/serve/filter"
 )
@@ -60,6 +61,7 @@ type upFlags struct {
 	etcd                      server.EtcdFlags
 	quota                     server.Quota
 	network                   server.NetworkFlags
+	egress                    string
 	cidrs                     string // of Services
 	log                       server.LogFlags
 	maxLogSize, maxLogBackups int
@@ -109,6 +111,11 @@ func (f *upFlags) check(children *childFlags) error {
 	if err := f.network.Check(); err != nil {
 		return err
 	}
+	via, err := egress.Open(f.egress)
+	if err != nil {
+		return err
+	}
+	f.etcd.Dial = via.Etcd
 	if err := children.check(); err != nil {
 		return err
 	}
@@ -171,6 +178,7 @@ func New() *cobra.Command {
 	server.AddAdmission(flags, &children.admission)
 	server.AddDiscoveryGrace(flags, new(time.Duration))
 	server.AddTracing(flags, new(string))
+	server.AddEgress(flags, &f.egress)
 	server.AddTokens(flags, new(authentication.Config))
 	server.AddTokenExtension(flags, new(bool))
 	server.AddKubelet(flags, &children.kubelets)

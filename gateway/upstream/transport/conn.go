@@ -54,7 +54,11 @@ func newConn(c net.Conn, p *pool) *conn {
 // (RFC 7301) where there is TLS.
 func (g *generation) dial(ctx context.Context, p *pool, protocols ...string) (*conn, error) {
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive / 3, Count: 3}}
-	raw, err := dialer.DialContext(ctx, g.cfg.Network, g.cfg.Address)
+	connect := dialer.DialContext
+	if g.trust.Dial != nil && g.cfg.Network != "unix" {
+		connect = g.trust.Dial
+	}
+	raw, err := connect(ctx, g.cfg.Network, g.cfg.Address)
 	if err != nil {
 		return nil, &ConnectError{err}
 	}

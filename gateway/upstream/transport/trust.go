@@ -8,8 +8,10 @@ import (
 	"net"
 )
 
-// Trust says how a server is authenticated, and how the gateway authenticates itself.
+// Trust says how a server is reached and authenticated, and how the gateway authenticates itself.
 type Trust struct {
+	// Dial connects to host:port; nil: directly.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Plain is a connection without TLS, for instance to a unix socket in a private
 	// folder.
 	Plain bool
