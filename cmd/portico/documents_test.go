@@ -59,6 +59,9 @@ var runElsewhere = map[string]string{
 	"portico register batch --url=unix:///run/portico/batch.sock --all-groups":                                            "TestShard",
 	"go test ./cmd -run TestDashboards -update":                                                                           "TestDashboards",
 
+	// docs/storage.md
+	"portico storage rewrite secrets --encryption-provider-config=encryption.yaml": "TestEncryptionAtRest",
+
 	// docs/adopting.md
 	"systemctl restart k3s": "by hand: it needs k3s",
 	"systemctl stop k3s":    "by hand: it needs k3s",

@@ -29,6 +29,7 @@ import (
 	"portico/cmd/portico/registration"
 	"portico/cmd/portico/server"
 	"portico/cmd/portico/status"
+	"portico/cmd/portico/storage"
 	"portico/cmd/portico/up"
 	"portico/resource/serve/version"
 )
@@ -83,7 +84,7 @@ func newRoot() *cobra.Command {
 	group("register", "Register servers with a gateway, and look at what is behind it:",
 		registration.NewRegister(), registration.NewUnregister(), registration.NewBackends(), registration.NewRoutes(), registration.NewExplainRoute())
 	group("operate", "Operate an installation:",
-		status.New(), doctor.New(), doctor.NewUpgradeCheck(processes), logs.New(), probe.New(), certs.New(), install.New(), install.NewUninstall(), config.New(processes), backup.New(), backup.NewRestore(), adopt.New())
+		status.New(), doctor.New(), doctor.NewUpgradeCheck(processes), logs.New(), probe.New(), certs.New(), install.New(), install.NewUninstall(), config.New(processes), backup.New(), backup.NewRestore(), adopt.New(), storage.New())
 	root.AddCommand(man.New(), newVersion())
 	root.Version = version.Info().GitVersion
 	root.Flags().Bool("version", false, "print the version")

@@ -57,6 +57,15 @@ var wrongInput = map[string]string{
 	"core --etcd-servers=unix:///x --encryption-provider-config-automatic-reload":   "--encryption-provider-config-automatic-reload without --encryption-provider-config",
 	"up --encryption-provider-config-automatic-reload":                              "--encryption-provider-config-automatic-reload without --encryption-provider-config",
 
+	"storage rewrite secrets":                                                             "--encryption-provider-config is missing",
+	"storage rewrite --encryption-provider-config=empty":                                  "name resources",
+	"storage rewrite secrets --all --encryption-provider-config=empty":                    "--all includes all resources",
+	"storage rewrite secrets --rate=0 --encryption-provider-config=empty":                 "--rate=0: must be at least 1",
+	"storage rewrite secrets --encryption-provider-config=empty --etcd-servers=unix:///x": "is empty",
+	"storage rewrite secrets --encryption-provider-config=empty":                          "no portico up runs on",
+	"adopt --dry-run --etcd-servers=unix:///x --encryption-provider-config=empty":         "is empty",
+	"storage nonsense": "nonsense",
+
 	// Commands and arguments.
 	"nonsense":                              `unknown command "nonsense"`,
 	"gatewy":                                `did you mean "gateway"`,

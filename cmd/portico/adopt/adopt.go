@@ -13,6 +13,7 @@ import (
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/server"
 	"portico/resource/authn"
+	"portico/resource/encryption"
 	"portico/resource/etcd"
 )
 
@@ -27,6 +28,7 @@ const example = `  # what Portico would serve, while kube-apiserver still runs
 
 type options struct {
 	etcd                 server.EtcdFlags
+	encryption           encryption.Config
 	snapshot             string // to read
 	snapshotTo           string
 	keyFiles             []string
@@ -43,7 +45,8 @@ func New() *cobra.Command {
 		Long: `Read all keys of an etcd that kube-apiserver wrote, print for each resource what becomes of its objects, and prepare etcd so
 that portico up, or gateway, core and crd, serve it: from then on it is Portico's, until kube-apiserver is started on it again.
 With --dry-run nothing is written. It refuses to write while a kube-apiserver runs, while objects are encrypted or cannot be
-decoded, and without a backup. Run twice, it finds nothing to do. Exit code 1 means that something is refused, or would be.`,
+decoded, and without a backup. With --encryption-provider-config it reads what kube-apiserver encrypted. Run twice, it finds
+nothing to do. Exit code 1 means that something is refused, or would be.`,
 		Example: example,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,6 +59,7 @@ decoded, and without a backup. Run twice, it finds nothing to do. Exit code 1 me
 	fs.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	o.etcd.Add(fs, "`URLs` of the etcd, separated by commas")
 	o.etcd.AddPrefix(fs)
+	server.AddEncryptionFile(fs, &o.encryption)
 	fs.StringVar(&o.snapshot, "snapshot", "", "`file` of a snapshot of etcd to read instead; needs --dry-run, and its size in the folder for temporary files")
 	fs.StringVar(&o.snapshotTo, "snapshot-to", "", "new `file` for a snapshot of etcd, saved before anything is written")
 	fs.BoolVar(&o.saved, "yes", false, "write without --snapshot-to: there is a backup")
@@ -130,13 +134,19 @@ func refused(problems []string, before string) error {
 
 // open returns a client of the etcd or the snapshot.
 func (o *options) open(ctx context.Context) (client *etcd.Client, stop func(), err error) {
-	cfg, end := o.etcd.Config(slog.New(slog.DiscardHandler)), func() {}
+	encrypted, err := encryption.Open(o.encryption)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg, end := o.etcd.Config(slog.New(slog.DiscardHandler)), encrypted.Close
+	encrypted.Apply(&cfg)
 	if o.snapshot != "" {
 		endpoint, remove, err := openSnapshot(ctx, o.snapshot)
 		if err != nil {
+			encrypted.Close()
 			return nil, nil, err
 		}
-		cfg.Endpoints, end = []string{endpoint}, remove
+		cfg.Endpoints, end = []string{endpoint}, func() { remove(); encrypted.Close() }
 	}
 	err = etcd.Diagnose(ctx, cfg)
 	if err == nil {

@@ -1,7 +1,6 @@
 package adopt
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,8 +33,8 @@ type catalog map[string]*served
 // definitionPath is the storage path of definitions of custom resources.
 const definitionPath = apiextensionsv1.GroupName + "/customresourcedefinitions"
 
-// newCatalog returns the built-in resources.
-func newCatalog() (catalog, error) {
+// newCatalog returns the built-in resources, which client can decrypt from then on.
+func newCatalog(client *etcd.Client) (catalog, error) {
 	all, err := stored.Kinds()
 	if err != nil {
 		return nil, err
@@ -49,6 +48,7 @@ func newCatalog() (catalog, error) {
 		},
 	}}
 	for path, k := range all {
+		client.Store(&k.Info)
 		if k.Codec != nil && path != definitionPath {
 			c[path] = &served{resource: k.GroupResource(), decode: k.Codec.DecodeStored}
 		}
@@ -95,8 +95,12 @@ func (d *definition) versions() (all []string) {
 // addCustomResources adds the resources that are defined in etcd. Definitions that cannot be read
 // define nothing.
 func (c catalog) addCustomResources(ctx context.Context, client *etcd.Client) error {
-	return client.Scan(ctx, definitionPath+"/", func(_ string, value []byte) error {
-		d, err := readDefinition(value)
+	return client.Scan(ctx, definitionPath+"/", func(path string, value []byte) error {
+		plain, err := client.Decrypt(path, value)
+		if err != nil {
+			return nil // as below
+		}
+		d, err := readDefinition(plain)
 		if err != nil {
 			return nil // the survey counts it
 		}
@@ -153,14 +157,4 @@ func unwrapped(err error) error {
 		err = errors.Unwrap(err)
 	}
 	return err
-}
-
-// encryptedBy returns the provider that encrypted a value, as in aescbc:v1:key1; "" for none.
-func encryptedBy(value []byte) string {
-	rest, ok := bytes.CutPrefix(value, []byte("k8s:enc:"))
-	if !ok {
-		return ""
-	}
-	parts := strings.SplitN(string(rest[:min(len(rest), 200)]), ":", 4)
-	return strings.Join(parts[:min(len(parts), 3)], ":")
 }

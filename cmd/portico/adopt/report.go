@@ -22,7 +22,7 @@ type Report struct {
 // unsafe are the outcomes that spoil lists of a resource and the deletion of namespaces: what is
 // wrong, and what to do.
 var unsafe = map[Outcome][2]string{
-	outcomeEncrypted: {"encrypted", "Portico has no key of kube-apiserver: let that write them again with the provider identity first"},
+	outcomeEncrypted: {"encrypted", "name the configuration of kube-apiserver with --encryption-provider-config, here and when Portico is started"},
 	outcomeVersion:   {"in a version that Portico does not have", "let kube-apiserver write them again"},
 	outcomeDamaged:   {"that cannot be decoded", "restore or delete them with etcdctl"},
 }

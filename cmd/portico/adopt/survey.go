@@ -35,7 +35,7 @@ type survey struct {
 }
 
 func newSurvey(client *etcd.Client, keys tokenKeys) (*survey, error) {
-	c, err := newCatalog()
+	c, err := newCatalog(client)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +86,12 @@ func (s *survey) add(key string, value []byte) {
 
 // judge sets the version and the outcome of a row from one of its values.
 func (s *survey) judge(row *Row, known *served, key string, value []byte) {
-	if by := encryptedBy(value); by != "" {
-		row.Outcome, row.Note = outcomeEncrypted, by
+	plain, err := s.client.Decrypt(key, value)
+	if err != nil {
+		row.Outcome, row.Note = outcomeEncrypted, etcd.Encryption(value)
 		return
 	}
-	o, err := resource.Parse(value)
+	o, err := resource.Parse(plain)
 	if err == nil {
 		row.Version, row.Encoding = o.APIVersion, "json"
 		if o.Encoding == resource.Protobuf {

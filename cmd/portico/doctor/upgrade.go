@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/embedetcd"
@@ -15,6 +16,7 @@ import (
 	"portico/cmd/portico/inspect"
 	"portico/cmd/portico/server"
 	"portico/cmd/portico/stored"
+	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/serve/version"
 )
@@ -31,9 +33,10 @@ const upgradeExample = `  # the portico up of this user, whether it runs or not
 // upgradeOptions are the flags of upgrade-check.
 type upgradeOptions struct {
 	inspect.Flags
-	etcd      server.EtcdFlags
-	config    string
-	processes config.Processes
+	etcd       server.EtcdFlags
+	encryption encryption.Config
+	config     string
+	processes  config.Processes
 }
 
 // NewUpgradeCheck returns the command upgrade-check. Configuration files are for the processes.
@@ -50,6 +53,7 @@ every object in etcd and changes nothing. Exit code 1 means that a check failed;
 	fs := cmd.Flags()
 	o.etcd.Add(fs, "`URLs` of an etcd of your own, separated by commas (default: the embedded etcd of the data folder)")
 	o.etcd.AddPrefix(fs)
+	server.AddEncryptionFile(fs, &o.encryption)
 	fs.StringVar(&o.config, "config", "", "configuration `file` to check (default: none)")
 	return o.Command(cmd, o.run)
 }
@@ -85,6 +89,17 @@ func (o *upgradeOptions) observe(ctx context.Context, gateway *client.Client, fo
 	reader, err := stored.NewReader(o.etcd.Prefix())
 	if err != nil {
 		return nil, err
+	}
+	encrypted, err := encryption.Open(o.encryption)
+	if err != nil {
+		return nil, err
+	}
+	defer encrypted.Close()
+	if encrypted != nil {
+		reader.Decrypt = func(of schema.GroupResource, value, key []byte) ([]byte, error) {
+			plain, _, err := encrypted.FromStorage(of, value, key)
+			return plain, err
+		}
 	}
 	switch {
 	case len(o.etcd.Servers) > 0:

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/backends/crd/custom"
 	"portico/gateway/lastgood"
@@ -60,6 +61,9 @@ const maxNamed = 20
 
 // Reader collects the contents of etcd key by key, in any order.
 type Reader struct {
+	// Decrypt returns the plain value of a key of a resource. Default: values are as they are.
+	Decrypt func(of schema.GroupResource, value, key []byte) ([]byte, error)
+
 	prefix      string
 	kinds       map[string]Kind
 	resources   map[string]*Resource
@@ -89,7 +93,7 @@ func (r *Reader) Add(key string, value []byte) {
 	switch process, isVersion := strings.CutPrefix(name, etcd.VersionFamily+"/"); {
 	case family == etcd.DocumentKeys && strings.HasPrefix(name, etcd.BarFamily+"/"):
 	case family == etcd.Objects:
-		if err := r.object(name, value); err != nil {
+		if err := r.object(key, name, value); err != nil {
 			r.note(&r.contents.Unreadable, key, err)
 		}
 	case family != etcd.DocumentKeys:
@@ -97,7 +101,11 @@ func (r *Reader) Add(key string, value []byte) {
 		r.contents.Versions[process] = string(value)
 	default:
 		var content json.RawMessage
-		if err := lastgood.Unpack(value, &content); err != nil {
+		plain, err := r.plain(etcd.DocumentResource, key, value)
+		if err == nil {
+			err = lastgood.Unpack(plain, &content)
+		}
+		if err != nil {
 			r.note(&r.contents.Foreign, key, err)
 		}
 	}
@@ -109,10 +117,37 @@ func (r *Reader) note(to *[]string, key string, err error) {
 	}
 }
 
+// plain decrypts a value.
+func (r *Reader) plain(of schema.GroupResource, key string, value []byte) ([]byte, error) {
+	switch by := etcd.Encryption(value); {
+	case r.Decrypt != nil:
+		return r.Decrypt(of, value, []byte(key))
+	case by != "":
+		return nil, fmt.Errorf("it is encrypted by %s: name the configuration with --encryption-provider-config", by)
+	}
+	return value, nil
+}
+
+// resourceOf returns the resource that is stored at a path.
+func resourceOf(path string, kind Kind) schema.GroupResource {
+	if kind.Kind != nil {
+		return kind.GroupResource()
+	}
+	group, plural, grouped := strings.Cut(path, "/")
+	if !grouped {
+		return schema.GroupResource{Resource: path}
+	}
+	return schema.GroupResource{Group: group, Resource: plural}
+}
+
 // object reads an object and decodes it as the process that serves it does.
-func (r *Reader) object(path string, value []byte) error {
+func (r *Reader) object(key, path string, value []byte) error {
 	res, kind := r.resource(path)
 	res.Objects++
+	value, err := r.plain(resourceOf(res.Path, kind), key, value)
+	if err != nil {
+		return err
+	}
 	o, err := resource.Parse(value)
 	if err != nil {
 		return err
