@@ -3,6 +3,9 @@ package attack
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -97,4 +100,38 @@ func TestRevokedTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// The use of a token of extended lifetime that should have been replaced is in the audit event of
+// each request, and is counted.
+func TestStaleTokens(t *testing.T) {
+	t.Parallel()
+	i := target
+	f := newForge(t, "a", "stale")
+	token := f.claim("kubernetes.io\twarnafter", time.Now().Add(-time.Hour).Unix())
+	path := "/api/v1/namespaces/a/configmaps/stale-" + mark
+	for range 2 { // the second result is cached
+		if code, answer, err := i.ask(i.client(nil), "GET", path, "", "Authorization: Bearer "+token); err != nil || code != http.StatusForbidden {
+			t.Fatalf("%d %s %v", code, answer, err)
+		}
+	}
+	eventually(t, "the audit log says that the token is stale", func() error {
+		log, err := os.ReadFile(filepath.Join(i.Dir, auditLog))
+		if err != nil {
+			return err
+		}
+		noted := 0
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, path) && strings.Contains(line, `"authentication.k8s.io/stale-token":"subject: system:serviceaccount:a:stale, seconds after warning threshold: 36`) {
+				noted++
+			}
+		}
+		if noted != 2 {
+			return fmt.Errorf("in %d events", noted)
+		}
+		return nil
+	})
+	if metrics := i.must(t, "GET", "/metrics", ""); !strings.Contains(metrics, "\nserviceaccount_stale_tokens_total 1\n") {
+		t.Error("the token is not counted once")
+	}
 }
