@@ -53,7 +53,7 @@ func TestClusterAPI(t *testing.T) {
 	}, func(round int) {
 		machines := path(round+1, "machines") // in the other version
 		for _, all := range []string{machines, "/apis/infrastructure.example.com/v1/namespaces/default/idlemachines"} {
-			e2e.Eventually(t, all+" has the number of the deployment", func() error {
+			e2e.Within(t, recovery, all+" has the number of the deployment", func() error {
 				var list struct{ Items []json.RawMessage }
 				if err := json.Unmarshal([]byte(request(t, up, client, http.MethodGet, all, "")), &list); err != nil || len(list.Items) != 1+round%3 {
 					return fmt.Errorf("%d, %v", len(list.Items), err)

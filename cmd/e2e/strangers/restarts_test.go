@@ -14,6 +14,10 @@ import (
 	"portico/cmd/e2e"
 )
 
+// recovery is how long a controller may take after a process was killed: the reflectors of client-go wait for up to
+// a minute between two attempts while their watches fail more often than every two minutes.
+const recovery = 3 * time.Minute
+
 // lasts returns how long a controller works while processes are killed. 0: until each process
 // was killed once.
 func lasts(t *testing.T) time.Duration {
