@@ -1,7 +1,7 @@
 // Package authn authenticates requests.
 //
 // An [Authenticator] reads credentials and returns a [resource.User]: client certificates,
-// bearer tokens (a static file, service accounts), the identity headers of a trusted front
+// bearer tokens (a static file, service accounts, bootstrap tokens), the identity headers of a trusted front
 // proxy, or the anonymous user ([Anonymous]). [Union] calls authenticators in order.
 // [Signer] issues service-account tokens, and [IssuerDiscovery] publishes the keys that verify
 // them.
@@ -12,7 +12,8 @@
 //     token must learn that it is invalid.
 //   - Results are cached. Verifying a certificate chain or a signature takes tens of
 //     microseconds, more than the rest of a short request. Caches are bounded and keyed by a
-//     digest of the credential; an entry ends when the credential expires or the CAs change.
+//     digest of the credential; an entry ends when the credential expires, the CAs change, or
+//     an object that a token depends on does ([ServiceAccountTokens.Changed]).
 //   - Authenticators do not change the request, so they can be called twice; resource/serve
 //     removes the credentials afterwards ([StripCredentials]).
 //   - Files (CAs, certificates, keys, tokens) are checked for changes when they are used, at

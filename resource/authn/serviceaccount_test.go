@@ -14,6 +14,8 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -310,6 +312,43 @@ func TestChangesEndTokens(t *testing.T) {
 	if now = now.Add(time.Hour); len(a.cache.lookups) > 2 {
 		t.Errorf("%d objects are remembered for one token", len(a.cache.lookups))
 	}
+}
+
+// No use of a token that begins after the report of a deletion succeeds, however many uses are under
+// way, and whatever they have looked up.
+func TestChangesWhileTokensAreUsed(t *testing.T) {
+	t.Parallel()
+	s := newTestSigner(t, newECKey(t, elliptic.P256()))
+	var exists atomic.Bool
+	a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{testIssuer}, Keys: keysOf(s), Bound: func(context.Context, string, string, string) (string, bool, error) {
+		return "u-1", exists.Load(), nil
+	}})
+	a.Follow("Pod", true)
+	a.Follow("ServiceAccount", true)
+	claims := goodClaims()
+	claims.Bound = &BoundObject{"Pod", "p", "u-1"}
+	token := sign(t, s, claims)
+	ctx, cancel := context.WithCancel(t.Context())
+	var users sync.WaitGroup
+	for range 4 {
+		users.Go(func() {
+			for ctx.Err() == nil {
+				_, _, _ = a.AuthenticateToken(ctx, token)
+			}
+		})
+	}
+	good := func() bool { _, claimed, _ := a.AuthenticateToken(t.Context(), token); return claimed }
+	for n := range 200 {
+		if exists.Store(true); !good() {
+			t.Fatalf("round %d: a good token is refused", n)
+		}
+		exists.Store(false)
+		if a.Changed(Object{"Pod", "ns", "p"}); good() {
+			t.Fatalf("round %d: the token of a deleted pod is accepted", n)
+		}
+	}
+	cancel()
+	users.Wait()
 }
 
 // A token of any of the issuers is accepted; the first signs.
