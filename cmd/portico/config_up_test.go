@@ -18,12 +18,13 @@ func TestConfigurationOfInstallation(t *testing.T) {
 	e2e.NeedsInstallation(t)
 	file := filepath.Join(t.TempDir(), "portico.yaml")
 	const sections = `
-up: {max-requests-inflight: 301, max-mutating-requests-inflight: 302, discovery-grace: 1m, log-format: json}
+up: {max-requests-inflight: 301, max-mutating-requests-inflight: 302, discovery-grace: 1m, log-format: json, service-account-jwks-uri: "https://keys.example.com/jwks"}
 gateway: {request-timeout: 2m, max-mutating-requests-inflight: 303}
 core: {runtime-config: [batch/v1=false]}
 crd: {max-requests-inflight: 304}
 `
-	e2e.WriteFile(t, file, head+"all: {v: 0, etcd-prefix: /configured}"+sections)
+	const issuers = `, service-account-issuer: ["https://new.example.com", "https://old.example.com"]}`
+	e2e.WriteFile(t, file, head+"all: {v: 0, etcd-prefix: /configured"+issuers+sections)
 	t.Setenv("PORTICO_CONFIG", file)
 	t.Setenv("PORTICO_DISCOVERY_GRACE", "3m")
 	t.Setenv("PORTICO_MAX_LONG_RUNNING_REQUESTS", "6000")
@@ -38,6 +39,12 @@ crd: {max-requests-inflight: 304}
 	if code, _ := up.Do(t, "GET", "/apis/batch/v1", ""); code != 404 {
 		t.Errorf("batch/v1, which section core switches off: %d", code)
 	}
+	if _, text := up.Do(t, "GET", "/.well-known/openid-configuration", ""); !strings.Contains(text, `"issuer":"https://new.example.com","jwks_uri":"https://keys.example.com/jwks"`) {
+		t.Errorf("the issuer's document: %s", text)
+	}
+	if _, text := up.Do(t, "POST", "/api/v1/namespaces/default/serviceaccounts/default/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`); !strings.Contains(text, `"audiences":["https://new.example.com","https://old.example.com"]`) {
+		t.Errorf("the answer to a TokenRequest: %s", text)
+	}
 	for _, want := range []string{`portico_inflight_requests_limit{request_kind="readOnly"} 304`, `portico_inflight_requests_limit{request_kind="mutating"} 302`} {
 		if text := up.Metrics(t, "crd"); !strings.Contains(text, want) {
 			t.Errorf("%s is not among the metrics of crd", want)
@@ -50,12 +57,12 @@ crd: {max-requests-inflight: 304}
 		}
 	}
 
-	e2e.WriteFile(t, file, head+"all: {v: 1, etcd-prefix: /another}"+sections)
+	e2e.WriteFile(t, file, head+"all: {v: 1, etcd-prefix: /another"+issuers+sections)
 	for _, child := range []string{"core", "crd", "gateway"} {
 		logged(t, up, child, `"msg":"configuration reloaded"`, `"changed":["all.v"]`)
 		logged(t, up, child, `"msg":"changes in the configuration file need a restart of the process"`, `"changed":["all.etcd-prefix"]`)
 	}
-	e2e.WriteFile(t, file, head+"all: {v: 1, etcd-prefix: /another}"+strings.Replace(sections, "304", "305", 1))
+	e2e.WriteFile(t, file, head+"all: {v: 1, etcd-prefix: /another"+issuers+strings.Replace(sections, "304", "305", 1))
 	logged(t, up, "crd", `"msg":"configuration reloaded"`, `"changed":["crd.max-requests-inflight"]`)
 	if want := `portico_inflight_requests_limit{request_kind="readOnly"} 305`; !strings.Contains(up.Metrics(t, "crd"), want) {
 		t.Errorf("%s is not among the metrics of crd", want)
