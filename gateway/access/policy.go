@@ -195,24 +195,20 @@ func (p *policy) namespaceUsers() {
 	).Labels[aggregateTo+"view"] = "true"
 }
 
-// portico adds the roles of Portico's processes as clients of the gateway. The core and CRD
-// servers delete the contents of namespaces and collect garbage in every group. The
-// controllers of the core server also create objects.
+// portico adds the roles of Portico's processes as clients of the gateway. The core server deletes the contents of
+// namespaces and collects garbage in every group, and its controllers create objects. The CRD server reads what
+// admission needs, which includes parameters of policies, of any kind, and charges quotas.
 func (p *policy) portico() {
-	everywhere := []rbacv1.PolicyRule{
+	p.clusterRole("system:portico:core",
 		on(read+" delete deletecollection patch update", "*", "*"),
 		urls("get", "*"),
-	}
+		on("create", "-", "configmaps endpoints events"), on("create", "discovery.k8s.io", "endpointslices"),
+		on("create", "certificates.k8s.io", "clustertrustbundles"),
+		named("approve", "certificates.k8s.io", "signers", signer("kube-apiserver-client-kubelet")),
+		named("attest", "certificates.k8s.io", "signers", signer("kube-apiserver-serving")),
+		named("sign", "certificates.k8s.io", "signers", builtInSigners()))
+	p.clusterRole("system:portico:crd", on(read, "*", "*"), on("update", "-", "resourcequotas/status"))
 	for _, name := range []string{"core", "crd"} {
-		rules := everywhere
-		if name == "core" {
-			rules = append(rules, on("create", "-", "configmaps endpoints events"), on("create", "discovery.k8s.io", "endpointslices"),
-				on("create", "certificates.k8s.io", "clustertrustbundles"),
-				named("approve", "certificates.k8s.io", "signers", signer("kube-apiserver-client-kubelet")),
-				named("attest", "certificates.k8s.io", "signers", signer("kube-apiserver-serving")),
-				named("sign", "certificates.k8s.io", "signers", builtInSigners()))
-		}
-		p.clusterRole("system:portico:"+name, rules...)
 		p.bind("system:portico:"+name, user("system:portico:"+name))
 	}
 	p.clusterRole("system:portico:gateway",
