@@ -197,6 +197,11 @@ func TestResources(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	ranges := &resource.Info{Versions: []string{"v1"}, Kind: "RangeAllocation", Path: "ranges"}
+	create(t, c, ranges, "x")
+	if value := raw(t, c, ranges, "x"); !strings.HasPrefix(value, "{") || get(t, c, ranges, "x") != nil {
+		t.Errorf("ranges, which kube-apiserver does not encrypt: stored %.40q", value)
+	}
 	documents := c.Documents("gateway")
 	if _, err := documents.Write(t.Context(), "x", []byte("routes"), 0); err != nil {
 		t.Fatal(err)

@@ -59,6 +59,13 @@ func errEncrypted(data []byte) error {
 	return fmt.Errorf("it is encrypted by provider %s (%s) with key %q: name the configuration with --encryption-provider-config", head[0], head[1], head[2])
 }
 
+// Unencrypted reports whether a storage path has what is no resource of the API: addresses of
+// servers, and ports that are taken. kube-apiserver does not encrypt it, whatever is configured.
+func Unencrypted(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return first == "masterleases" || first == "peerserverleases" || first == "ranges"
+}
+
 // ResourceOf returns the resource of a storage path. That of a custom resource is in its path; that
 // of others is known once they have a Store.
 func (c *Client) ResourceOf(path string) schema.GroupResource {
@@ -75,23 +82,29 @@ func (c *Client) ResourceOf(path string) schema.GroupResource {
 	return schema.GroupResource{Resource: first}
 }
 
-// of is ResourceOf for a key, if it matters.
-func (c *Client) of(key []byte) schema.GroupResource {
+// transforms returns the Transformer of a key, and its resource.
+func (c *Client) transforms(key []byte) (Transformer, schema.GroupResource) {
 	if c.transformer == (identity{}) {
-		return schema.GroupResource{}
+		return c.transformer, schema.GroupResource{}
 	}
-	return c.ResourceOf(strings.TrimPrefix(string(key), c.prefix))
+	path := strings.TrimPrefix(string(key), c.prefix)
+	if Unencrypted(path) {
+		return identity{}, schema.GroupResource{}
+	}
+	return c.transformer, c.ResourceOf(path)
 }
 
 // Decrypt returns the plain value of a storage path.
 func (c *Client) Decrypt(path string, value []byte) ([]byte, error) {
-	plain, _, err := c.transformer.FromStorage(c.ResourceOf(path), value, []byte(c.prefix+path))
+	transformer, of := c.transforms([]byte(c.prefix + path))
+	plain, _, err := transformer.FromStorage(of, value, []byte(c.prefix+path))
 	return plain, err
 }
 
 // plain decrypts a value.
 func (c *Client) plain(kv *mvccpb.KeyValue) (plain []byte, stale bool, err error) {
-	plain, stale, err = c.transformer.FromStorage(c.of(kv.Key), kv.Value, kv.Key)
+	transformer, of := c.transforms(kv.Key)
+	plain, stale, err = transformer.FromStorage(of, kv.Value, kv.Key)
 	if err != nil {
 		return nil, false, unreadable(string(kv.Key), err)
 	}
@@ -101,7 +114,8 @@ func (c *Client) plain(kv *mvccpb.KeyValue) (plain []byte, stale bool, err error
 // encode encrypts the bytes of an object.
 func (c *Client) encode(key string, stored []byte) ([]byte, error) {
 	aad := []byte(key)
-	data, err := c.transformer.ToStorage(c.of(aad), stored, aad)
+	transformer, of := c.transforms(aad)
+	data, err := transformer.ToStorage(of, stored, aad)
 	if err != nil {
 		return nil, internal("unable to encrypt the object for key " + key + ": " + err.Error())
 	}

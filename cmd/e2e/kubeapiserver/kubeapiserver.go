@@ -37,8 +37,8 @@ type Server struct {
 }
 
 // Start starts kube-apiserver on an etcd, until the test ends. dir has the key of its tokens,
-// which is made unless there is one. Building it takes minutes.
-func Start(t *testing.T, etcd, dir string) *Server {
+// which is made unless there is one; flags are added. Building it takes minutes.
+func Start(t *testing.T, etcd, dir string, flags ...string) *Server {
 	t.Helper()
 	program, err := testtools.Build(testtools.KubeAPIServer)
 	if err != nil {
@@ -52,10 +52,10 @@ func Start(t *testing.T, etcd, dir string) *Server {
 	l.Close()
 	key := KeyFile(t, dir)
 	e2e.WriteFile(t, filepath.Join(dir, "tokens"), "administrator,administrator,1,system:masters\n")
-	cmd := exec.Command(program, "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+filepath.Join(dir, "certs"),
-		"--service-account-issuer="+Issuer, "--service-account-key-file="+key, "--service-account-signing-key-file="+key,
-		"--service-cluster-ip-range="+ServiceRange, "--token-auth-file="+filepath.Join(dir, "tokens"), "--authorization-mode=RBAC",
-		"--advertise-address=192.0.2.1", "--allow-privileged", "--disable-admission-plugins=ServiceAccount")
+	cmd := exec.Command(program, append([]string{"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + port, "--cert-dir=" + filepath.Join(dir, "certs"),
+		"--service-account-issuer=" + Issuer, "--service-account-key-file=" + key, "--service-account-signing-key-file=" + key,
+		"--service-cluster-ip-range=" + ServiceRange, "--token-auth-file=" + filepath.Join(dir, "tokens"), "--authorization-mode=RBAC",
+		"--advertise-address=192.0.2.1", "--allow-privileged", "--disable-admission-plugins=ServiceAccount"}, flags...)...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {

@@ -144,9 +144,11 @@ func resourceOf(path string, kind Kind) schema.GroupResource {
 func (r *Reader) object(key, path string, value []byte) error {
 	res, kind := r.resource(path)
 	res.Objects++
-	value, err := r.plain(resourceOf(res.Path, kind), key, value)
-	if err != nil {
-		return err
+	if !etcd.Unencrypted(path) {
+		var err error
+		if value, err = r.plain(resourceOf(res.Path, kind), key, value); err != nil {
+			return err
+		}
 	}
 	o, err := resource.Parse(value)
 	if err != nil {
