@@ -29,7 +29,7 @@ import (
 func (g *Gateway) assembleAdmission() (rest.Admission, error) {
 	engine, err := admission.NewEngine(admission.EngineConfig{
 		Egress:  g.cfg.Egress,
-		BaseURL: loopbackURL, Transport: g.core, UserAgent: userAgent, Warn: filter.AddWarning, Authorizer: g.access,
+		BaseURL: loopbackURL, Transport: g.core, UserAgent: userAgent, Warn: filter.AddWarning, Authorizer: g.authorizer,
 		Waited: filter.AddWait, Logger: g.log,
 	})
 	if err != nil {

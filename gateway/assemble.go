@@ -7,6 +7,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
@@ -15,6 +16,7 @@ import (
 	"portico/gateway/access"
 	"portico/gateway/accesslog"
 	"portico/gateway/authentication"
+	"portico/gateway/authorization"
 	"portico/gateway/flow"
 	gatewayopenapi "portico/gateway/openapi"
 	"portico/gateway/proxy"
@@ -23,6 +25,7 @@ import (
 	"portico/resource"
 	"portico/resource/audit"
 	"portico/resource/authn"
+	"portico/resource/authz"
 	"portico/resource/client"
 	"portico/resource/encryption"
 	"portico/resource/etcd"
@@ -85,7 +88,13 @@ func (g *Gateway) assembleAccess() (err error) {
 		return err
 	}
 	g.core.tokens, g.core.bootstrap = g.authn.Accounts, g.cfg.Authentication.BootstrapTokens
-	g.access = access.New(access.Config{Authenticator: g.authn, Audiences: g.cfg.Authentication.APIAudiences, Logger: g.log})
+	g.access = access.New(access.Config{
+		Authenticator: g.authn, Audiences: g.cfg.Authentication.APIAudiences, Chain: func() authz.Engine { return g.authorizer }, Logger: g.log,
+	})
+	engines := authorization.Engines{RBAC: g.access, Node: g.nodeAuthorizer, Dial: utilnet.DialFunc(g.cfg.Egress.ControlPlane)}
+	if g.authorizer, err = authorization.New(g.cfg.Authorization, engines, g.log); err != nil {
+		return err
+	}
 	g.flow = flow.New(g.log)
 	return nil
 }
@@ -227,11 +236,11 @@ func (g *Gateway) assembleObservation() (err error) {
 // assembleServer makes the filters, the listener and the health checks.
 func (g *Gateway) assembleServer() (err error) {
 	g.addHealthChecks()
-	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.access, Traced: g.tracer != nil, Logged: g.accessLog != nil})
+	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.authorizer, Traced: g.tracer != nil, Logged: g.accessLog != nil})
 	router := g.router()
 	g.core.own = client.InProcess(router, gatewayUser())
 	chain, err := filter.New(filter.Config{
-		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, IdentityHeaders: g.cfg.Authentication.IdentityHeaders(), Authorizer: g.access, Impersonation: g.access.Impersonation,
+		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, IdentityHeaders: g.cfg.Authentication.IdentityHeaders(), Authorizer: g.authorizer, Impersonation: g.access.Impersonation,
 		Complete: g.complete, LongRunning: g.proxy.Streams, RequestTimeout: g.cfg.RequestTimeout, GoawayChance: g.cfg.GoawayChance,
 		MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
 		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"portico/gateway/authentication"
+	"portico/gateway/authorization"
 	"portico/gateway/routing"
 	"portico/resource/audit"
 	"portico/resource/authn"
@@ -34,6 +35,8 @@ type Config struct {
 	// Authentication says which credentials are accepted. The gateway presents its own certificate
 	// of the CA of front proxies to servers.
 	Authentication authentication.Config
+	// Authorization is the chain of authorizers. Default: RBAC.
+	Authorization authorization.Config
 	// ProxyCertFile and ProxyKeyFile are the front-proxy client certificate for servers.
 	ProxyCertFile, ProxyKeyFile string
 	// Backends are the servers that the gateway starts with; their groups are registered by

@@ -14,6 +14,8 @@ import (
 	"portico/discovery"
 	"portico/gateway/access"
 	"portico/gateway/authentication"
+	"portico/gateway/authorization"
+	"portico/gateway/authorization/node"
 	"portico/gateway/flow"
 	"portico/gateway/openapi"
 	"portico/gateway/proxy"
@@ -60,7 +62,10 @@ type Gateway struct {
 	authn  *authentication.Authentication
 	logs   *os.Root // of /logs/; nil: it is not served
 	access *access.Access
-	flow   *flow.Flow
+	// authorizer is the chain of authorizers, access among them.
+	authorizer *authorization.Authorizer
+	nodes      *node.Authorizer // part of authorizer; nil: kubelets have no authorization of their own
+	flow       *flow.Flow
 	// admission decides on writes of the gateway's own kinds.
 	admission *ownAdmission
 
@@ -92,7 +97,10 @@ type Gateway struct {
 // nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	g := &Gateway{cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: metrics.New(slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), cfg.Encryption.Metrics(), egress.Metrics)...), via: upstream.NewVia()}
+	shared := slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), authorization.Metrics(), cfg.Encryption.Metrics(), egress.Metrics)
+	g := &Gateway{
+		cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: metrics.New(shared...), via: upstream.NewVia(),
+	}
 	for _, step := range []func() error{
 		g.boundConnections, g.openStorage, g.openLogs, g.readBackends, g.assembleAccess, g.assembleOwn, g.assembleSync, g.assembleLastGood, g.assembleObservation, g.assembleServer,
 	} {
@@ -144,6 +152,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 				return g.sync.Follow(ctx, g.apiservices, g.backends, g.lastGood.Await)
 			},
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
+			func(ctx context.Context) error { return g.authorizer.Run(ctx, g.cfg.InstanceID) },
+			g.followNodes,
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			func(ctx context.Context) error { return g.etcd.Compact(ctx, g.cfg.InstanceID) },
 			func(ctx context.Context) error { return g.etcd.RecordVersion(ctx, "gateway", version.Version()) },

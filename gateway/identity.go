@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"portico/gateway/access"
+	"portico/gateway/authorization/node"
 	"portico/resource"
 	"portico/resource/authz"
 )
@@ -15,7 +17,7 @@ func (g *Gateway) refuseLoop(r *http.Request) error {
 
 // authorize decides about a further action than the one of the request: create by PUT.
 func (g *Gateway) authorize(ctx context.Context, a *resource.Action) error {
-	decision, reason, err := g.access.Authorize(ctx, a)
+	decision, reason, err := g.authorizer.Authorize(ctx, a)
 	if err != nil && decision != authz.Allow {
 		reason = err.Error()
 	}
@@ -23,4 +25,21 @@ func (g *Gateway) authorize(ctx context.Context, a *resource.Action) error {
 		return nil
 	}
 	return authz.Forbidden(a, reason)
+}
+
+// nodeAuthorizer makes the authorizer of kubelets.
+func (g *Gateway) nodeAuthorizer() authz.Engine {
+	g.nodes = node.New(node.Config{
+		Reader: g.core.client.Reader, Others: access.AllowsNode, Logger: g.log,
+	})
+	return g.nodes
+}
+
+// followNodes follows what the authorizer of kubelets needs, if there is one, until ctx ends.
+func (g *Gateway) followNodes(ctx context.Context) error {
+	if g.nodes == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return g.nodes.Run(ctx)
 }

@@ -1,5 +1,6 @@
-// Package access is authorization: role based access control (rbac.authorization.k8s.io),
-// access reviews, token reviews, and impersonation.
+// Package access is role based access control (rbac.authorization.k8s.io), access reviews, token
+// reviews, and impersonation. RBAC is one authorizer of the chain in gateway/authorization, which
+// decides for reviews, impersonation, and the verbs bind and escalate.
 //
 // Decisions:
 //
@@ -41,6 +42,8 @@ import (
 type Config struct {
 	// Authenticator answers TokenReviews. Required.
 	Authenticator authn.Authenticator
+	// Chain returns the authorizers of this gateway, RBAC among them; nil: RBAC alone.
+	Chain func() authz.Engine
 	// Audiences of this API server, for TokenReviews that name none.
 	Audiences []string
 	// Logger, nil: slog.Default().
@@ -89,7 +92,11 @@ func New(cfg Config) *Access {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Access{cfg: cfg, log: cfg.Logger}
+	a := &Access{cfg: cfg, log: cfg.Logger}
+	if cfg.Chain == nil {
+		a.cfg.Chain = func() authz.Engine { return a }
+	}
+	return a
 }
 
 // Ready returns nil once the bootstrap policy is stored and in the index.
@@ -162,21 +169,39 @@ func (a *Access) Restore(find func(schema.GroupResource) *rest.Resource, objects
 	a.index.CompareAndSwap(nil, newIndex(&s))
 }
 
-// Authorize decides about an action: a user in system:masters may do everything, other users
-// what a role grants.
-func (a *Access) Authorize(_ context.Context, act *resource.Action) (authz.Decision, string, error) {
+// Authorize decides about an action by RBAC: a user in system:masters may do everything, other
+// users what a role grants.
+func (a *Access) Authorize(ctx context.Context, act *resource.Action) (authz.Decision, string, error) {
 	if act.User == nil {
 		return authz.NoOpinion, "", nil
 	}
 	if isMaster(act.User) {
 		return authz.Allow, "", nil
 	}
-	idx := a.index.Load()
+	idx, ok := ctx.Value(indexKey{}).(*index)
+	if !ok {
+		idx = a.index.Load()
+	}
 	if idx == nil {
-		return authz.NoOpinion, "", errors.New("the access policy has not been read yet")
+		return authz.NoOpinion, "", errUnread
 	}
 	decision, reason := idx.authorize(act)
 	return decision, reason, nil
+}
+
+var errUnread = errors.New("the access policy has not been read yet")
+
+// indexKey is the key of a context for the index to decide by, if it is not the followed one.
+type indexKey struct{}
+
+// RulesFor returns the rules that roles grant to a user.
+func (a *Access) RulesFor(_ context.Context, u *resource.User, namespace string) (rules []rbacv1.PolicyRule, incomplete bool, err error) {
+	idx := a.index.Load()
+	if idx == nil {
+		return nil, true, errUnread
+	}
+	rules, missing := idx.rules(u, namespace)
+	return rules, false, utilerrors.NewAggregate(missing)
 }
 
 func isMaster(u *resource.User) bool { return slices.Contains(u.Groups, resource.GroupMasters) }

@@ -1,9 +1,10 @@
 package access
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -11,11 +12,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
@@ -98,41 +96,23 @@ func validateSelector(at *field.Path, raw string, requirements int) field.ErrorL
 // decide returns the status of an access review of a user.
 func (a *Access) decide(ctx context.Context, u *resource.User, res *authorizationv1.ResourceAttributes, url *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	act := &resource.Action{User: u}
+	var problems []string
 	if res != nil {
 		act.IsResource, act.InPath = true, res.Name != ""
 		act.Verb, act.Group, act.Version = res.Verb, res.Group, res.Version
 		act.Namespace, act.Resource, act.Subresource, act.Name = res.Namespace, res.Resource, res.Subresource, res.Name
+		act.Version = cmp.Or(act.Version, "*")
+		problems = selectorsOf(act, res)
 	} else {
 		act.Verb, act.Path = url.Verb, url.Path
 	}
-	decision, reason, err := a.Authorize(ctx, act)
-	var problems []string
+	decision, reason, err := a.cfg.Chain().Authorize(ctx, act)
 	if err != nil {
-		problems = append(problems, err.Error())
+		problems = slices.Insert(problems, 0, err.Error())
 	}
 	return authorizationv1.SubjectAccessReviewStatus{
-		Allowed: decision == authz.Allow, Denied: decision == authz.Deny, Reason: reason,
-		EvaluationError: strings.Join(append(problems, unreadSelectors(res)...), "; "),
+		Allowed: decision == authz.Allow, Denied: decision == authz.Deny, Reason: reason, EvaluationError: strings.Join(problems, "; "),
 	}
-}
-
-// unreadSelectors returns the errors of selectors that cannot be parsed. They do not fail the
-// review: selectors only narrow a request, and RBAC ignores them.
-func unreadSelectors(res *authorizationv1.ResourceAttributes) (problems []string) {
-	if res == nil {
-		return nil
-	}
-	if s := res.FieldSelector; s != nil && s.RawSelector != "" {
-		if _, err := fields.ParseSelector(s.RawSelector); err != nil {
-			problems = append(problems, "spec.resourceAttributes.fieldSelector ignored due to parse error")
-		}
-	}
-	if s := res.LabelSelector; s != nil && s.RawSelector != "" {
-		if _, err := labels.Parse(s.RawSelector); err != nil {
-			problems = append(problems, "spec.resourceAttributes.labelSelector ignored due to parse error")
-		}
-	}
-	return problems
 }
 
 func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) *resource.User {
@@ -198,20 +178,11 @@ func (a *Access) reviewRules(ctx context.Context, obj runtime.Object) (runtime.O
 	review.Status = authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
 	}
-	idx := a.index.Load()
-	var rules []rbacv1.PolicyRule
-	var missing []error
-	switch {
-	case isMaster(user):
-		rules = everything()
-	case idx == nil:
-		missing = []error{errors.New("the access policy has not been read yet")}
-		review.Status.Incomplete = true
-	default:
-		rules, missing = idx.rules(user, review.Spec.Namespace)
-	}
-	if len(missing) > 0 {
-		review.Status.EvaluationError = utilerrors.NewAggregate(missing).Error()
+	rules := authz.Everything()
+	if !isMaster(user) {
+		if rules, review.Status.Incomplete, err = a.cfg.Chain().RulesFor(ctx, user, review.Spec.Namespace); err != nil {
+			review.Status.EvaluationError = err.Error()
+		}
 	}
 	fill(&review.Status, rules)
 	return review, nil

@@ -34,13 +34,13 @@ func (a *Access) checkRole(ctx context.Context, gr schema.GroupResource, obj, ol
 	}
 	// As upstream, a POST is checked for escalate without a name, so a rule with
 	// resourceNames does not cover it.
-	if idx.allows(act, "escalate", gr.Resource, act.Name) {
+	if a.allows(ctx, idx, act, "escalate", gr.Resource, act.Name) {
 		return nil
 	}
 	if err := idx.covered(act, gr, obj.GetName(), rules); err != nil {
 		return err
 	}
-	if aggregates && idx.covered(act, gr, obj.GetName(), everything()) != nil {
+	if aggregates && idx.covered(act, gr, obj.GetName(), authz.Everything()) != nil {
 		return apierrors.NewForbidden(gr, obj.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
 	return nil
@@ -59,7 +59,7 @@ func (a *Access) checkBinding(ctx context.Context, gr schema.GroupResource, obj,
 	case ref.Kind == "Role":
 		res = "roles"
 	}
-	if idx.allows(act, "bind", res, ref.Name) {
+	if a.allows(ctx, idx, act, "bind", res, ref.Name) {
 		return nil
 	}
 	rules, missing := idx.rulesOf(ref, act.Namespace)
@@ -93,9 +93,10 @@ func onlyCollectionFields(obj, old rest.Object) bool {
 	return apiequality.Semantic.DeepEqual(same, old)
 }
 
-// allows reports whether the user of an action has the verb bind or escalate on a role.
-func (x *index) allows(act *resource.Action, verb, res, name string) bool {
-	decision, _ := x.authorize(&resource.Action{
+// allows reports whether the user of an action has the verb bind or escalate on a role; of the
+// authorizers, RBAC decides by idx.
+func (a *Access) allows(ctx context.Context, idx *index, act *resource.Action, verb, res, name string) bool {
+	decision, _, _ := a.cfg.Chain().Authorize(context.WithValue(ctx, indexKey{}, idx), &resource.Action{
 		User: act.User, Verb: verb, IsResource: true, Group: rbacv1.GroupName, Version: "v1",
 		Resource: res, Namespace: act.Namespace, Name: name, InPath: name != "",
 	})

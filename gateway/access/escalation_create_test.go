@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
+	"portico/resource/authz"
 )
 
 // Rights in a namespace permit to create in it only, and names in rules apply as in
@@ -47,8 +48,8 @@ func TestCreationsAreCheckedWhereTheyAre(t *testing.T) {
 		"PUT with escalate by name":                  {holds(escalate("clusterroles", "x")), nil, http.MethodPut, "clusterroles/x", rules, nil},
 		"PUT without":                                {nil, nil, http.MethodPut, "clusterroles/x", rules, apierrors.IsForbidden},
 		"aggregation":                                {holds(secretsRule), nil, http.MethodPost, "clusterroles", collects, apierrors.IsForbidden},
-		"aggregation with every right":               {everything(), nil, http.MethodPost, "clusterroles", collects, nil},
-		"aggregation with every right there":         {nil, everything(), http.MethodPost, "clusterroles", collects, apierrors.IsForbidden},
+		"aggregation with every right":               {authz.Everything(), nil, http.MethodPost, "clusterroles", collects, nil},
+		"aggregation with every right there":         {nil, authz.Everything(), http.MethodPost, "clusterroles", collects, apierrors.IsForbidden},
 		"cluster role with nothing in it":            {nil, nil, http.MethodPost, "clusterroles", `"rules":[]`, nil},
 		"binding with rules of that namespace":       {nil, holds(secretsRule), http.MethodPost, "namespaces/n/rolebindings", clusterly, nil},
 		"binding with rules of another":              {nil, holds(secretsRule), http.MethodPost, "namespaces/m/rolebindings", clusterly, apierrors.IsForbidden},
@@ -69,7 +70,7 @@ func TestCreationsAreCheckedWhereTheyAre(t *testing.T) {
 		"binding to a role with bind on another":     {nil, holds(bind("roles", "other")), http.MethodPost, "namespaces/n/rolebindings", locally, apierrors.IsForbidden},
 		"binding to a role without":                  {nil, nil, http.MethodPost, "namespaces/n/rolebindings", locally, apierrors.IsForbidden},
 		"binding to a role that is elsewhere":        {holds(secretsRule), nil, http.MethodPost, "namespaces/m/rolebindings", locally, apierrors.IsNotFound},
-		"cluster binding to a role":                  {everything(), nil, http.MethodPost, "clusterrolebindings", locally, apierrors.IsInvalid},
+		"cluster binding to a role":                  {authz.Everything(), nil, http.MethodPost, "clusterrolebindings", locally, apierrors.IsInvalid},
 		"binding to nothing":                         {nil, nil, http.MethodPost, "clusterrolebindings", `"roleRef":{"kind":"ClusterRole","name":""}`, apierrors.IsNotFound},
 		"binding to a kind that is no role":          {nil, nil, http.MethodPost, "clusterrolebindings", `"roleRef":{"kind":"Secret","name":"s"}`, apierrors.IsInvalid},
 		"binding to a role of another group":         {nil, nil, http.MethodPost, "clusterrolebindings", `"roleRef":{"kind":"ClusterRole","apiGroup":"example.com","name":"secrets"}`, apierrors.IsInvalid},

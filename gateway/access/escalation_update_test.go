@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource"
+	"portico/resource/authz"
 )
 
 // updateRow is an update by user u, as a merge patch.
@@ -72,13 +73,13 @@ func aggregationUpdates() []updateRow {
 	const path = "clusterroles/"
 	return []updateRow{
 		{"begin to aggregate with its rules", holds(secretsRule), path + "secrets", aggregate, apierrors.IsForbidden},
-		{"begin to aggregate with every right", everything(), path + "secrets", aggregate, nil},
+		{"begin to aggregate with every right", authz.Everything(), path + "secrets", aggregate, nil},
 		{"begin to aggregate with every read", holds(on("get list watch", "*", "*")), path + "secrets", aggregate, apierrors.IsForbidden},
 		{"begin to aggregate with escalate", holds(on("escalate", rbacv1.GroupName, "clusterroles")), path + "secrets", aggregate, nil},
 		{"label an aggregated role", nil, path + "aggregated", label, apierrors.IsForbidden},
 		{"give an aggregated role rules that are held", holds(podsRule), path + "aggregated", podRules, apierrors.IsForbidden},
 		{"end aggregation", nil, path + "aggregated", noSelector, apierrors.IsForbidden},
-		{"end aggregation with every right", everything(), path + "aggregated", noSelector, nil},
+		{"end aggregation with every right", authz.Everything(), path + "aggregated", noSelector, nil},
 		{"finalizers of an aggregated role", nil, path + "aggregated", finalize, nil},
 	}
 }

@@ -113,7 +113,7 @@ func (a *Access) permits(ctx context.Context, m *mode, act *resource.Action, wan
 
 // require returns a 403 unless the action is allowed.
 func (a *Access) require(ctx context.Context, act *resource.Action) error {
-	decision, reason, err := a.Authorize(ctx, act)
+	decision, reason, err := a.cfg.Chain().Authorize(ctx, act)
 	if decision == authz.Allow {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/resource/authz"
 	"portico/resource/rest"
 )
 
@@ -47,11 +48,6 @@ func named(verbs, groups, resources, names string) rbacv1.PolicyRule {
 // urls returns a rule for verbs on non-resource paths.
 func urls(verbs, paths string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: words(verbs), NonResourceURLs: words(paths)}
-}
-
-// everything returns the rules of a cluster administrator.
-func everything() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{on("*", "*", "*"), urls("*", "*")}
 }
 
 // eventRules permits a controller to write events.
@@ -137,7 +133,7 @@ func bootstrapPolicy() *policy {
 // allUsers adds the roles of all users.
 func (p *policy) allUsers() {
 	all, authenticated, unauthenticated := "/livez /readyz /healthz /version /version/", group("system:authenticated"), group("system:unauthenticated")
-	p.clusterRole("cluster-admin", everything()...)
+	p.clusterRole("cluster-admin", authz.Everything()...)
 	p.bind("cluster-admin", group("system:masters"))
 	p.clusterRole("system:discovery", urls("get", all+" /openapi /openapi/* /api /api/* /apis /apis/*"))
 	p.bind("system:discovery", authenticated)

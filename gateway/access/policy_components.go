@@ -1,7 +1,12 @@
 package access
 
 import (
+	"slices"
+	"sync"
+
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"portico/resource"
 )
 
 // components adds the roles of Kubernetes components that may use Portico as their API
@@ -53,6 +58,19 @@ func (p *policy) node() {
 		on(read, "certificates.k8s.io", "clustertrustbundles"), on("get", "-", "serviceaccounts"))
 	// As upstream, the binding exists without subjects.
 	p.bind("system:node")
+}
+
+// nodeRules are those of the role of kubelets.
+var nodeRules = sync.OnceValue(func() []rbacv1.PolicyRule {
+	var p policy
+	p.node()
+	return p.objects[clusterRoles][0].(*rbacv1.ClusterRole).Rules
+})
+
+// AllowsNode reports whether the role of kubelets, as it is at the start, allows an action.
+func AllowsNode(act *resource.Action) bool {
+	rules := nodeRules()
+	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return matches(&r, act) })
 }
 
 func (p *policy) managers(reviews []rbacv1.PolicyRule) {

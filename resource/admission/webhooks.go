@@ -115,7 +115,7 @@ func WebhookClients(via egress.Selector) webhookutil.AuthenticationInfoResolverW
 		if dial != nil {
 			cfg.Dial = dial
 		}
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedTransport{next} })
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return BoundAnswers(next, maxWebhookResponse) })
 		return cfg, nil
 	}
 	return func(r webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
@@ -132,29 +132,36 @@ func WebhookClients(via egress.Selector) webhookutil.AuthenticationInfoResolverW
 	}
 }
 
-// boundedTransport makes response bodies fail after maxWebhookResponse bytes.
-type boundedTransport struct{ next http.RoundTripper }
+// BoundAnswers returns a transport whose response bodies fail after limit bytes.
+func BoundAnswers(next http.RoundTripper, limit int) http.RoundTripper {
+	return boundedTransport{next, limit}
+}
+
+type boundedTransport struct {
+	next  http.RoundTripper
+	limit int
+}
 
 // RoundTrip implements http.RoundTripper.
 func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(r)
 	if err == nil {
-		res.Body = &boundedBody{ReadCloser: res.Body, left: maxWebhookResponse}
+		res.Body = &boundedBody{ReadCloser: res.Body, limit: b.limit, left: b.limit}
 	}
 	return res, err
 }
 
-// boundedBody fails after left bytes.
+// boundedBody fails after left more bytes.
 type boundedBody struct {
 	io.ReadCloser
-	left int
+	limit, left int
 }
 
 // Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= n; b.left < 0 {
-		return 0, fmt.Errorf("the response has more than %d bytes", maxWebhookResponse)
+		return 0, fmt.Errorf("the response has more than %d bytes", b.limit)
 	}
 	return n, err
 }

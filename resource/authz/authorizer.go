@@ -1,5 +1,5 @@
 // Package authz is the interface of authorizers and the message of a 403. RBAC is in package
-// gateway/access.
+// gateway/access, the chain of authorizers in gateway/authorization.
 //
 // Decisions:
 //
@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -40,6 +41,20 @@ type Authorizer interface {
 	// Authorize returns the decision and its reason for users (may be ""). With an error the
 	// decision may be incomplete: Allow applies, and any other decision is the error.
 	Authorize(ctx context.Context, a *resource.Action) (decision Decision, reason string, err error)
+}
+
+// Engine is an Authorizer that lists rules as well.
+type Engine interface {
+	Authorizer
+	// RulesFor returns the rules of a user in a namespace ("": those that apply everywhere). They
+	// may be incomplete, with or without an error.
+	RulesFor(ctx context.Context, u *resource.User, namespace string) (rules []rbacv1.PolicyRule, incomplete bool, err error)
+}
+
+// Everything returns the rules that permit everything.
+func Everything() []rbacv1.PolicyRule {
+	all := []string{"*"}
+	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
 }
 
 // Func makes an Authorizer of a function.

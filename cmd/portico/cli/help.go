@@ -29,6 +29,7 @@ var flagGroups = []flagGroup{
 	{"Serving", nil},
 	{"Storage", []string{"etcd-", "data-dir", "quota-"}},
 	{"Authentication", []string{"client-ca", "requestheader-", "service-account-", "api-audiences", "token-auth", "enable-bootstrap-", "anonymous-", "root-ca", "cluster-signing-"}},
+	{"Authorization", []string{"authorization-"}},
 	{"Servers behind the gateway", []string{"backend", "proxy-client-"}},
 	{"The gateway, for servers behind it", []string{"gateway"}},
 	{"Built-in kinds", []string{"service-", "event-", "kubelet-", "enable-admission", "disable-admission", "admission-", "default-", "controllers", "terminated-", "runtime-", "feature-"}},

@@ -65,6 +65,9 @@ func NewGateway() *cobra.Command {
 			if err := f.complete(); err != nil {
 				return err
 			}
+			if err := CheckAuthorization(cmd.Flags(), &f.cfg.Authorization); err != nil {
+				return err
+			}
 			f.cfg.Logger, f.cfg.SetVerbosity, f.cfg.Flags = log, logging.Process.SetVerbosity, flagValues(cmd.Flags())
 			if f.cfg.Etcd, err = f.etcd.required(log); err != nil {
 				return err
@@ -91,6 +94,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.backends, "backend", nil, "a server behind the gateway as `name=URL` (unix:///path or https://host:port), with commas between several URLs; its groups are registered by discovery. May be repeated")
 	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "PEM file of CAs for the certificate of a backend, as `name=file`; a file without a name is for all (default: the system's)")
 	addAuthentication(fs, &f.cfg.Authentication)
+	AddAuthorization(fs, &f.cfg.Authorization)
 	f.proxy.add(fs)
 	fs.StringVar(&f.cfg.ProxyCertFile, "proxy-client-cert-file", "", "PEM `file` of the client certificate for servers behind the gateway")
 	fs.StringVar(&f.cfg.ProxyKeyFile, "proxy-client-key-file", "", "PEM `file` of the key of --proxy-client-cert-file")

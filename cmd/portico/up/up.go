@@ -21,6 +21,7 @@ import (
 	"portico/cmd/portico/config"
 	"portico/cmd/portico/server"
 	"portico/gateway/authentication"
+	"portico/gateway/authorization"
 	"portico/resource/audit"
 	"portico/resource/egress"
 	"portico/resource/encryption"
@@ -72,13 +73,14 @@ type upFlags struct {
 
 // childFlags are flags that the children parse. They are checked before the first child starts.
 type childFlags struct {
-	audited    audit.Options
-	admission  plugins.Options
-	selected   []string // --controllers
-	switched   []string // --runtime-config
-	signing    controllers.Signing
-	kubelets   kubelet.Config
-	encryption encryption.Config
+	audited     audit.Options
+	admission   plugins.Options
+	selected    []string // --controllers
+	switched    []string // --runtime-config
+	signing     controllers.Signing
+	kubelets    kubelet.Config
+	encryption  encryption.Config
+	authorizers authorization.Config
 }
 
 func (f *childFlags) check() error {
@@ -117,6 +119,9 @@ func (f *upFlags) check(children *childFlags) error {
 	}
 	f.etcd.Dial = via.Etcd
 	if err := children.check(); err != nil {
+		return err
+	}
+	if err := server.CheckAuthorization(f.all, &children.authorizers); err != nil {
 		return err
 	}
 	if err := checkSANs(f.sans); err != nil {
@@ -175,6 +180,7 @@ func New() *cobra.Command {
 	limits.AddInFlight(flags)
 	limits.AddLongRunning(flags)
 	server.AddAudit(flags, &children.audited)
+	server.AddAuthorization(flags, &children.authorizers)
 	server.AddAdmission(flags, &children.admission)
 	server.AddDiscoveryGrace(flags, new(time.Duration))
 	server.AddTracing(flags, new(string))

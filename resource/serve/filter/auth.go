@@ -99,6 +99,8 @@ func (c *Chain) authorize(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case decision == authz.Allow:
 		return true
+	case apierrors.IsServiceUnavailable(err):
+		response.WriteStatus(w, r, err)
 	case err != nil && c.cfg.Complete != nil && !c.cfg.Complete():
 		// Roles and bindings are still being read.
 		response.WriteStatus(w, r, resource.Unavailable(err.Error(), 1))
