@@ -78,7 +78,6 @@ var podSecurityResources = on("pods", "namespaces", "podtemplates", "replication
 const (
 	noEffect  = "it is deprecated and has no effect beyond that of its name"
 	noGroups  = "PodGroups are off by default in Kubernetes 1.37 and not served"
-	notYet    = "this version does not have it yet"
 	noWebhook = "a ValidatingWebhookConfiguration for pods does the same"
 )
 
@@ -95,7 +94,7 @@ func all() []row {
 		{name: "LimitPodHardAntiAffinityTopology", resources: on("pods"), make: newLimitPodHardAntiAffinityTopology},
 		{name: "LimitRanger", on: true, resources: on("pods", "persistentvolumeclaims"), make: newLimitRanger},
 		{name: "ServiceAccount", on: true, resources: on("pods"), make: newServiceAccount},
-		{name: "NodeRestriction", missing: notYet},
+		{name: "NodeRestriction", resources: nodeRestricted, make: newNodeRestriction},
 		{name: "TaintNodesByCondition", on: true, resources: on("nodes"), make: newTaintNodesByCondition},
 		{name: "AlwaysPullImages", resources: on("pods"), make: newAlwaysPullImages},
 		{name: "ImagePolicyWebhook", missing: noWebhook},

@@ -1,0 +1,311 @@
+package plugins
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
+
+	"portico/resource"
+	"portico/resource/podrefs"
+	"portico/resource/rest"
+)
+
+// pod permits a node to create mirror pods, and to delete and evict its pods and write their status.
+func (n *nodeRestriction) pod(ctx context.Context, node string, a *rest.Attributes) error {
+	switch sub := subresourceOf(a); {
+	case sub == "" && a.Operation == rest.Create:
+		return n.mirrorPod(ctx, node, a)
+	case sub == "" && a.Operation == rest.Delete:
+		if pod, ok := a.Old.(*corev1.Pod); !ok || pod.Spec.NodeName != node {
+			return fmt.Errorf("node %q can only delete pods with spec.nodeName set to itself", node)
+		}
+		return nil
+	case sub == "status" && a.Operation == rest.Update:
+		return podStatus(node, a)
+	case sub == "eviction" && a.Operation == rest.Create:
+		pod, err := readLive[*corev1.Pod](ctx, n.pods, a.Key)
+		if err == nil && pod.Spec.NodeName != node {
+			err = fmt.Errorf("node %s can only evict pods with spec.nodeName set to itself", node)
+		}
+		return err
+	case sub == "":
+		return fmt.Errorf("unexpected operation %q, node %q can only create and delete mirror pods", a.Operation, node)
+	case sub == "status", sub == "eviction":
+		return fmt.Errorf("unexpected operation %q", a.Operation)
+	default:
+		return fmt.Errorf("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", sub)
+	}
+}
+
+// mirrorPod permits copies of pods that the node runs by itself, which refer to no other object.
+func (n *nodeRestriction) mirrorPod(ctx context.Context, node string, a *rest.Attributes) error {
+	pod, ok := a.Object.(*corev1.Pod)
+	if !ok {
+		return errObject
+	}
+	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
+		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, node)
+	}
+	if pod.Spec.NodeName != node {
+		return fmt.Errorf("node %q can only create pods with spec.nodeName set to itself", node)
+	}
+	if len(pod.OwnerReferences) != 1 {
+		return fmt.Errorf("node %q can only create pods with a single owner reference set to itself", node)
+	}
+	switch owner := pod.OwnerReferences[0]; {
+	case owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != node:
+		return fmt.Errorf("node %q can only create pods with an owner reference set to itself", node)
+	case !ptr.Deref(owner.Controller, false):
+		return fmt.Errorf("node %q can only create pods with a controller owner reference set to itself", node)
+	case ptr.Deref(owner.BlockOwnerDeletion, false):
+		return fmt.Errorf("node %q must not set blockOwnerDeletion on an owner reference", node)
+	}
+	known, err := readLive[*corev1.Node](ctx, n.nodes, resource.Key{Name: node})
+	if err != nil {
+		return err
+	}
+	if uid := pod.OwnerReferences[0].UID; uid != known.UID {
+		return fmt.Errorf("node %s UID mismatch: expected %s got %s", node, uid, known.UID)
+	}
+	if what := referred(&pod.Spec); what != "" {
+		return fmt.Errorf("node %q can not create pods that reference %s", node, what)
+	}
+	return nil
+}
+
+// referred returns what other objects a pod refers to; "": none.
+func referred(spec *corev1.PodSpec) string {
+	switch {
+	case spec.ServiceAccountName != "":
+		return "serviceaccounts"
+	case len(podrefs.Secrets(spec)) > 0:
+		return "secrets"
+	case len(podrefs.ConfigMaps(spec)) > 0:
+		return "configmaps"
+	case len(spec.ResourceClaims) > 0:
+		return "resourceclaims"
+	}
+	for i := range spec.Volumes {
+		if what := referredBy(&spec.Volumes[i]); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+// referredBy returns what other objects a volume refers to; "": none. Sources that are not known
+// to refer to none count as referring to one.
+func referredBy(v *corev1.Volume) string {
+	switch {
+	case v.AWSElasticBlockStore != nil, v.AzureDisk != nil, v.CephFS != nil, v.Cinder != nil, v.DownwardAPI != nil, v.EmptyDir != nil, v.FC != nil,
+		v.FlexVolume != nil, v.Flocker != nil, v.GCEPersistentDisk != nil, v.GitRepo != nil, v.HostPath != nil, v.Image != nil, v.ISCSI != nil,
+		v.NFS != nil, v.PhotonPersistentDisk != nil, v.PortworxVolume != nil, v.Quobyte != nil, v.RBD != nil, v.ScaleIO != nil, v.StorageOS != nil,
+		v.VsphereVolume != nil:
+		return ""
+	case v.ConfigMap != nil:
+		return "configmaps (via configmap volumes)"
+	case v.Secret != nil:
+		return "secrets (via secret volumes)"
+	case v.CSI != nil:
+		return "csidrivers (via CSI volumes)"
+	case v.Glusterfs != nil:
+		return "endpoints (via glusterFS volumes)"
+	case v.PersistentVolumeClaim != nil:
+		return "persistentvolumeclaims"
+	case v.Ephemeral != nil:
+		return "persistentvolumeclaims (via ephemeral volumes)"
+	case v.AzureFile != nil:
+		return "secrets (via azureFile volumes)"
+	case v.Projected == nil:
+		return fmt.Sprintf("objects of an unknown type (volume %q)", v.Name)
+	}
+	for _, s := range v.Projected.Sources {
+		switch {
+		case s.DownwardAPI != nil:
+		case s.ServiceAccountToken != nil:
+			return "serviceaccounts (via projected volumes)"
+		case s.ClusterTrustBundle != nil:
+			return "clustertrustbundles"
+		case s.PodCertificate != nil:
+			return "podcertificates"
+		default:
+			return fmt.Sprintf("objects (via projected volume %q)", v.Name)
+		}
+	}
+	return ""
+}
+
+// podStatus permits the status of pods of the node, without what names claims of devices.
+func podStatus(node string, a *rest.Attributes) error {
+	old, ok := a.Old.(*corev1.Pod)
+	now, same := a.Object.(*corev1.Pod)
+	equal := equality.Semantic.DeepEqual
+	switch {
+	case !ok || !same:
+		return errObject
+	case old.Spec.NodeName != node:
+		return fmt.Errorf("node %q can only update pod status for pods with spec.nodeName set to itself", node)
+	case !equal(old.Labels, now.Labels):
+		return fmt.Errorf("node %q cannot update labels through pod status", node)
+	case !equal(old.Status.ResourceClaimStatuses, now.Status.ResourceClaimStatuses):
+		return fmt.Errorf("node %q cannot update resource claim statues", node)
+	case !equal(old.Status.ExtendedResourceClaimStatus, now.Status.ExtendedResourceClaimStatus):
+		return fmt.Errorf("node %q cannot update extended resource claim status", node)
+	case !equal(old.Status.NodeAllocatableResourceClaimStatuses, now.Status.NodeAllocatableResourceClaimStatuses):
+		return fmt.Errorf("node %q cannot update node allocatable resource claim statuses", node)
+	}
+	return nil
+}
+
+// ownRequest permits requests for certificates of kubelets that name the node.
+func ownRequest(node string, a *rest.Attributes) error {
+	if a.Operation != rest.Create || !whole(a) {
+		return nil
+	}
+	r, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return errObject
+	}
+	if s := r.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return nil
+	}
+	block, _ := pem.Decode(r.Spec.Request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return errors.New("unable to parse csr: PEM block type must be CERTIFICATE REQUEST")
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("unable to parse csr: %w", err)
+	}
+	if parsed.Subject.CommonName != "system:node:"+node {
+		return fmt.Errorf("can only create a node CSR with CN=system:node:%s", node)
+	}
+	return nil
+}
+
+// right returns an error unless the user of a write has a verb on a name of its service account.
+func (n *nodeRestriction) right(ctx context.Context, a *rest.Attributes, verb, res, account string) error {
+	return n.authorize(ctx, &resource.Action{
+		User: a.Action.User, Verb: verb, IsResource: true, Group: a.Kind.Group, Version: a.Action.Version,
+		Resource: res, Namespace: a.Key.Namespace, Name: account, InPath: true,
+	})
+}
+
+// audience permits the audiences of the volumes of a pod, those of their CSI drivers among them, and
+// those that the node has a right to.
+func (n *nodeRestriction) audience(ctx context.Context, a *rest.Attributes, request *authenticationv1.TokenRequest, pod *corev1.Pod) error {
+	audience := ""
+	switch len(request.Spec.Audiences) {
+	case 0:
+	case 1:
+		audience = request.Spec.Audiences[0]
+	default:
+		return errors.New("node may only request 0 or 1 audiences")
+	}
+	for i := range pod.Spec.Volumes {
+		if n.mounts(ctx, pod, &pod.Spec.Volumes[i], audience) {
+			return nil
+		}
+	}
+	if err := n.right(ctx, a, "request-serviceaccounts-token-audience", audience, a.Key.Name); err != nil {
+		return fmt.Errorf("%s is not authorized to request tokens for audience %q", a.Action.User.Name, audience)
+	}
+	return nil
+}
+
+// mounts reports whether a volume needs tokens of an audience.
+func (n *nodeRestriction) mounts(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string) bool {
+	if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+		return s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience
+	}) {
+		return true
+	}
+	name := ""
+	if v.CSI != nil {
+		name = v.CSI.Driver
+	}
+	for _, claim := range podrefs.Claims(&corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: corev1.PodSpec{Volumes: []corev1.Volume{*v}}}) {
+		name = n.driverOf(ctx, resource.Key{Namespace: pod.Namespace, Name: claim})
+	}
+	if name == "" {
+		return false
+	}
+	driver, err := readLive[*storagev1.CSIDriver](ctx, n.drivers, resource.Key{Name: name})
+	return err == nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience })
+}
+
+// driverOf returns the CSI driver of the volume of a claim; "": there is none.
+func (n *nodeRestriction) driverOf(ctx context.Context, claim resource.Key) string {
+	c, err := readLive[*corev1.PersistentVolumeClaim](ctx, n.claims, claim)
+	if err != nil || c.Spec.VolumeName == "" {
+		return ""
+	}
+	v, err := readLive[*corev1.PersistentVolume](ctx, n.volumes, resource.Key{Name: c.Spec.VolumeName})
+	if err != nil || v.Spec.CSI == nil {
+		return ""
+	}
+	return v.Spec.CSI.Driver
+}
+
+// podCertificate permits requests for certificates of pods of the node, by the signers of their
+// volumes and those that the node has a right to.
+func (n *nodeRestriction) podCertificate(ctx context.Context, node string, a *rest.Attributes) error {
+	if a.Operation != rest.Create || !whole(a) {
+		return fmt.Errorf("unexpected operation %v", a.Operation)
+	}
+	r, ok := a.Object.(*certificatesv1.PodCertificateRequest)
+	if !ok {
+		return errObject
+	}
+	spec, namespace := &r.Spec, a.Key.Namespace
+	if string(spec.NodeName) != node {
+		return fmt.Errorf("PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q", spec.NodeName, node)
+	}
+	known, err := readLive[*corev1.Node](ctx, n.nodes, resource.Key{Name: node})
+	if err != nil {
+		return err
+	}
+	pod, err := readLive[*corev1.Pod](ctx, n.pods, resource.Key{Namespace: namespace, Name: spec.PodName})
+	if err != nil {
+		return err
+	}
+	account, err := readLive[*corev1.ServiceAccount](ctx, n.accounts, resource.Key{Namespace: namespace, Name: spec.ServiceAccountName})
+	if err != nil {
+		return err
+	}
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	switch {
+	case known.UID != spec.NodeUID, pod.UID != spec.PodUID, account.UID != spec.ServiceAccountUID:
+		return fmt.Errorf("the UIDs of node %q, pod %q and service account %q are others", node, spec.PodName, spec.ServiceAccountName)
+	case pod.Spec.NodeName != node:
+		return fmt.Errorf("pod %q is not running on node %q named in the PodCertificateRequest", namespace+"/"+spec.PodName, node)
+	case mirror:
+		return fmt.Errorf("pod %q is a mirror pod", namespace+"/"+spec.PodName)
+	case pod.Spec.ServiceAccountName != spec.ServiceAccountName:
+		return fmt.Errorf("PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)",
+			namespace+"/"+spec.PodName, spec.ServiceAccountName, pod.Spec.ServiceAccountName)
+	}
+	for i := range pod.Spec.Volumes {
+		if p := pod.Spec.Volumes[i].Projected; p != nil && slices.ContainsFunc(p.Sources, func(s corev1.VolumeProjection) bool {
+			return s.PodCertificate != nil && s.PodCertificate.SignerName == spec.SignerName
+		}) {
+			return nil
+		}
+	}
+	signer := strings.ReplaceAll(spec.SignerName, "/", ":") // as upstream: names of resources have no slashes
+	if n.right(ctx, a, "request-serviceaccounts-podcertificate-signer", signer, spec.ServiceAccountName) != nil {
+		return fmt.Errorf("pod %q does not mount a podCertificate projected volume for signer %q", namespace+"/"+spec.PodName, spec.SignerName)
+	}
+	return nil
+}
