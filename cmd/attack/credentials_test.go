@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"portico/cmd/e2e"
 )
 
 // A token is accepted in certain places only, and one of two credentials decides.
@@ -51,7 +53,26 @@ func TestWhereTokensCount(t *testing.T) {
 	}
 }
 
-// No log contains a credential, wherever a client sends it.
+// keyLines returns a line of each private key of the installation.
+func keyLines(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "pki", "*.key"))
+	if err != nil || len(files) < 5 {
+		t.Fatalf("the keys are %v, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(text), "\n")
+		out = append(out, lines[len(lines)/2])
+	}
+	return out
+}
+
+// No log, no command line and no environment of a process contains a credential, wherever a client sends it, or a
+// private key.
 func TestCredentialsInLogs(t *testing.T) {
 	t.Parallel()
 	i := target
@@ -84,12 +105,27 @@ func TestCredentialsInLogs(t *testing.T) {
 		return nil
 	})
 	signature := strings.Split(f.good, ".")[2]
+	secrets := append(keyLines(t, i.Dir), signature, password, base64Of([]byte("mallory:"+password)), b64([]byte(f.good))[:100])
+	processes := &e2e.Installation{Installation: i.Installation}
+	for _, child := range []string{"gateway", "core", "crd", "etcd"} {
+		for _, name := range []string{"cmdline", "environ"} {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", processes.Child(t, child), name))
+			if err != nil || name == "cmdline" && !strings.Contains(string(text), child) {
+				t.Errorf("%s of %s: %q, %v", name, child, text, err)
+			}
+			for _, secret := range secrets {
+				if strings.Contains(string(text), secret) {
+					t.Errorf("%s of %s has a credential", name, child)
+				}
+			}
+		}
+	}
 	err := filepath.WalkDir(i.Dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".log") || !entry.Type().IsRegular() {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		for _, secret := range []string{signature, password, base64Of([]byte("mallory:" + password)), b64([]byte(f.good))[:100]} {
+		for _, secret := range secrets {
 			if strings.Contains(string(text), secret) {
 				t.Errorf("%s has a credential", filepath.Base(path))
 			}
