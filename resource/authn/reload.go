@@ -1,8 +1,10 @@
 package authn
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -45,6 +47,40 @@ func NewCAFile(path string) (*CAFile, error) {
 // Pool returns the CAs: the same pool until the file changes. Callers must not change it.
 func (f *CAFile) Pool() *x509.CertPool { return f.bundle.get().pool }
 
+// Watch calls changed after each change of the CAs, until ctx ends.
+func (f *CAFile) Watch(ctx context.Context, changed func()) {
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for last := f.Pool(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if now := f.Pool(); now != last {
+			last = now
+			changed()
+		}
+	}
+}
+
+// VerifyServer has a client verify the server of a name or address by the CAs as they are at each
+// handshake: RootCAs of a tls.Config is read once. The rules are those of crypto/tls.
+func (f *CAFile) VerifyServer(config *tls.Config, host string) {
+	config.InsecureSkipVerify = true
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return errors.New("the server sent no certificate")
+		}
+		opts := x509.VerifyOptions{Roots: f.Pool(), DNSName: host, Intermediates: x509.NewCertPool()}
+		for _, cert := range state.PeerCertificates[1:] {
+			opts.Intermediates.AddCert(cert)
+		}
+		_, err := state.PeerCertificates[0].Verify(opts)
+		return err
+	}
+}
+
 // PEM returns a copy of the file's contents.
 func (f *CAFile) PEM() []byte { return slices.Clone(f.bundle.get().pem) }
 
@@ -80,8 +116,9 @@ func (k *KeyPair) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certif
 	return k.pair.get(), nil
 }
 
-// reloadInterval is the shortest interval at which a file in use is checked.
-const reloadInterval = 10 * time.Second
+// reloadInterval is the shortest interval at which a file in use is checked, a microsecond or two.
+// A revoked certificate, or one of an authority that is no longer trusted, is accepted no longer than that.
+const reloadInterval = time.Second
 
 // reloads counts the calls of Reload.
 var reloads atomic.Int64

@@ -2,11 +2,10 @@ package client
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"portico/resource/authn"
@@ -34,33 +33,48 @@ func (g Gateway) Transport() (http.RoundTripper, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load CA of the gateway: %w", err)
 		}
-		// RootCAs is read once. Verifying here, by the same rules, uses a renewed file from
-		// the next handshake on.
-		config.InsecureSkipVerify = true
-		config.VerifyConnection = func(state tls.ConnectionState) error { return verify(state, ca.Pool(), base.Hostname()) }
+		ca.VerifyServer(config, base.Hostname())
 	}
-	if g.CertFile != "" {
-		pair, err := authn.NewKeyPair(g.CertFile, g.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("load certificate for the gateway: %w", err)
-		}
-		config.GetClientCertificate = pair.GetClientCertificate
-	}
-	return &http.Transport{
+	transport := &http.Transport{
 		TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 5 * time.Second,
 		ResponseHeaderTimeout: 60 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 4,
-	}, nil
+	}
+	if g.CertFile == "" {
+		return transport, nil
+	}
+	pair, err := authn.NewKeyPair(g.CertFile, g.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("load certificate for the gateway: %w", err)
+	}
+	return &renewed{pair: pair, transport: transport}, nil
 }
 
-// verify checks a server's certificate against roots and the name of the server.
-func verify(state tls.ConnectionState, roots *x509.CertPool, host string) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("the gateway sent no certificate")
+// renewed is a transport whose connections are those of the present client certificate: the gateway
+// refuses requests on a connection when the certificate of the handshake has ended. Requests in
+// progress go on where they are.
+type renewed struct {
+	pair *authn.KeyPair
+
+	mu        sync.Mutex
+	shown     *tls.Certificate // by transport
+	transport *http.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *renewed) RoundTrip(req *http.Request) (*http.Response, error) {
+	return r.current().RoundTrip(req)
+}
+
+func (r *renewed) current() *http.Transport {
+	now, _ := r.pair.GetClientCertificate(nil) // it has no errors
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.shown == now {
+		return r.transport
 	}
-	opts := x509.VerifyOptions{Roots: roots, DNSName: host, Intermediates: x509.NewCertPool()}
-	for _, cert := range state.PeerCertificates[1:] {
-		opts.Intermediates.AddCert(cert)
-	}
-	_, err := state.PeerCertificates[0].Verify(opts)
-	return err
+	old := r.transport
+	r.shown, r.transport = now, old.Clone()
+	r.transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return now, nil }
+	old.CloseIdleConnections()
+	return r.transport
 }

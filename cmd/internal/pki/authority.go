@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
@@ -15,38 +16,73 @@ import (
 	"time"
 )
 
+// backdate makes new certificates valid on machines with a slow clock.
+const backdate = 5 * time.Minute
+
+// Lifetimes are those of new certificates.
+type Lifetimes struct {
+	// Leaf is that of certificates of servers and clients. Zero: DefaultLeafLifetime.
+	Leaf time.Duration
+	// Authority is that of CAs. Zero: DefaultAuthorityLifetime.
+	Authority time.Duration
+}
+
+// The lifetimes of certificates by default.
 const (
-	authorityLife = 10 * 365 * 24 * time.Hour
-	leafLife      = 365 * 24 * time.Hour
-	// renewBefore is the time before expiry at which a leaf is replaced: a third of its
-	// lifetime, so that no certificate expires in an installation that is started a few times
-	// a year.
-	renewBefore = leafLife / 3
-	// backdate makes new certificates valid on machines with a slow clock.
-	backdate = 5 * time.Minute
+	DefaultLeafLifetime      = 365 * 24 * time.Hour
+	DefaultAuthorityLifetime = 10 * 365 * 24 * time.Hour
 )
+
+func (l Lifetimes) orDefault() Lifetimes {
+	return Lifetimes{Leaf: cmp.Or(l.Leaf, DefaultLeafLifetime), Authority: cmp.Or(l.Authority, DefaultAuthorityLifetime)}
+}
+
+// lifeOf returns the lifetime that a certificate was made with.
+func lifeOf(cert *x509.Certificate) time.Duration {
+	return cert.NotAfter.Sub(cert.NotBefore) - backdate
+}
 
 // authority is a CA.
 type authority struct {
-	*pair
+	*pair // its certificate in use, and the key of that
 	files Pair
+	// trusted are the certificates of the CA that verifiers trust, the one in use first.
+	trusted []*x509.Certificate
+	// next is the one of them that will be used; nil: none, or settle has not found it.
+	next *x509.Certificate
+	// crosses are certificates for the keys of trusted ones by earlier ones, the latest first.
+	crosses []*x509.Certificate
 }
 
 // readAuthority reads a CA. The error wraps fs.ErrNotExist if a file is missing.
 func readAuthority(files Pair) (*authority, error) {
-	p, err := readPair(files)
-	switch {
-	case err != nil:
+	key, err := readKey(files.KeyFile)
+	if err != nil {
 		return nil, err
-	case !p.cert.IsCA:
+	}
+	certs, err := readCertificates(files.CertFile)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(certs, func(c *x509.Certificate) bool { return isOf(c, key) })
+	switch {
+	case i < 0:
+		return nil, fmt.Errorf("read %s and %s: the key is of none of the certificates", files.CertFile, files.KeyFile)
+	case !certs[i].IsCA:
 		return nil, fmt.Errorf("read %s: it is not a CA certificate", files.CertFile)
 	}
-	return &authority{p, files}, nil
+	a := &authority{pair: &pair{cert: certs[i], key: key}, files: files}
+	a.trusted = append([]*x509.Certificate{a.cert}, slices.Delete(certs, i, i+1)...)
+	a.crosses, err = readCertificates(crossFile(files))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return a, nil
 }
 
 // ensureAuthority reads a CA or makes it. A CA certificate without a usable key is an error:
 // replacing the CA would lock out all that trust it.
-func ensureAuthority(files Pair, name string, now time.Time) (*authority, error) {
+func ensureAuthority(files Pair, name string, now time.Time, life time.Duration) (*authority, error) {
 	a, err := readAuthority(files)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return a, err
@@ -58,42 +94,44 @@ func ensureAuthority(files Pair, name string, now time.Time) (*authority, error)
 	if err != nil {
 		return nil, fmt.Errorf("make key of %s: %w", name, err)
 	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.Add(authorityLife),
+	p, err := selfSigned(pkix.Name{CommonName: name}, key, now, life)
+	if err != nil {
+		return nil, fmt.Errorf("make CA %s: %w", name, err)
+	}
+	return &authority{pair: p, files: files, trusted: []*x509.Certificate{p.cert}}, p.write(files)
+}
+
+// authorityTemplate describes the certificate of a root CA.
+func authorityTemplate(subject pkix.Name, notBefore, notAfter time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:               subject,
+		NotBefore:             notBefore,
+		NotAfter:              notAfter,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	p, err := sign(template, template, key, key)
-	if err != nil {
-		return nil, fmt.Errorf("make CA %s: %w", name, err)
-	}
-	return &authority{p, files}, p.write(files)
+}
+
+// selfSigned makes a root CA.
+func selfSigned(subject pkix.Name, key crypto.Signer, now time.Time, life time.Duration) (*pair, error) {
+	template := authorityTemplate(subject, now.Add(-backdate), now.Add(life))
+	return sign(template, template, key, key)
 }
 
 // ensureIntermediate makes a CA below a, which signs client certificates alone, unless the files
 // have one that outlives what it signs. Certificates that an earlier one signed stay valid.
-func (a *authority) ensureIntermediate(files Pair, name string, now time.Time) error {
+func (a *authority) ensureIntermediate(files Pair, name string, now time.Time, life Lifetimes) error {
 	have, err := readAuthority(files)
-	if err == nil && have.cert.CheckSignatureFrom(a.cert) == nil && (now.Before(have.cert.NotAfter.Add(-leafLife)) || !have.cert.NotAfter.Before(a.cert.NotAfter)) {
+	if err == nil && have.cert.CheckSignatureFrom(a.cert) == nil && (now.Before(have.cert.NotAfter.Add(-life.Leaf)) || !have.cert.NotAfter.Before(a.cert.NotAfter)) {
 		return nil
 	}
 	key, err := newKey()
 	if err != nil {
 		return fmt.Errorf("make key of %s: %w", name, err)
 	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              earlier(now.Add(authorityLife), a.cert.NotAfter),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-		MaxPathLenZero:        true,
-	}
+	template := authorityTemplate(pkix.Name{CommonName: name}, now.Add(-backdate), earlier(now.Add(life.Authority), a.cert.NotAfter))
+	template.ExtKeyUsage, template.MaxPathLenZero = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, true
 	p, err := sign(template, a.cert, key, a.key)
 	if err != nil {
 		return fmt.Errorf("make CA %s: %w", name, err)
@@ -113,18 +151,19 @@ type leaf struct {
 
 // ensureLeaf makes a leaf, unless the files have a valid one. A leaf that cannot be read is
 // replaced: nothing trusts it except through its CA.
-func (a *authority) ensureLeaf(files Pair, want leaf, now time.Time) error {
+func (a *authority) ensureLeaf(files Pair, want leaf, now time.Time, life time.Duration) error {
 	p, err := readPair(files)
 	if err == nil && a.keeps(p.cert, want, now) {
 		return nil
 	}
-	if p, err = a.issue(want, now.Add(-backdate), now.Add(leafLife)); err != nil {
+	if p, err = a.issue(want, now.Add(-backdate), now.Add(life)); err != nil {
 		return err
 	}
 	return p.write(files)
 }
 
-// issue makes a leaf. It expires with its CA at the latest.
+// issue makes a leaf, followed by what verifiers need that trust an earlier certificate of the CA. It
+// expires with its CA at the latest.
 func (a *authority) issue(want leaf, notBefore, notAfter time.Time) (*pair, error) {
 	key, err := newKey()
 	if err != nil {
@@ -154,16 +193,18 @@ func (a *authority) issue(want leaf, notBefore, notAfter time.Time) (*pair, erro
 	if err != nil {
 		return nil, fmt.Errorf("make certificate %s: %w", want.subject.CommonName, err)
 	}
+	p.chain = a.chain()
 	return p, nil
 }
 
-// keeps reports whether a certificate need not be replaced.
+// keeps reports whether a certificate need not be replaced: it is replaced when a third of its
+// lifetime is left.
 func (a *authority) keeps(cert *x509.Certificate, want leaf, now time.Time) bool {
 	if cert.CheckSignatureFrom(a.cert) != nil || now.Before(cert.NotBefore) {
 		return false
 	}
 	// A leaf that expires with its CA cannot be renewed.
-	if now.After(cert.NotAfter.Add(-renewBefore)) && cert.NotAfter.Before(a.cert.NotAfter) || now.After(cert.NotAfter) {
+	if now.After(cert.NotAfter.Add(-lifeOf(cert)/3)) && cert.NotAfter.Before(a.cert.NotAfter) || now.After(cert.NotAfter) {
 		return false
 	}
 	if cert.Subject.String() != want.subject.String() {

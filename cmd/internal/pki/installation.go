@@ -62,7 +62,7 @@ func EnsureInstallation(in Installation) error {
 			return fmt.Errorf("create certificate folder: %w", err)
 		}
 		for _, l := range f.leaves {
-			if err := l.by.ensureLeaf(pairIn(dir, l.name), l.want, in.Now); err != nil {
+			if err := l.by.ensureLeaf(pairIn(dir, l.name), l.want, in.Now, DefaultLeafLifetime); err != nil {
 				return err
 			}
 		}
@@ -82,7 +82,7 @@ func EnsureInstallation(in Installation) error {
 
 // folders makes the authorities, and says what is in the folder of each process.
 func (in *Installation) folders(authorities string) ([]folder, error) {
-	all, err := ensureAuthorities(authorities, in.Now)
+	all, err := ensureAuthorities(authorities, in.Now, DefaultAuthorityLifetime)
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +108,11 @@ func (in *Installation) folders(authorities string) ([]folder, error) {
 	if len(in.Etcd) == 0 {
 		return append(processes, admin), nil
 	}
-	members, err := ensureAuthority(pairIn(authorities, etcdAuthority), "portico-"+etcdAuthority, in.Now)
+	members, err := ensureAuthority(pairIn(authorities, etcdAuthority), "portico-"+etcdAuthority, in.Now, DefaultAuthorityLifetime)
 	if err != nil {
 		return nil, err
 	}
-	clients, err := ensureAuthority(pairIn(authorities, etcdClientAuthority), "portico-"+etcdClientAuthority, in.Now)
+	clients, err := ensureAuthority(pairIn(authorities, etcdClientAuthority), "portico-"+etcdClientAuthority, in.Now, DefaultAuthorityLifetime)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func TestEnsureInstallationAgain(t *testing.T) {
 	if got := changed(first, second); !slices.Equal(got, []string{"gateway/gateway.crt", "gateway/gateway.key"}) {
 		t.Errorf("for another host: %v", got)
 	}
-	in.Now = in.Now.Add(leafLife - renewBefore + time.Hour)
+	in.Now = in.Now.Add(DefaultLeafLifetime - DefaultLeafLifetime/3 + time.Hour)
 	if got := changed(second, all()); len(got) != 15 || slices.ContainsFunc(got, func(name string) bool { return strings.HasPrefix(name, "authorities/") }) {
 		t.Errorf("before they end: %v", got)
 	}

@@ -165,33 +165,24 @@ func copyAuthorities(caDir, outDir string, pair Pair, replace bool) (copies []st
 // EnsureAuthorities makes the CAs and the service-account signing key in dir, if they are
 // missing, for an installation with processes on several machines.
 func EnsureAuthorities(dir string) error {
-	if _, err := ensureAuthorities(dir, time.Now()); err != nil {
+	if _, err := ensureAuthorities(dir, time.Now(), DefaultAuthorityLifetime); err != nil {
 		return err
 	}
 	return ensureSigningKey(signingKeyIn(dir))
 }
 
 // ensureAuthorities creates dir and reads or makes the CAs in it.
-func ensureAuthorities(dir string, now time.Time) (map[Authority]*authority, error) {
+func ensureAuthorities(dir string, now time.Time, life time.Duration) (map[Authority]*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create certificate folder: %w", err)
 	}
 	all := map[Authority]*authority{}
 	for _, name := range authorities() {
-		a, err := ensureAuthority(pairIn(dir, string(name)), "portico-"+string(name), now)
+		a, err := ensureAuthority(pairIn(dir, string(name)), "portico-"+string(name), now, life)
 		if err != nil {
 			return nil, err
 		}
 		all[name] = a
 	}
 	return all, nil
-}
-
-// signingKeyName is the name of the files of the service-account signing key, without
-// extension.
-const signingKeyName = "service-account"
-
-// signingKeyIn names the files of the service-account signing key.
-func signingKeyIn(dir string) (keyFile, publicFile string) {
-	return filepath.Join(dir, signingKeyName+".key"), filepath.Join(dir, signingKeyName+".pub")
 }

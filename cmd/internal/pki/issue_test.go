@@ -80,9 +80,9 @@ func TestIssueWithUnusualLifetime(t *testing.T) {
 		least, most time.Duration // until it expires; both 0 if it is rejected
 	}{
 		{"expired", -24 * time.Hour, false, -25 * time.Hour, -23 * time.Hour},
-		{"as long as its CA", authorityLife - time.Hour, true, authorityLife - 2*time.Hour, authorityLife},
-		{"longer than its CA", 10 * authorityLife, false, authorityLife - time.Hour, authorityLife},
-		{"longer than its CA, whole", authorityLife + time.Hour, true, 0, 0},
+		{"as long as its CA", DefaultAuthorityLifetime - time.Hour, true, DefaultAuthorityLifetime - 2*time.Hour, DefaultAuthorityLifetime},
+		{"longer than its CA", 10 * DefaultAuthorityLifetime, false, DefaultAuthorityLifetime - time.Hour, DefaultAuthorityLifetime},
+		{"longer than its CA, whole", DefaultAuthorityLifetime + time.Hour, true, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			issued, err := Issue(caDir, outDir, Request{By: ClientAuthority, Name: tc.name, User: "x", ValidFor: tc.validFor, Whole: tc.whole})

@@ -20,6 +20,8 @@ import (
 type pair struct {
 	cert *x509.Certificate
 	key  crypto.Signer
+	// chain follows the certificate in its file.
+	chain []*x509.Certificate
 }
 
 // readPair reads a certificate and its key. The error wraps fs.ErrNotExist if a file is
@@ -33,7 +35,47 @@ func readPair(files Pair) (*pair, error) {
 	if !ok {
 		return nil, fmt.Errorf("read %s: a key of type %T cannot sign", files.KeyFile, loaded.PrivateKey)
 	}
-	return &pair{cert: loaded.Leaf, key: key}, nil
+	p := &pair{cert: loaded.Leaf, key: key}
+	for _, der := range loaded.Certificate[1:] {
+		more, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", files.CertFile, err)
+		}
+		p.chain = append(p.chain, more)
+	}
+	return p, nil
+}
+
+// readCertificates reads the certificates of a file. The error wraps fs.ErrNotExist if it is missing.
+func readCertificates(file string) ([]*x509.Certificate, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read certificates: %w", err)
+	}
+	certs, err := certutil.ParseCertsPEM(data)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return certs, nil
+}
+
+// readKey reads a private key. The error wraps fs.ErrNotExist if the file is missing.
+func readKey(file string) (crypto.Signer, error) {
+	private, err := keyutil.PrivateKeyFromFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read key %s: %w", file, err)
+	}
+	key, ok := private.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("read %s: a key of type %T cannot sign", file, private)
+	}
+	return key, nil
+}
+
+// isOf reports whether a certificate is of a key.
+func isOf(cert *x509.Certificate, key crypto.Signer) bool {
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(cert.PublicKey)
 }
 
 // write writes the pair, the key first: Ensure replaces a key without a certificate, and
@@ -45,8 +87,13 @@ func (p *pair) write(files Pair) error {
 	return writeFile(files.CertFile, p.certPEM())
 }
 
-func (p *pair) certPEM() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: p.cert.Raw})
+func (p *pair) certPEM() []byte { return encode(append([]*x509.Certificate{p.cert}, p.chain...)) }
+
+func encode(certs []*x509.Certificate) (out []byte) {
+	for _, c := range certs {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: c.Raw})...)
+	}
+	return out
 }
 
 func writeKey(path string, key crypto.Signer) error {
@@ -86,5 +133,16 @@ func writeFile(path string, data []byte) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	return rename(f.Name(), path)
+}
+
+// beforeRename is called before a file gets its name. Tests crash there.
+var beforeRename = func(to string) error { return nil }
+
+// rename gives a file its name, which may be that of another one that it replaces.
+func rename(from, to string) error {
+	if err := beforeRename(to); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
 }

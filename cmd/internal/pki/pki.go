@@ -13,8 +13,11 @@
 //   - All keys are ECDSA P-256: a whole set takes a few milliseconds, and every client of the
 //     last ten years supports it.
 //   - [Ensure] is idempotent. Valid files are kept. A certificate is replaced when it is about
-//     to expire, when its CA changed, or when its names are others. A root CA is never replaced: if it
-//     cannot be read, Ensure returns an error that names the file.
+//     to expire, when its CA changed, or when its names are others. A root CA that cannot be read is
+//     an error that names the file: a new one would lock out all that trust it.
+//   - A root CA is replaced by one of the same name that is trusted beside it first, then used, and
+//     that the earlier one certifies too (rollover.go). Each step is the change of one file, and a
+//     step that a crash cut off is done by the next call.
 //   - [Issue] writes everything that a process on another machine needs, and never the key of
 //     a CA. It replaces files only with Request.Replace, because they may be in use.
 //   - Files are written under a temporary name and renamed, with mode 0600, so that readers
@@ -24,18 +27,9 @@
 package pki
 
 import (
-	"crypto"
-	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
-	"fmt"
-	"io/fs"
 	"path/filepath"
-	"slices"
 	"time"
-
-	"k8s.io/client-go/util/keyutil"
 )
 
 // Names in the certificates. RBAC roles and the allowed names of front proxies refer to them.
@@ -56,6 +50,8 @@ type Config struct {
 	Hosts []string
 	// Now is the current time; zero: time.Now().
 	Now time.Time
+	// Lifetimes are those of new certificates.
+	Lifetimes Lifetimes
 }
 
 // Pair names the files of a certificate and its key.
@@ -82,25 +78,35 @@ type Files struct {
 	ServiceAccountKeyFile, ServiceAccountPublicKeyFile string
 }
 
-// Ensure makes missing files and renews certificates that are about to expire. Only one
-// process may call it for a folder at a time.
+// Ensure makes missing files, renews certificates that are about to expire, and goes on with the
+// replacement of CAs (rollover.go). Only one process may call it for a folder at a time.
 func Ensure(cfg Config) (*Files, error) {
 	now := cfg.Now
 	if now.IsZero() {
 		now = time.Now()
 	}
-	all, err := ensureAuthorities(cfg.Dir, now)
+	life := cfg.Lifetimes.orDefault()
+	all, err := ensureAuthorities(cfg.Dir, now, life.Authority)
 	if err != nil {
 		return nil, err
 	}
-	serving, client, proxy := all[ServingAuthority], all[ClientAuthority], all[FrontProxyAuthority]
-	pairAt := func(name string) Pair { return pairIn(cfg.Dir, name) }
-	f := &Files{
-		ServingCAFile: serving.files.CertFile, ClientCAFile: client.files.CertFile, FrontProxyCAFile: proxy.files.CertFile,
-		Serving: pairAt("gateway"), Admin: pairAt("admin"), FrontProxy: pairAt("front-proxy-client"),
-		Core: pairAt("core"), CRD: pairAt("crd"), SigningCA: pairAt(signingName), KubeletServingCA: pairAt(kubeletServingName),
+	f := filesIn(cfg.Dir)
+	kubelets, err := ensureAuthority(f.KubeletServingCA, "portico-"+kubeletServingName, now, life.Authority)
+	if err != nil {
+		return nil, err
 	}
-	f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile = signingKeyIn(cfg.Dir)
+	if err := ensureSigningKey(f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile); err != nil {
+		return nil, err
+	}
+	for _, a := range []*authority{all[ServingAuthority], all[FrontProxyAuthority], kubelets, all[ClientAuthority]} {
+		if err := a.renew(now, life.Authority); err != nil {
+			return nil, err
+		}
+	}
+	if err := renewSigningKey(cfg.Dir, all[ClientAuthority].next != nil); err != nil {
+		return nil, err
+	}
+	serving, client, proxy := all[ServingAuthority], all[ClientAuthority], all[FrontProxyAuthority]
 	hosts := append([]string{"localhost", "127.0.0.1", "::1"}, cfg.Hosts...)
 	for _, l := range []struct {
 		by   *authority
@@ -113,57 +119,22 @@ func Ensure(cfg Config) (*Files, error) {
 		{client, f.CRD, leaf{subject: pkix.Name{CommonName: CRDName}}},
 		{proxy, f.FrontProxy, leaf{subject: pkix.Name{CommonName: FrontProxyName}}},
 	} {
-		if err := l.by.ensureLeaf(l.pair, l.want, now); err != nil {
+		if err := l.by.ensureLeaf(l.pair, l.want, now, life.Leaf); err != nil {
 			return nil, err
 		}
 	}
-	if err := client.ensureIntermediate(f.SigningCA, "portico-"+signingName, now); err != nil {
-		return nil, err
-	}
-	if _, err := ensureAuthority(f.KubeletServingCA, "portico-"+kubeletServingName, now); err != nil {
-		return nil, err
-	}
-	return f, ensureSigningKey(f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile)
+	return f, client.ensureIntermediate(f.SigningCA, "portico-"+signingName, now, life)
 }
 
-// ensureSigningKey makes the service-account key if there is none. It never replaces one:
-// tokens signed by it are in use. A public key file without its public key is an error,
-// because no token would be accepted.
-func ensureSigningKey(keyFile, publicFile string) error {
-	var public crypto.PublicKey
-	private, err := keyutil.PrivateKeyFromFile(keyFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		key, err := newKey()
-		if err != nil {
-			return fmt.Errorf("make service account key: %w", err)
-		}
-		if err := writeKey(keyFile, key); err != nil {
-			return err
-		}
-		public = key.Public()
-	case err != nil:
-		return err
-	default:
-		signer, ok := private.(crypto.Signer)
-		if !ok {
-			return fmt.Errorf("read %s: a key of type %T cannot sign", keyFile, private)
-		}
-		public = signer.Public()
-		found, err := keyutil.PublicKeysFromFile(publicFile)
-		if errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		// Keys of earlier signing keys may be in the file too.
-		equal := public.(interface{ Equal(crypto.PublicKey) bool }).Equal
-		if !slices.ContainsFunc(found, func(key any) bool { return equal(key) }) {
-			return fmt.Errorf("read %s: it lacks the public key of %s, so tokens would be rejected; remove it to have it made again, or restore both files", publicFile, keyFile)
-		}
-		return nil
+// filesIn names the files of Ensure in a folder.
+func filesIn(dir string) *Files {
+	pairAt := func(name string) Pair { return pairIn(dir, name) }
+	f := &Files{
+		ServingCAFile: pairAt(string(ServingAuthority)).CertFile, ClientCAFile: pairAt(string(ClientAuthority)).CertFile,
+		FrontProxyCAFile: pairAt(string(FrontProxyAuthority)).CertFile,
+		Serving:          pairAt("gateway"), Admin: pairAt("admin"), FrontProxy: pairAt("front-proxy-client"),
+		Core: pairAt("core"), CRD: pairAt("crd"), SigningCA: pairAt(signingName), KubeletServingCA: pairAt(kubeletServingName),
 	}
-	der, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		return fmt.Errorf("encode service account key: %w", err)
-	}
-	return writeFile(publicFile, pem.EncodeToMemory(&pem.Block{Type: keyutil.PublicKeyBlockType, Bytes: der}))
+	f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile = signingKeyIn(dir)
+	return f
 }

@@ -101,8 +101,8 @@ func TestLeafIsReplaced(t *testing.T) {
 		again bool
 	}{
 		{name: "valid", later: 30 * 24 * time.Hour},
-		{name: "near its end", later: leafLife - renewBefore + time.Hour, again: true},
-		{name: "past its end", later: leafLife + time.Hour, again: true},
+		{name: "near its end", later: DefaultLeafLifetime - DefaultLeafLifetime/3 + time.Hour, again: true},
+		{name: "past its end", later: DefaultLeafLifetime + time.Hour, again: true},
 		{name: "new host", hosts: []string{"new.example.com"}, again: true},
 		{name: "host taken away", first: []string{"old.example.com"}, again: true},
 		{name: "hosts in another order", first: []string{"a.example.com", "2001:db8::1", "::1"}, hosts: []string{"2001:DB8:0::1", "a.example.com"}},

@@ -7,19 +7,56 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
 	"portico/resource/authn"
 )
 
-// renewInterval is the pause between checks of certificates. They are renewed when a
-// third of their lifetime is left.
-const renewInterval = 12 * time.Hour
+// maxRenewInterval is the longest pause between checks of certificates.
+const maxRenewInterval = 12 * time.Hour
+
+// renewInterval is the pause between checks of certificates: a fraction of the part of a lifetime
+// in which they are replaced, a third for leaves and a half for authorities.
+func renewInterval(life pki.Lifetimes) time.Duration {
+	interval := maxRenewInterval
+	for of, parts := range map[time.Duration]time.Duration{life.Leaf: 10, life.Authority: 40} {
+		if of > 0 {
+			interval = min(interval, of/parts)
+		}
+	}
+	return interval
+}
+
+// Bounds of the lifetimes: processes read renewed files within a second or two, and a leaf is renewed
+// several times before its authority ends.
+const (
+	minLeafLifetime    = 20 * time.Second
+	leavesPerAuthority = 4
+)
+
+// addLifetimes adds the flags of the lifetimes of certificates.
+func addLifetimes(fs *pflag.FlagSet, to *pki.Lifetimes) {
+	fs.DurationVar(&to.Leaf, "certificate-lifetime", pki.DefaultLeafLifetime, "`lifetime` of the certificates of servers and clients; they are renewed when a third of it is left")
+	fs.DurationVar(&to.Authority, "certificate-authority-lifetime", pki.DefaultAuthorityLifetime, "`lifetime` of the authorities; they are replaced when half of it is left, and the key of service-account tokens with them")
+}
+
+// checkLifetimes refuses lifetimes with which certificates would end before they are renewed.
+func checkLifetimes(life pki.Lifetimes) error {
+	switch {
+	case life.Leaf < minLeafLifetime:
+		return fmt.Errorf("--certificate-lifetime=%v: must be at least %v", life.Leaf, minLeafLifetime)
+	case life.Authority < leavesPerAuthority*life.Leaf:
+		return fmt.Errorf("--certificate-authority-lifetime=%v: must be at least %d times --certificate-lifetime, %v", life.Authority, leavesPerAuthority, leavesPerAuthority*life.Leaf)
+	}
+	return nil
+}
 
 // ensureCredentials makes what is missing of certificates, keys and the
 // administrator's kubeconfigs, and renews what nears its end.
 func (s *stack) ensureCredentials() (err error) {
-	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File(datadir.PKIFolder), Hosts: s.hosts, Now: time.Now()}); err != nil {
+	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File(datadir.PKIFolder), Hosts: s.hosts, Now: time.Now(), Lifetimes: s.flags.life}); err != nil {
 		return err
 	}
 	own := s.dir.File("kubeconfig")
@@ -32,10 +69,11 @@ func (s *stack) ensureCredentials() (err error) {
 	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
 }
 
-// keepCredentials renews what nears its end, every renewInterval and after SIGHUP, until ctx ends. The processes read
+// keepCredentials renews what nears its end, at intervals and after SIGHUP, until ctx ends. The processes read
 // their certificates again when the files change.
 func (s *stack) keepCredentials(ctx context.Context) {
-	tick := time.NewTicker(renewInterval)
+	interval := renewInterval(s.flags.life)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -45,14 +83,14 @@ func (s *stack) keepCredentials(ctx context.Context) {
 		case <-s.hangups:
 		}
 		if err := s.ensureCredentials(); err != nil {
-			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; next attempt in %v\n", err, renewInterval)
+			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; next attempt in %v\n", err, interval)
 		}
 	}
 }
 
 // adminTLS returns the administrator's TLS configuration as a client of the
-// gateway. The certificate is read again when its file changes.
-func adminTLS(files *pki.Files) (*tls.Config, error) {
+// gateway on a host. The files are read again when they change.
+func adminTLS(files *pki.Files, host string) (*tls.Config, error) {
 	pair, err := authn.NewKeyPair(files.Admin.CertFile, files.Admin.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("load administrator's certificate: %w", err)
@@ -61,5 +99,7 @@ func adminTLS(files *pki.Files) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load serving authority: %w", err)
 	}
-	return &tls.Config{RootCAs: ca.Pool(), GetClientCertificate: pair.GetClientCertificate, MinVersion: tls.VersionTLS12}, nil
+	config := &tls.Config{GetClientCertificate: pair.GetClientCertificate, MinVersion: tls.VersionTLS12}
+	ca.VerifyServer(config, host)
+	return config, nil
 }

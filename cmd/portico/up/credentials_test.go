@@ -86,7 +86,7 @@ func TestFailedRenewalIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		go s.keepCredentials(t.Context())
-		time.Sleep(2*renewInterval + time.Minute)
+		time.Sleep(2*maxRenewInterval + time.Minute)
 		synctest.Wait()
 		out := s.errOut.(*bytes.Buffer).String()
 		if strings.Count(out, "portico: renew certificates: ") != 2 || !strings.Contains(out, s.kubeconfig) {

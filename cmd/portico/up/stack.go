@@ -146,7 +146,7 @@ func (s *stack) prepare() (err error) {
 	if err := s.ensureCredentials(); err != nil {
 		return err
 	}
-	s.adminTLS, err = adminTLS(s.files)
+	s.adminTLS, err = adminTLS(s.files, reachableHost(s.addresses.hosts[0]))
 	return err
 }
 

@@ -60,6 +60,7 @@ type upFlags struct {
 	dataDir                   string
 	kubeconfig                string
 	etcd                      server.EtcdFlags
+	life                      pki.Lifetimes
 	quota                     server.Quota
 	network                   server.NetworkFlags
 	egress                    string
@@ -127,6 +128,9 @@ func (f *upFlags) check(children *childFlags) error {
 	if err := checkSANs(f.sans); err != nil {
 		return err
 	}
+	if err := checkLifetimes(f.life); err != nil {
+		return err
+	}
 	if f.maxLogSize < 1 || f.maxLogBackups < 1 {
 		return errors.New("--log-max-size and --log-max-backups must be at least 1")
 	}
@@ -145,8 +149,8 @@ func New() *cobra.Command {
 		Use:   "up",
 		Short: "Run a whole installation: etcd, gateway, core and CRD server",
 		Long: "Run a whole installation: an embedded etcd and, as child processes, the gateway, the core server and the CRD server.\n" +
-			"The first start makes certificates, keys and an administrator's kubeconfig; certificates are renewed four months\n" +
-			"before they end, also while it runs, and the kubeconfig with them. A child that dies is started again.\n" +
+			"The first start makes certificates, keys and an administrator's kubeconfig; certificates and authorities are\n" +
+			"renewed before they end, also while it runs, and the kubeconfig with them. A child that dies is started again.\n" +
 			"Ctrl-C or SIGTERM stops everything in order; a second one stops it at once. Logs are in logs/ in the data folder.",
 		Example: upExample,
 		Args:    cli.NoArguments,
@@ -172,6 +176,7 @@ func New() *cobra.Command {
 	flags.StringSliceVar(&f.sans, "tls-san", nil, "comma-separated `hosts`, names or addresses by which clients reach the gateway, for its certificate besides those of --listen. May be repeated")
 	flags.StringVar(&f.dataDir, "data-dir", "", "`folder` of data, keys, logs and sockets (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "second `file` for the administrator's kubeconfig; a file that portico did not write is not replaced")
+	addLifetimes(flags, &f.life)
 	f.etcd.Add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
 	f.quota.Add(flags)
 	flags.String("access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")

@@ -1,0 +1,217 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/keyutil"
+)
+
+// short are lifetimes of which generations pass in minutes.
+var short = Lifetimes{Leaf: 30 * time.Second, Authority: 2 * time.Minute}
+
+// snapshot is what a process or a client read at one time.
+type snapshot struct {
+	at      time.Time
+	trusted []*x509.Certificate
+	leaf    *pair
+}
+
+func take(t *testing.T, caFile string, leaf Pair, at time.Time) snapshot {
+	t.Helper()
+	trusted, err := readCertificates(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := readPair(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot{at: at, trusted: trusted, leaf: p}
+}
+
+// accepts verifies the leaf of another snapshot as crypto/tls does.
+func (s snapshot) accepts(peer snapshot, now time.Time, use x509.ExtKeyUsage) error {
+	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{use}}
+	for _, c := range s.trusted {
+		opts.Roots.AddCert(c)
+	}
+	for _, c := range peer.leaf.chain {
+		opts.Intermediates.AddCert(c)
+	}
+	_, err := peer.leaf.cert.Verify(opts)
+	return err
+}
+
+func (s snapshot) certificates() []*x509.Certificate {
+	return slices.Concat([]*x509.Certificate{s.leaf.cert}, s.leaf.chain, s.trusted)
+}
+
+// trustEnds is when the last certificate ends that a snapshot trusts.
+func (s snapshot) trustEnds() (end time.Time) {
+	for _, c := range s.trusted {
+		if c.NotAfter.After(end) {
+			end = c.NotAfter
+		}
+	}
+	return end
+}
+
+// Through ten generations of each authority, what was read at any time works with what was read at
+// any other: a leaf until it ends, and trust until the last authority in it ends. No leaf comes near
+// its end, and no more than two authorities are trusted at a time.
+func TestGenerationsOverlap(t *testing.T) {
+	dir, start := t.TempDir(), time.Now()
+	uses := []struct {
+		of       func(*Files) (string, Pair)
+		use      x509.ExtKeyUsage
+		taken    []snapshot
+		replaced int
+	}{
+		{of: func(f *Files) (string, Pair) { return f.ServingCAFile, f.Serving }, use: x509.ExtKeyUsageServerAuth},
+		{of: func(f *Files) (string, Pair) { return f.ClientCAFile, f.Admin }, use: x509.ExtKeyUsageClientAuth},
+		{of: func(f *Files) (string, Pair) { return f.FrontProxyCAFile, f.FrontProxy }, use: x509.ExtKeyUsageClientAuth},
+	}
+	for passed := time.Duration(0); passed < 11*time.Minute; passed += 3 * time.Second {
+		now := start.Add(passed)
+		f := ensure(t, Config{Dir: dir, Now: now, Lifetimes: short})
+		for i := range uses {
+			u := &uses[i]
+			caFile, leaf := u.of(f)
+			latest := take(t, caFile, leaf, now)
+			if left := latest.leaf.cert.NotAfter.Sub(now); left < 7*time.Second {
+				t.Fatalf("after %v: %s ends in %v", passed, leaf.CertFile, left)
+			}
+			if len(latest.trusted) > 2 {
+				t.Fatalf("after %v: %d authorities are trusted", passed, len(latest.trusted))
+			}
+			for _, earlier := range append(u.taken, latest) {
+				if now.Before(earlier.trustEnds()) {
+					if err := earlier.accepts(latest, now, u.use); err != nil {
+						t.Fatalf("after %v: %s with the trust of %v before: %v", passed, leaf.CertFile, now.Sub(earlier.at), err)
+					}
+				}
+				if now.Before(earlier.leaf.cert.NotAfter) {
+					if err := latest.accepts(earlier, now, u.use); err != nil {
+						t.Fatalf("after %v: %s of %v before: %v", passed, leaf.CertFile, now.Sub(earlier.at), err)
+					}
+				}
+			}
+			if n := len(u.taken); n > 0 && !u.taken[n-1].trusted[0].Equal(latest.trusted[0]) {
+				u.replaced++
+			}
+			u.taken = slices.DeleteFunc(u.taken, func(s snapshot) bool { return now.After(s.trustEnds()) })
+			if n := len(u.taken); n == 0 || !slices.EqualFunc(u.taken[n-1].certificates(), latest.certificates(), (*x509.Certificate).Equal) {
+				u.taken = append(u.taken, latest)
+			}
+		}
+	}
+	for _, u := range uses {
+		if u.replaced < 10 {
+			t.Errorf("%d authorities followed each other, want 10", u.replaced)
+		}
+	}
+}
+
+// A new signing key for tokens is published before it signs, and those before it stay published.
+func TestSigningKeyIsPublishedFirst(t *testing.T) {
+	dir, start := t.TempDir(), time.Now()
+	var before string // the published keys at the last step
+	var used []string
+	for passed := time.Duration(0); passed < 5*time.Minute; passed += 3 * time.Second {
+		f := ensure(t, Config{Dir: dir, Now: start.Add(passed), Lifetimes: short})
+		published, key := read(t, f.ServiceAccountPublicKeyFile), read(t, f.ServiceAccountKeyFile)
+		if n := len(used); n == 0 || used[n-1] != key {
+			used = append(used, key)
+			private, err := keyutil.ParsePrivateKeyPEM([]byte(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n > 0 && !publishes(t, before, private) {
+				t.Fatalf("after %v: a key signs that was not published before", passed)
+			}
+		}
+		for _, key := range used {
+			private, err := keyutil.ParsePrivateKeyPEM([]byte(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !publishes(t, published, private) {
+				t.Fatalf("after %v: a key that has signed is not published", passed)
+			}
+		}
+		before = published
+	}
+	if len(used) < 4 {
+		t.Errorf("%d keys have signed", len(used))
+	}
+}
+
+func publishes(t *testing.T, file string, private any) bool {
+	t.Helper()
+	keys, err := keyutil.ParsePublicKeysPEM([]byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := private.(crypto.Signer).Public().(interface{ Equal(crypto.PublicKey) bool })
+	return slices.ContainsFunc(keys, func(k any) bool { return public.Equal(k) })
+}
+
+var errCrash = errors.New("crash")
+
+// Every change of a file is cut off once by a crash. The next call completes what was begun, and what
+// was read before and after works together.
+func TestCrashesOfARollover(t *testing.T) {
+	t.Cleanup(func() { beforeRename = func(string) error { return nil } })
+	crashes, again := 0, map[string]bool{}
+	beforeRename = func(to string) error {
+		if again[to] = !again[to]; again[to] {
+			crashes++
+			return errCrash
+		}
+		return nil
+	}
+	dir, start := t.TempDir(), time.Now()
+	var last snapshot
+	for passed := time.Duration(0); passed < 5*time.Minute; passed += 3 * time.Second {
+		now := start.Add(passed)
+		f, err := (*Files)(nil), errCrash
+		for err != nil {
+			if f, err = Ensure(Config{Dir: dir, Now: now, Lifetimes: short}); err != nil && !errors.Is(err, errCrash) {
+				t.Fatalf("after %v and %d crashes: %v", passed, crashes, err)
+			}
+		}
+		s := take(t, f.ServingCAFile, f.Serving, now)
+		if last.leaf != nil {
+			if err := errors.Join(s.accepts(last, now, x509.ExtKeyUsageServerAuth), last.accepts(s, now, x509.ExtKeyUsageServerAuth)); err != nil {
+				t.Fatalf("after %v and %d crashes: %v", passed, crashes, err)
+			}
+		}
+		last = s
+	}
+	if crashes < 100 {
+		t.Errorf("%d crashes", crashes)
+	}
+}
+
+// An installation that was off until its authorities had ended starts with new ones.
+func TestAuthoritiesThatHaveEnded(t *testing.T) {
+	dir, start := t.TempDir(), time.Now()
+	ensure(t, Config{Dir: dir, Now: start, Lifetimes: short})
+	for _, off := range []time.Duration{70 * time.Second, time.Hour, 2 * time.Hour} {
+		now := start.Add(off)
+		f := ensure(t, Config{Dir: dir, Now: now, Lifetimes: short})
+		s := take(t, f.ServingCAFile, f.Serving, now)
+		if err := s.accepts(s, now, x509.ExtKeyUsageServerAuth); err != nil {
+			t.Errorf("after %v: %v", off, err)
+		}
+		if _, err := os.Stat(f.KubeletServingCA.KeyFile); err != nil {
+			t.Error(err)
+		}
+	}
+}
