@@ -65,7 +65,8 @@ var wrongInput = map[string]string{
 	"storage rewrite secrets --encryption-provider-config=empty":                          "no portico up runs on",
 	"adopt --dry-run --etcd-servers=unix:///x --encryption-provider-config=empty":         "is empty",
 	"storage nonsense": "nonsense",
-	// Lifetimes of certificates.
+	// Certificates.
+	"gateway --etcd-servers=unix:///x --client-crl-file=empty":         "--client-crl-file without --client-ca-file",
 	"up --certificate-lifetime=1s":                                     "--certificate-lifetime=1s: must be at least 20s",
 	"up --certificate-lifetime=1h --certificate-authority-lifetime=2h": "--certificate-authority-lifetime=2h0m0s: must be at least 4 times --certificate-lifetime, 4h0m0s",
 	"up --certificate-authority-lifetime=-1h":                          "--certificate-authority-lifetime=-1h0m0s: must not be negative",

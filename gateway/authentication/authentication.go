@@ -38,7 +38,13 @@ func New(cfg Config, deps Dependencies) (*Authentication, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load client CA: %w", err)
 		}
-		all = append(all, authn.ClientCert(ca.Pool))
+		var revocations *authn.Revocations
+		if cfg.ClientCRLFile != "" {
+			if revocations, err = authn.NewRevocations(cfg.ClientCRLFile, ca); err != nil {
+				return nil, fmt.Errorf("--client-crl-file: %w", err)
+			}
+		}
+		all = append(all, authn.RevocableClientCert(ca.Pool, revocations))
 	}
 	tokens, err := a.tokens(cfg, deps)
 	if err != nil {

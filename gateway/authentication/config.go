@@ -15,6 +15,8 @@ type Config struct {
 	// ClientCAFile has the CAs of client certificates, which name users (CN) and groups (O).
 	// "" accepts none.
 	ClientCAFile string
+	// ClientCRLFile has lists of revoked certificates of these CAs; "": none are revoked.
+	ClientCRLFile string
 	// RequestHeader says which clients are front proxies.
 	RequestHeader RequestHeader
 	// TokenAuthFile is a CSV file of static tokens: token,user,uid,"group,group". "": none.

@@ -22,7 +22,14 @@ import (
 // present, is the uid (docs/wire.md 7.1). cas is called for every request; if it returns
 // nil no certificate is claimed. A certificate of an unknown CA is an error.
 func ClientCert(cas func() *x509.CertPool) Authenticator {
-	return &clientCert{chains: newChains(cas, userOfCertificate)}
+	return RevocableClientCert(cas, nil)
+}
+
+// RevocableClientCert is ClientCert that refuses revoked certificates; nil: none are.
+func RevocableClientCert(cas func() *x509.CertPool, revocations *Revocations) Authenticator {
+	c := &clientCert{chains: newChains(cas, userOfCertificate)}
+	c.chains.revocations = revocations
+	return c
 }
 
 type clientCert struct{ chains *chains }
@@ -85,15 +92,18 @@ const chainCacheSize = 4096
 type chains struct {
 	cas func() *x509.CertPool
 	// convert returns the user of a verified leaf, or an error that rejects it.
-	convert  func(leaf *x509.Certificate) (*resource.User, error)
-	verified *lru.Cache[[sha256.Size]byte, verifiedChain]
-	now      func() time.Time
+	convert func(leaf *x509.Certificate) (*resource.User, error)
+	// revocations has the revoked certificates; nil: none are.
+	revocations *Revocations
+	verified    *lru.Cache[[sha256.Size]byte, verifiedChain]
+	now         func() time.Time
 }
 
-// verifiedChain is the result for a valid chain. It holds as long as the CAs are the same,
-// until the first certificate of the chain expires.
+// verifiedChain is the result for a valid chain. It holds as long as the CAs and the revocation
+// lists are the same, until the first certificate of the chain expires.
 type verifiedChain struct {
 	cas   *x509.CertPool
+	lists *revoked
 	until time.Time
 	user  *resource.User
 }
@@ -113,8 +123,8 @@ func (c *chains) verify(state *tls.ConnectionState) (presented bool, u *resource
 	if cas == nil {
 		return false, nil, nil
 	}
-	key, now := digest(state.PeerCertificates), c.now()
-	if v, found := c.verified.Get(key); found && v.cas == cas && now.Before(v.until) {
+	key, now, lists := digest(state.PeerCertificates), c.now(), c.revocations.current()
+	if v, found := c.verified.Get(key); found && v.cas == cas && v.lists == lists && now.Before(v.until) {
 		return true, v.user, nil
 	}
 	leaf := state.PeerCertificates[0]
@@ -131,10 +141,15 @@ func (c *chains) verify(state *tls.ConnectionState) (presented bool, u *resource
 	if err != nil {
 		return true, nil, err
 	}
+	for _, chain := range verified {
+		if err := c.revocations.check(lists, chain); err != nil {
+			return true, nil, err
+		}
+	}
 	if u, err = c.convert(leaf); err != nil {
 		return true, nil, err
 	}
-	c.verified.Add(key, verifiedChain{cas: cas, until: firstEnd(verified[0]), user: u})
+	c.verified.Add(key, verifiedChain{cas: cas, lists: lists, until: firstEnd(verified[0]), user: u})
 	return true, u, nil
 }
 

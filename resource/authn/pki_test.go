@@ -27,7 +27,7 @@ func newTestCA(t *testing.T, name string) *testCA {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(240 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	key := newECKey(t, elliptic.P256())
 	return &testCA{cert: signCert(t, template, template, key.Public(), key), key: key}

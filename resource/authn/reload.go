@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	certutil "k8s.io/client-go/util/cert"
 )
 
 // CAFile is a PEM file of trusted CAs. It is read again when it changes. Safe for
@@ -20,8 +22,9 @@ import (
 type CAFile struct{ bundle *reloaded[caBundle] }
 
 type caBundle struct {
-	pool *x509.CertPool
-	pem  []byte
+	pool  *x509.CertPool
+	certs []*x509.Certificate
+	pem   []byte
 }
 
 // NewCAFile reads the file. A file without certificates is an error.
@@ -35,7 +38,9 @@ func NewCAFile(path string) (*CAFile, error) {
 		if !pool.AppendCertsFromPEM(data) {
 			return caBundle{}, fmt.Errorf("read CA file: no PEM certificate in %s", path)
 		}
-		return caBundle{pool: pool, pem: data}, nil
+		// AppendCertsFromPEM passes over what this cannot parse.
+		certs, _ := certutil.ParseCertsPEM(data)
+		return caBundle{pool: pool, certs: certs, pem: data}, nil
 	}
 	bundle, err := newReloaded(load, path)
 	if err != nil {

@@ -21,6 +21,7 @@ func addAuthentication(fs *pflag.FlagSet, cfg *authentication.Config) {
 
 // AddTokens adds those of them that portico up passes on.
 func AddTokens(fs *pflag.FlagSet, cfg *authentication.Config) {
+	fs.StringVar(&cfg.ClientCRLFile, "client-crl-file", "", "PEM `file` of lists of revoked client certificates, signed by their authorities (default: none are revoked)")
 	fs.StringVar(&cfg.ServiceAccounts.JWKSURI, "service-account-jwks-uri", "", "`URL` of the keys in /.well-known/openid-configuration (default: /openid/v1/jwks of the issuer)")
 	fs.BoolVar(&cfg.ServiceAccounts.Lookup, "service-account-lookup", true, "accept tokens of Secrets only while the Secret has them")
 	fs.BoolVar(&cfg.BootstrapTokens, "enable-bootstrap-token-auth", false, "accept bootstrap tokens: those of Secrets of the type bootstrap.kubernetes.io/token in kube-system")

@@ -37,6 +37,7 @@ var companions = []companion{
 	{"gateway-ca-file", []string{"gateway"}, "it verifies the gateway"},
 	{"kubelet-client-certificate", []string{"kubelet-client-key"}, "a certificate needs its key"},
 	{"kubelet-client-key", []string{"kubelet-client-certificate"}, "a key needs its certificate"},
+	{"client-crl-file", []string{"client-ca-file"}, "no client certificate is accepted"},
 	{"requestheader-allowed-names", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
 	{"requestheader-username-headers", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
 	{"requestheader-uid-headers", []string{"requestheader-client-ca-file"}, "no front proxy is trusted without its CA"},
