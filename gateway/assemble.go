@@ -82,7 +82,7 @@ func (g *Gateway) assembleAccess() (err error) {
 	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
 	g.authn, err = authentication.New(g.cfg.Authentication, authentication.Dependencies{
 		Account: g.core.lookupServiceAccount, Bound: g.core.lookupBound, Secret: g.core.lookupTokenSecret,
-		BootstrapSecret: g.core.lookupBootstrapSecret, Registry: g.metrics.Registry(), Logger: g.log,
+		BootstrapSecret: g.core.lookupBootstrapSecret, ID: g.cfg.InstanceID, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	if err != nil {
 		return err

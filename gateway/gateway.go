@@ -97,7 +97,7 @@ type Gateway struct {
 // nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	shared := slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), authorization.Metrics(), cfg.Encryption.Metrics(), egress.Metrics)
+	shared := slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), authentication.Metrics(), authorization.Metrics(), cfg.Encryption.Metrics(), egress.Metrics)
 	g := &Gateway{
 		cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: metrics.New(shared...), via: upstream.NewVia(),
 	}
@@ -143,6 +143,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.registration.Run,
 			g.lastGood.Run,
 			g.campaign,
+			g.authn.Run,
 			g.core.run,
 			g.admission.engine.Run,
 			g.admission.namespaces.Run,

@@ -17,6 +17,7 @@ import (
 
 // runElsewhere are commands of documents that no script runs, and what does.
 var runElsewhere = map[string]string{
+	"portico up --authentication-config=authentication.yaml": "TestIssuers in cmd/e2e/clients",
 	"portico status": "TestStatus",
 	"kubectl get leases -n kube-system -L apiserver.kubernetes.io/identity":          "TestStatus",
 	"portico up --listen=127.0.0.1:0 --listen=[::1]:0 --tls-san=portico.example.com": "TestSeveralAddresses",

@@ -2,7 +2,12 @@ package authentication
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
 	"portico/resource/authn"
 )
@@ -17,11 +22,22 @@ type Authentication struct {
 	Accounts *authn.ServiceAccountTokens
 	// Issuer serves the documents of the service-account issuer; nil: none.
 	Issuer http.Handler
+
+	log *slog.Logger
+	// issuers are those of configuration, which is the content of file ("": it is of flags) with
+	// this text; nil: none, and none can follow.
+	issuers       *issuers
+	configuration *apiserver.AuthenticationConfiguration
+	file, text    string
 }
 
 // New reads the files of the configuration, which must be complete.
 func New(cfg Config, deps Dependencies) (*Authentication, error) {
-	a := &Authentication{}
+	a := &Authentication{log: deps.Logger}
+	anonymous, err := a.configure(&cfg, deps)
+	if err != nil {
+		return nil, err
+	}
 	var all []authn.Authenticator
 	if cfg.RequestHeader.CAFile != "" {
 		ca, err := authn.NewCAFile(cfg.RequestHeader.CAFile)
@@ -53,8 +69,8 @@ func New(cfg Config, deps Dependencies) (*Authentication, error) {
 	if len(tokens) > 0 {
 		all = append(all, authn.Bearer(tokens...))
 	}
-	if cfg.AnonymousAuth {
-		all = append(all, authn.Anonymous())
+	if anonymous != nil {
+		all = append(all, anonymous)
 	}
 	a.Authenticator = authn.Union(all...)
 	return a, nil
@@ -79,7 +95,52 @@ func (a *Authentication) tokens(cfg Config, deps Dependencies) (out []authn.Toke
 	if cfg.BootstrapTokens {
 		out = append(out, authn.BootstrapTokens(deps.BootstrapSecret))
 	}
+	if a.issuers != nil {
+		out = append(out, tokens{a.issuers, cfg.APIAudiences})
+	}
+	if cfg.Webhook.ConfigFile != "" {
+		hook, err := newWebhook(cfg.Webhook, cfg.APIAudiences, deps.Registry)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, tokens{hook, cfg.APIAudiences})
+	}
 	return out, nil
+}
+
+// configure reads the configuration of issuers and of the anonymous user, by file or by flags, and
+// returns the authenticator of the latter; nil: it is off.
+func (a *Authentication) configure(cfg *Config, deps Dependencies) (anonymous authn.Authenticator, err error) {
+	accounts := cfg.ServiceAccounts.Issuers
+	if a.configuration, a.text, err = cfg.configuration(accounts); err != nil {
+		return nil, err
+	}
+	a.file = cfg.ConfigFile
+	if a.file != "" || len(a.configuration.JWT) > 0 {
+		a.issuers = &issuers{algorithms: cfg.OIDC.SigningAlgs, accounts: accounts, audiences: cfg.APIAudiences, id: deps.ID}
+		if a.file != "" {
+			a.issuers.algorithms = oidc.AllValidSigningAlgorithms()
+		}
+		if deps.Registry != nil {
+			deps.Registry.MustRegister(a.issuers)
+		}
+	}
+	of := a.configuration.Anonymous
+	switch {
+	case of != nil && cfg.AnonymousSet:
+		return nil, field.Forbidden(field.NewPath("anonymous"), "--anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
+	case of == nil && cfg.AnonymousAuth:
+		return authn.Anonymous(), nil
+	case of == nil || !of.Enabled:
+		return nil, nil
+	case len(of.Conditions) == 0:
+		return authn.Anonymous(), nil
+	}
+	var paths []string
+	for _, condition := range of.Conditions {
+		paths = append(paths, condition.Path)
+	}
+	return authn.AnonymousAt(paths...), nil
 }
 
 // serviceAccounts makes the authenticator of service-account tokens, and what publishes its keys.

@@ -27,8 +27,16 @@ type Config struct {
 	BootstrapTokens bool
 	// APIAudiences are the audiences of tokens. Default: the issuers of service-account tokens.
 	APIAudiences []string
-	// AnonymousAuth authenticates requests without a credential as system:anonymous.
-	AnonymousAuth bool
+	// ConfigFile is kube-apiserver's AuthenticationConfiguration: issuers of tokens, and requests
+	// without a credential. "": OIDC and AnonymousAuth apply.
+	ConfigFile string
+	// OIDC is one issuer instead of those of ConfigFile.
+	OIDC OIDC
+	// Webhook is asked about tokens that nothing else accepts.
+	Webhook Webhook
+	// AnonymousAuth authenticates requests without a credential as system:anonymous. If it was set
+	// by an operator, AnonymousSet, ConfigFile must not configure the same.
+	AnonymousAuth, AnonymousSet bool
 }
 
 // RequestHeader configures front proxies.
@@ -78,6 +86,15 @@ func (cfg *Config) IdentityHeaders() (names authn.HeaderNames) {
 	return authn.HeaderNames{User: other(of.User), UID: other(of.UID), Group: other(of.Group), ExtraPrefix: other(of.ExtraPrefix)}
 }
 
+// Check reads the files of issuers and of the webhook, and returns what is wrong with them.
+func (cfg *Config) Check() error {
+	_, _, err := cfg.configuration(nil)
+	if err == nil && cfg.Webhook.ConfigFile != "" {
+		_, err = newWebhook(cfg.Webhook, nil, nil)
+	}
+	return err
+}
+
 // Certificates returns the files of certificates that authentication depends on.
 func (cfg *Config) Certificates() []authn.CertificateFile {
 	return []authn.CertificateFile{
@@ -95,6 +112,8 @@ type Dependencies struct {
 	Secret  func(ctx context.Context, namespace, name string) (*authn.TokenSecret, error)
 	// BootstrapSecret looks up a Secret of a bootstrap token; see authn.BootstrapTokens.
 	BootstrapSecret func(ctx context.Context, name string) (*authn.BootstrapSecret, error)
+	// ID identifies the gateway in metrics.
+	ID string
 	// Registry registers metrics; nil: none.
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

@@ -60,24 +60,30 @@ func WithAuthenticated(u *resource.User) *resource.User {
 // below them, such as health checks of a server behind a front proxy. It is the last one in
 // a Union.
 func Anonymous(paths ...string) Authenticator {
-	return anonymous{
-		user:  &resource.User{Name: resource.Anonymous, Groups: []string{resource.GroupUnauthenticated}},
-		paths: paths,
-	}
+	return anonymous{paths: paths}
 }
 
+// AnonymousAt claims requests for exactly these paths as Anonymous does.
+func AnonymousAt(paths ...string) Authenticator {
+	return anonymous{paths: paths, exact: true}
+}
+
+// anonymousUser is shared between requests.
+var anonymousUser = &resource.User{Name: resource.Anonymous, Groups: []string{resource.GroupUnauthenticated}}
+
+// anonymous claims requests for paths, which are all of them if it is empty and exact is false.
 type anonymous struct {
-	user  *resource.User
 	paths []string
+	exact bool
 }
 
 func (a anonymous) Authenticate(r *http.Request) (*resource.User, bool, error) {
-	if len(a.paths) == 0 {
-		return a.user, true, nil
+	if len(a.paths) == 0 && !a.exact {
+		return anonymousUser, true, nil
 	}
 	for _, path := range a.paths {
-		if rest, found := strings.CutPrefix(r.URL.Path, path); found && (rest == "" || rest[0] == '/') {
-			return a.user, true, nil
+		if rest, found := strings.CutPrefix(r.URL.Path, path); found && (rest == "" || rest[0] == '/' && !a.exact) {
+			return anonymousUser, true, nil
 		}
 	}
 	return nil, false, nil

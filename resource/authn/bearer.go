@@ -144,7 +144,8 @@ func WithAudiences(ctx context.Context, a *Audiences) context.Context {
 	return context.WithValue(ctx, audiencesKey{}, a)
 }
 
-func audiencesFrom(ctx context.Context) *Audiences {
+// AudiencesFrom returns the argument of [WithAudiences]; nil without one.
+func AudiencesFrom(ctx context.Context) *Audiences {
 	a, _ := ctx.Value(audiencesKey{}).(*Audiences)
 	return a
 }

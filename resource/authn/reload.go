@@ -125,11 +125,41 @@ func (k *KeyPair) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certif
 // A revoked certificate, or one of an authority that is no longer trusted, is accepted no longer than that.
 const reloadInterval = time.Second
 
-// reloads counts the calls of Reload.
-var reloads atomic.Int64
+// reloads counts the calls of Reload, and reloading is closed by the next one.
+var (
+	reloads   atomic.Int64
+	reloading atomic.Pointer[chan struct{}]
+)
 
-// Reload has every file checked when it is next used, instead of within reloadInterval.
-func Reload() { reloads.Add(1) }
+func init() {
+	next := make(chan struct{})
+	reloading.Store(&next)
+}
+
+// Reload has every file checked when it is next used, instead of within reloadInterval, and has
+// every Follow look at once.
+func Reload() {
+	reloads.Add(1)
+	next := make(chan struct{})
+	close(*reloading.Swap(&next))
+}
+
+// Follow calls look every ten seconds and after each Reload until ctx ends, for files that take
+// effect without being used.
+func Follow(ctx context.Context, look func()) error {
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for {
+		next := *reloading.Load() // before look, which may miss what changes meanwhile
+		look()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		case <-next:
+		}
+	}
+}
 
 // reloaded is a value read from files, and read again when they change. A caller checks
 // the files at most once per interval. If they cannot be read the last value stays in

@@ -74,7 +74,7 @@ func ServiceAccounts(cfg ServiceAccountConfig) *ServiceAccountTokens {
 // AuthenticateToken implements TokenAuthenticator. It reports the audiences of the
 // token to a caller that used [WithAudiences].
 func (s *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token string) (*resource.User, bool, error) {
-	wanted, asked := s.cfg.Audiences, audiencesFrom(ctx)
+	wanted, asked := s.cfg.Audiences, AudiencesFrom(ctx)
 	if asked != nil && len(asked.Wanted) > 0 {
 		wanted = asked.Wanted
 	}

@@ -54,6 +54,12 @@ var companions = []companion{
 
 // forms are checks of values. A check returns what is wrong.
 var forms = map[string]func(value string) string{
+	webhookPrefix + "version": func(value string) string {
+		if value != "v1" && value != "v1beta1" {
+			return "must be v1 or v1beta1"
+		}
+		return ""
+	},
 	"etcd-prefix": func(value string) string {
 		if !strings.HasPrefix(value, "/") {
 			return "must begin with a slash, as in /registry"
@@ -152,8 +158,11 @@ func checkFlag(fs *pflag.FlagSet, f *pflag.Flag) error {
 	if err := CheckValue(f); err != nil {
 		return err
 	}
+	if err := checkIssuers(fs, f); err != nil {
+		return err
+	}
 	given := strings.Trim(f.Value.String(), "[]") != ""
-	for _, row := range append(slices.Clone(companions), pair(f.Name)...) {
+	for _, row := range slices.Concat(companions, pair(f.Name), issuerCompanions(f.Name)) {
 		if row.flag == f.Name && given && !anyGiven(fs, row.others) {
 			return fmt.Errorf("--%s without --%s: %s", f.Name, strings.Join(row.others, " or --"), row.why)
 		}

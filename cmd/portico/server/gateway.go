@@ -68,6 +68,7 @@ func NewGateway() *cobra.Command {
 			if err := CheckAuthorization(cmd.Flags(), &f.cfg.Authorization); err != nil {
 				return err
 			}
+			f.cfg.Authentication.AnonymousSet = cmd.Flags().Changed("anonymous-auth")
 			f.cfg.Logger, f.cfg.SetVerbosity, f.cfg.Flags = log, logging.Process.SetVerbosity, flagValues(cmd.Flags())
 			if f.cfg.Etcd, err = f.etcd.required(log); err != nil {
 				return err

@@ -82,10 +82,11 @@ type childFlags struct {
 	kubelets    kubelet.Config
 	encryption  encryption.Config
 	authorizers authorization.Config
+	issuers     authentication.Config
 }
 
 func (f *childFlags) check() error {
-	if err := errors.Join(f.audited.Check(), f.admission.Check(), f.signing.Check(), f.encryption.Check()); err != nil {
+	if err := errors.Join(f.audited.Check(), f.admission.Check(), f.signing.Check(), f.encryption.Check(), f.issuers.Check()); err != nil {
 		return err
 	}
 	if _, err := controllers.Select(f.selected); err != nil {
@@ -184,6 +185,7 @@ func New() *cobra.Command {
 	server.AddBrowser(flags, new(filter.Browser))
 	limits.AddInFlight(flags)
 	limits.AddLongRunning(flags)
+	server.AddTokenIssuers(flags, &children.issuers)
 	server.AddAudit(flags, &children.audited)
 	server.AddAuthorization(flags, &children.authorizers)
 	server.AddAdmission(flags, &children.admission)
