@@ -1,13 +1,20 @@
 package authorization
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/json"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	apiserver "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -22,9 +29,14 @@ import (
 	"portico/resource/authz"
 )
 
-// maxAnswer bounds the answer of a webhook, in bytes: it may repeat the review. Reasons are kept
-// in the cache.
-const maxAnswer = 256 << 10
+const (
+	// maxAnswer bounds the answer of a webhook, in bytes: it may repeat the review.
+	maxAnswer = 256 << 10
+	// maxReason bounds the reason of an answer, in bytes: upstream keeps 8,192 of them.
+	maxReason = 4 << 10
+	// maxKept is upstream's bound, in bytes, of the attributes whose decision it keeps.
+	maxKept = 10_000
+)
 
 // remote is upstream's authorizer of one webhook.
 type remote struct{ webhook *webhook.WebhookAuthorizer }
@@ -43,7 +55,9 @@ func newWebhook(c *apiserver.AuthorizerConfiguration, compiler authorizationcel.
 		return nil, fmt.Errorf("authorizer %q: kubeconfig %s: %w", c.Name, *c.Webhook.ConnectionInfo.KubeConfigFile, err)
 	}
 	cfg.Timeout = c.Webhook.Timeout.Duration
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return admission.BoundAnswers(next, maxAnswer) })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return shortened{admission.BoundAnswers(next, maxAnswer)}
+	})
 	onError := upstream.DecisionNoOpinion
 	if c.Webhook.FailurePolicy == apiserver.FailurePolicyDeny {
 		onError = upstream.DecisionDeny
@@ -89,13 +103,12 @@ func attributes(act *resource.Action) upstream.AttributesRecord {
 		Verb: act.Verb, Path: act.Path, ResourceRequest: act.IsResource,
 	}
 	if !act.IsResource {
+		a.Name = uncounted(act)
 		return a
 	}
 	a.APIGroup, a.APIVersion, a.Namespace = act.Group, act.Version, act.Namespace
 	a.Resource, a.Subresource, a.Name = act.Resource, act.Subresource, act.Name
-	// The path of a resource is not sent: upstream counts it to keep decisions about long names out of
-	// its cache. Selectors are as long as a client likes.
-	a.Path += act.FieldSelector + act.LabelSelector
+	a.Path = uncounted(act)
 	if act.FieldSelector != "" {
 		selector, err := fields.ParseSelector(act.FieldSelector)
 		if a.FieldSelectorParsingErr = err; err == nil {
@@ -109,4 +122,52 @@ func attributes(act *resource.Action) upstream.AttributesRecord {
 		}
 	}
 	return a
+}
+
+var padding = strings.Repeat("x", maxKept)
+
+// uncounted returns a string as long as what upstream does not count when it keeps long decisions
+// out of its cache, user and selectors, or maxKept. It is for a field that is not sent: the path of a
+// resource, the name of a path.
+func uncounted(act *resource.Action) string {
+	size := len(act.Path) + len(act.User.Name) + len(act.User.UID) + len(act.FieldSelector) + len(act.LabelSelector)
+	for _, g := range act.User.Groups {
+		size += len(g)
+	}
+	for key, values := range act.User.Extra {
+		size += len(key)
+		for _, v := range values {
+			size += len(v)
+		}
+	}
+	return padding[:min(size, maxKept)]
+}
+
+// shortened is a transport that cuts the reasons of answers, which bounds the cache of decisions.
+type shortened struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s shortened) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := s.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		return nil, err
+	}
+	var review struct {
+		metav1.TypeMeta
+		Status authorizationv1.SubjectAccessReviewStatus `json:"status"`
+	}
+	// An answer that is no review is left to upstream, which refuses it.
+	if len(body) > maxReason && json.Unmarshal(body, &review) == nil {
+		st := &review.Status
+		st.Reason, st.EvaluationError = strings.ToValidUTF8(st.Reason[:min(len(st.Reason), maxReason)], ""), ""
+		if body, err = json.Marshal(review); err != nil {
+			return nil, err
+		}
+	}
+	res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return res, nil
 }
