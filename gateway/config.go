@@ -97,6 +97,7 @@ func (cfg *Config) complete() {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	cfg.Authentication.Egress = cfg.Egress
 	cfg.Authentication.Complete()
 	if cfg.InstanceID == "" {
 		// Without a host name the process id suffices.

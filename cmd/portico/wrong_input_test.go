@@ -18,11 +18,13 @@ func TestWrongInput(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", filepath.Join(dir, "share"))
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none.kubeconfig"))
 	for name, text := range map[string]string{
-		"policy.yaml":      "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n",
-		"bad-policy.yaml":  "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n",
-		"empty":            "",
-		"encryption.yaml":  "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [{resources: [secrets], providers: [{aescbc: {keys: []}}]}]\n",
-		"issuers.yaml":     "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: [{issuer: {url: http://a}}]\n",
+		"policy.yaml":     "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n",
+		"bad-policy.yaml": "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n",
+		"empty":           "",
+		"encryption.yaml": "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [{resources: [secrets], providers: [{aescbc: {keys: []}}]}]\n",
+		"issuers.yaml":    "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: [{issuer: {url: http://a}}]\n",
+		"egress.yaml": "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: [{issuer: {url: https://a, audiences: [a], egressSelectorType: cluster}, " +
+			"claimMappings: {username: {claim: sub, prefix: a}}}]\n",
 		"admission.yaml":   "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: Nonsense}]\n",
 		"empty.kubeconfig": "apiVersion: v1\nkind: Config\n",
 	} {
@@ -178,6 +180,7 @@ var wrongInput = map[string]string{
 	"crd --gateway-key-file=x --gateway=https://x":                                                   "--gateway-key-file without --gateway-cert-file",
 	"up --authentication-config=none.yaml":                                                           "none.yaml",
 	"up --authentication-config=issuers.yaml":                                                        "URL scheme must be https",
+	"up --authentication-config=egress.yaml":                                                         "--egress-selector-config-file names no proxy for it",
 	"up --authentication-config=x --oidc-client-id=x":                                                "authentication-config file and oidc-* flags are mutually exclusive",
 	"up --oidc-issuer-url=https://a":                                                                 "--oidc-issuer-url without --oidc-client-id",
 	"up --oidc-issuer-url=http://a --oidc-client-id=x":                                               "URL scheme must be https",

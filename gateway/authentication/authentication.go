@@ -99,7 +99,7 @@ func (a *Authentication) tokens(cfg Config, deps Dependencies) (out []authn.Toke
 		out = append(out, tokens{a.issuers, cfg.APIAudiences})
 	}
 	if cfg.Webhook.ConfigFile != "" {
-		hook, err := newWebhook(cfg.Webhook, cfg.APIAudiences, deps.Registry)
+		hook, err := newWebhook(cfg.Webhook, cfg.APIAudiences, cfg.Egress.ControlPlane, deps.Registry)
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +117,7 @@ func (a *Authentication) configure(cfg *Config, deps Dependencies) (anonymous au
 	}
 	a.file = cfg.ConfigFile
 	if a.file != "" || len(a.configuration.JWT) > 0 {
-		a.issuers = &issuers{algorithms: cfg.OIDC.SigningAlgs, accounts: accounts, audiences: cfg.APIAudiences, id: deps.ID}
+		a.issuers = &issuers{algorithms: cfg.OIDC.SigningAlgs, accounts: accounts, audiences: cfg.APIAudiences, egress: cfg.Egress, id: deps.ID}
 		if a.file != "" {
 			a.issuers.algorithms = oidc.AllValidSigningAlgorithms()
 		}

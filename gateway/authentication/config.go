@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portico/resource/authn"
+	"portico/resource/egress"
 )
 
 // Config says which credentials the gateway accepts. Files are read again when they change.
@@ -34,6 +35,8 @@ type Config struct {
 	OIDC OIDC
 	// Webhook is asked about tokens that nothing else accepts.
 	Webhook Webhook
+	// Egress says how connections to issuers and to the webhook leave the process.
+	Egress egress.Selector
 	// AnonymousAuth authenticates requests without a credential as system:anonymous. If it was set
 	// by an operator, AnonymousSet, ConfigFile must not configure the same.
 	AnonymousAuth, AnonymousSet bool
@@ -90,7 +93,7 @@ func (cfg *Config) IdentityHeaders() (names authn.HeaderNames) {
 func (cfg *Config) Check() error {
 	_, _, err := cfg.configuration(nil)
 	if err == nil && cfg.Webhook.ConfigFile != "" {
-		_, err = newWebhook(cfg.Webhook, nil, nil)
+		_, err = newWebhook(cfg.Webhook, nil, cfg.Egress.ControlPlane, nil)
 	}
 	return err
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+
+	"portico/resource/egress"
 )
 
 // OIDC is one issuer of tokens by flags, with kube-apiserver's names and rules.
@@ -59,7 +61,7 @@ func (cfg *Config) configuration(accounts []string) (c *apiserver.Authentication
 	default:
 		return &apiserver.AuthenticationConfiguration{}, "", nil
 	}
-	if err := validate(c, accounts); err != nil {
+	if err := validate(c, accounts, cfg.Egress); err != nil {
 		return nil, "", fmt.Errorf("invalid authentication configuration: %w", err)
 	}
 	return c, text, nil
@@ -98,12 +100,13 @@ func decode(data []byte) (*apiserver.AuthenticationConfiguration, error) {
 }
 
 // validate checks a configuration by kube-apiserver's rules. Issuers of service-account tokens
-// cannot be issuers of others.
-func validate(c *apiserver.AuthenticationConfiguration, accounts []string) error {
+// cannot be issuers of others, and an issuer needs the egress that it names.
+func validate(c *apiserver.AuthenticationConfiguration, accounts []string, via egress.Selector) error {
 	errs := validation.ValidateAuthenticationConfiguration(cel.NewDefaultCompiler(), c, accounts)
 	for i, jwt := range c.JWT {
-		if jwt.Issuer.EgressSelectorType != "" {
-			errs = append(errs, field.Forbidden(field.NewPath("jwt").Index(i).Child("issuer", "egressSelectorType"), "there is no egress selector: remove it"))
+		if kind := jwt.Issuer.EgressSelectorType; kind != "" && dialer(kind, via) == nil {
+			errs = append(errs, field.Invalid(field.NewPath("jwt").Index(i).Child("issuer", "egressSelectorType"), kind,
+				"--egress-selector-config-file names no proxy for it: add it there, or remove the field"))
 		}
 	}
 	return errs.ToAggregate()

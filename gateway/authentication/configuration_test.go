@@ -44,7 +44,7 @@ func TestInvalidConfigurations(t *testing.T) {
 		{fields("url: https://a.example, audiences: [x, x], audienceMatchPolicy: MatchAny", mappings), "jwt[0].issuer.audiences[1]: Duplicate value"},
 		{fields("url: https://a.example, audiences: [x, z]", mappings), "audienceMatchPolicy must be MatchAny for multiple audiences"},
 		{fields(url+", certificateAuthority: none", mappings), "jwt[0].issuer.certificateAuthority: Invalid value"},
-		{fields(url+", egressSelectorType: cluster", mappings), "jwt[0].issuer.egressSelectorType: Forbidden"},
+		{fields(url+", egressSelectorType: cluster", mappings), `jwt[0].issuer.egressSelectorType: Invalid value: "cluster": --egress-selector-config-file names no proxy for it`},
 		{username(""), "jwt[0].claimMappings.username: Required value: claim or expression is required"},
 		{username("claim: sub, expression: claims.sub"), "claim and expression can't both be set"},
 		{username("claim: sub"), "jwt[0].claimMappings.username.prefix: Required value"},

@@ -73,5 +73,5 @@ func (f *follower) check(next *apiserver.AuthenticationConfiguration) error {
 	if !reflect.DeepEqual(f.configuration.Anonymous, next.Anonymous) {
 		return field.Forbidden(field.NewPath("anonymous"), "changed from initial configuration file")
 	}
-	return validate(next, f.issuers.accounts)
+	return validate(next, f.issuers.accounts, f.issuers.egress)
 }

@@ -27,6 +27,12 @@ func (r *running) accepts(t *testing.T, token, name string) {
 	})
 }
 
+// logs waits until the log has a text.
+func (r *running) logs(t *testing.T, text string) {
+	t.Helper()
+	await.Until(t, "the log has "+text, func() bool { return strings.Contains(r.log.String(), text) })
+}
+
 // A change of the file takes effect without a restart. One that is invalid, or that changes what is read
 // once, is reported and changes nothing.
 func TestConfigurationIsReadAgain(t *testing.T) {
@@ -43,7 +49,7 @@ func TestConfigurationIsReadAgain(t *testing.T) {
 		{strings.ReplaceAll(first, "https:", "http:"), "URL scheme must be https"},
 	} {
 		r.change(t, tc.text)
-		await.Until(t, "the log has "+tc.want, func() bool { return strings.Contains(r.log.String(), tc.want) })
+		r.logs(t, tc.want)
 		r.accepts(t, i.Token(nil), "oidc:jane")
 	}
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
 	"portico/resource/admission"
+	"portico/resource/egress"
 )
 
 const (
@@ -43,6 +44,7 @@ type issuers struct {
 	algorithms []string
 	accounts   []string // issuers of service-account tokens
 	audiences  []string
+	egress     egress.Selector
 	id         string // of the gateway, in metrics
 	current    atomic.Pointer[generation]
 	retiring   sync.WaitGroup
@@ -73,7 +75,7 @@ func (i *issuers) make(ctx context.Context, c *apiserver.AuthenticationConfigura
 	g := &generation{issuers: map[string]oidc.AuthenticatorTokenWithHealthCheck{}, cancel: cancel}
 	var all []authenticator.Token
 	for _, jwt := range c.JWT {
-		client, err := issuerClient(jwt.Issuer.CertificateAuthority)
+		client, err := i.client(jwt.Issuer)
 		if err != nil {
 			cancel()
 			return nil, err
@@ -93,16 +95,27 @@ func (i *issuers) make(ctx context.Context, c *apiserver.AuthenticationConfigura
 	return g, nil
 }
 
-// issuerClient returns a client that trusts the CAs of a PEM text, or of the system if it is "".
-func issuerClient(ca string) (*http.Client, error) {
+// client returns a client of an issuer, which trusts its CAs, or those of the system without any.
+func (i *issuers) client(of apiserver.Issuer) (*http.Client, error) {
 	var roots *x509.CertPool
-	if ca != "" {
-		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM([]byte(ca)) {
+	if of.CertificateAuthority != "" {
+		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM([]byte(of.CertificateAuthority)) {
 			return nil, errors.New("certificateAuthority has no PEM certificate")
 		}
 	}
-	transport := net.SetTransportDefaults(&http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}})
+	transport := net.SetTransportDefaults(&http.Transport{DialContext: dialer(of.EgressSelectorType, i.egress), TLSClientConfig: &tls.Config{RootCAs: roots}})
 	return &http.Client{Transport: admission.BoundAnswers(transport, maxIssuerResponse), Timeout: issuerTimeout}, nil
+}
+
+// dialer returns the dialer of a type of egress; nil: there is none, and connections are direct.
+func dialer(kind apiserver.EgressSelectorType, of egress.Selector) egress.Dial {
+	switch kind {
+	case apiserver.EgressSelectorControlPlane:
+		return of.ControlPlane
+	case apiserver.EgressSelectorCluster:
+		return of.Cluster
+	}
+	return nil
 }
 
 // unready returns the errors of issuers whose keys were never read, nil if there is none.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 
 	"portico/resource/admission"
+	"portico/resource/egress"
 )
 
 // Webhook is a server that is asked about bearer tokens by a TokenReview.
@@ -29,10 +30,10 @@ type Webhook struct {
 // maxReview bounds the answer of a webhook, in bytes.
 const maxReview = 1 << 20
 
-// newWebhook returns the authenticator of a webhook. Requests with the same token share a call,
+// newWebhook returns the authenticator of a webhook, to which dial connects; nil: directly. Requests with the same token share a call,
 // which takes at most 30 s with all its attempts.
-func newWebhook(cfg Webhook, audiences []string, registry prometheus.Registerer) (authenticator.Token, error) {
-	client, err := webhookutil.LoadKubeconfig(cfg.ConfigFile, nil)
+func newWebhook(cfg Webhook, audiences []string, dial egress.Dial, registry prometheus.Registerer) (authenticator.Token, error) {
+	client, err := webhookutil.LoadKubeconfig(cfg.ConfigFile, dial)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}

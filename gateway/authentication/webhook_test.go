@@ -34,8 +34,13 @@ func hook(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, revi
 	}))
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	write(t, path, fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"w","cluster":{"server":%q}}],"contexts":[{"name":"w","context":{"cluster":"w"}}],"current-context":"w"}`, server.URL))
+	write(t, path, kubeconfig(server.URL))
 	return start(t, "", Config{APIAudiences: []string{"api"}, AnonymousAuth: true, Webhook: Webhook{ConfigFile: path, Version: "v1", CacheTTL: time.Minute}})
+}
+
+// kubeconfig is the file of a webhook.
+func kubeconfig(url string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"w","cluster":{"server":%q}}],"contexts":[{"name":"w","context":{"cluster":"w"}}],"current-context":"w"}`, url)
 }
 
 // The user of a token is the webhook's answer, which requests with the same token share.

@@ -15,8 +15,11 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/issuertest"
 )
 
 // egressProxy is a proxy for CONNECT on a unix socket. It connects to addresses, or to what hosts has for them.
@@ -84,25 +87,48 @@ func (p *egressProxy) serve(ctx context.Context, client net.Conn) {
 	_, _ = io.Copy(client, server)
 }
 
-// only checks that the proxy was asked for an address, and for no other one.
-func (p *egressProxy) only(t *testing.T, address string) {
+// only checks that the proxy was asked for some addresses, which are sorted, and for no others.
+func (p *egressProxy) only(t *testing.T, addresses ...string) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if asked := slices.Compact(slices.Clone(p.asked)); !slices.Equal(asked, []string{address}) {
-		t.Errorf("the proxy was asked for %v, want %s only", asked, address)
+	if asked := slices.Compact(slices.Sorted(slices.Values(p.asked))); !slices.Equal(asked, addresses) {
+		t.Errorf("the proxy was asked for %v, want %v only", asked, addresses)
 	}
 }
 
+// proxiedIssuer starts an issuer of tokens at an address that only the proxy of the control plane knows, and writes
+// an AuthenticationConfiguration with it.
+func proxiedIssuer(t *testing.T, file string) (i *issuertest.Issuer, listen string) {
+	t.Helper()
+	i, err := issuertest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.Close)
+	listen, i.URL = strings.TrimPrefix(i.URL, "https://"), "https://example.com"
+	e2e.WriteFile(t, file, fmt.Sprintf(`
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer: {url: %s, audiences: [portico], certificateAuthority: %q, egressSelectorType: controlplane}
+  claimMappings: {username: {claim: sub, prefix: "oidc:"}}
+`, i.URL, i.CA))
+	return i, listen
+}
+
 // With an EgressSelectorConfiguration Backends are reached through the proxy of the cluster, which knows their
-// names, and webhooks by URL through that of the control plane. Neither is reached directly, and dials are counted.
+// names, webhooks by URL and an issuer of tokens through that of the control plane. None is reached directly, and dials
+// are counted.
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const shop = "shop.cluster.invalid:80"
 	listen := "127.0.0.1:" + e2e.FreePort(t, "127.0.0.1")
 	cluster := startProxy(t, filepath.Join(dir, "cluster.sock"), map[string]string{shop: listen})
-	control := startProxy(t, filepath.Join(dir, "control.sock"), nil)
+	issuers := filepath.Join(dir, "authentication.yaml")
+	issuer, issuerAddress := proxiedIssuer(t, issuers)
+	control := startProxy(t, filepath.Join(dir, "control.sock"), map[string]string{"example.com:443": issuerAddress})
 	file := filepath.Join(dir, "egress.yaml")
 	e2e.WriteFile(t, file, fmt.Sprintf(`
 apiVersion: apiserver.k8s.io/v1beta1
@@ -112,7 +138,7 @@ egressSelections:
 - {name: controlplane, connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %[1]s/control.sock}}}}
 - {name: etcd, connection: {proxyProtocol: Direct}}
 `, dir))
-	up := e2e.Install(t, filepath.Join(dir, "data"), "--egress-selector-config-file="+file)
+	up := e2e.Install(t, filepath.Join(dir, "data"), "--egress-selector-config-file="+file, "--authentication-config="+issuers)
 
 	s := &restServer{up: up, listen: listen, prefix: "/api/v1"}
 	t.Cleanup(s.kill)
@@ -141,8 +167,17 @@ spec:
 		return err
 	})
 
+	e2e.Eventually(t, "a token of the issuer is accepted", func() error {
+		review, err := up.Client(t).AuthenticationV1().TokenReviews().Create(t.Context(),
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: issuer.Token(nil)}}, metav1.CreateOptions{})
+		if err == nil && review.Status.User.Username != "oidc:jane" {
+			err = errors.New(review.Status.Error)
+		}
+		return err
+	})
+
 	cluster.only(t, shop)
-	control.only(t, strings.TrimPrefix(hook.URL, "https://"))
+	control.only(t, strings.TrimPrefix(hook.URL, "https://"), "example.com:443")
 	const want = `apiserver_egress_dialer_dial_start_total{protocol="http_connect",transport="uds"}`
 	if text := up.Metrics(t, "core"); !strings.Contains(text, want) {
 		t.Errorf("%s is not among the metrics of core", want)

@@ -119,7 +119,7 @@ func (f *upFlags) check(children *childFlags) error {
 	if err != nil {
 		return err
 	}
-	f.etcd.Dial = via.Etcd
+	f.etcd.Dial, children.issuers.Egress = via.Etcd, via
 	if err := children.check(); err != nil {
 		return err
 	}
