@@ -77,9 +77,23 @@ func (g *Gateway) readBackends() error {
 	return nil
 }
 
+// closeAnonymous switches anonymous requests off if everything is allowed, as kube-apiserver does, unless the
+// AuthenticationConfiguration has them.
+func (g *Gateway) closeAnonymous() error {
+	all, err := g.cfg.Authorization.AllowsAll()
+	if all && g.cfg.Authentication.AnonymousAuth {
+		g.log.Warn("anonymous requests are not allowed with the AlwaysAllow authorizer: they are off; use a different authorizer")
+		g.cfg.Authentication.AnonymousAuth = false
+	}
+	return err
+}
+
 // assembleAccess makes authentication, authorization and flow control.
 func (g *Gateway) assembleAccess() (err error) {
 	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
+	if err := g.closeAnonymous(); err != nil {
+		return err
+	}
 	g.authn, err = authentication.New(g.cfg.Authentication, authentication.Dependencies{
 		Account: g.core.lookupServiceAccount, Bound: g.core.lookupBound, Secret: g.core.lookupTokenSecret,
 		BootstrapSecret: g.core.lookupBootstrapSecret, ID: g.cfg.InstanceID, Registry: g.metrics.Registry(), Logger: g.log,

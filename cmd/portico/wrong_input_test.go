@@ -181,6 +181,7 @@ var wrongInput = map[string]string{
 	"up --authentication-config=none.yaml":                                                           "none.yaml",
 	"up --authentication-config=issuers.yaml":                                                        "URL scheme must be https",
 	"up --authentication-config=egress.yaml":                                                         "--egress-selector-config-file names no proxy for it",
+	"up --anonymous-auth=true --authorization-mode=AlwaysAllow":                                      "--anonymous-auth is not allowed with the AlwaysAllow authorizer",
 	"up --authentication-config=x --oidc-client-id=x":                                                "authentication-config file and oidc-* flags are mutually exclusive",
 	"up --oidc-issuer-url=https://a":                                                                 "--oidc-issuer-url without --oidc-client-id",
 	"up --oidc-issuer-url=http://a --oidc-client-id=x":                                               "URL scheme must be https",

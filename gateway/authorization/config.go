@@ -60,6 +60,15 @@ func (c *Config) Check() error {
 	return nil
 }
 
+// AllowsAll reports whether an authorizer allows everything.
+func (c *Config) AllowsAll() (bool, error) {
+	cfg, _, err := c.load(authorizationcel.NewDefaultCompiler())
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(cfg.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return a.Type == typeAlwaysAllow }), nil
+}
+
 // load returns the configuration of the file, with its content, or that of the other fields.
 func (c *Config) load(compiler authorizationcel.Compiler) (*apiserver.AuthorizationConfiguration, []byte, error) {
 	if c.ConfigFile == "" {

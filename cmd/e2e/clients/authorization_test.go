@@ -17,6 +17,24 @@ import (
 	"portico/cmd/e2e"
 )
 
+// Where everything is allowed, by a mode or by a file, everything is allowed to users: requests without a credential are none.
+func TestAlwaysAllow(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "authorization.yaml")
+	e2e.WriteFile(t, file, "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: AlwaysAllow, name: alwaysallow}]\n")
+	for _, flag := range []string{"--authorization-mode=AlwaysAllow", "--authorization-config=" + file} {
+		up := e2e.Install(t, t.TempDir(), flag)
+		config := up.Config(t)
+		config.Impersonate.UserName = "jane"
+		if _, err := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Errorf("%s: a user: %v", flag, err)
+		}
+		if _, err := with(t, up, "").CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+			t.Errorf("%s: without a credential: %v", flag, err)
+		}
+	}
+}
+
 // A webhook of an AuthorizationConfiguration decides about requests and reviews before RBAC, with the
 // selectors of the request; the file is read again when it changes, and a wrong one changes nothing.
 func TestAuthorizationConfiguration(t *testing.T) {

@@ -44,5 +44,12 @@ func CheckAuthorization(fs *pflag.FlagSet, cfg *authorization.Config) error {
 	case webhooks && !slices.Contains(cfg.Modes, "Webhook"):
 		return fmt.Errorf("--%s without --authorization-mode=Webhook: no webhook is called", given[len(given)-1])
 	}
-	return cfg.Check()
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	all, err := cfg.AllowsAll()
+	if anonymous := fs.Lookup("anonymous-auth"); err == nil && all && anonymous.Changed && anonymous.Value.String() == "true" {
+		err = errors.New("--anonymous-auth is not allowed with the AlwaysAllow authorizer: use a different authorizer, or leave it out")
+	}
+	return err
 }
