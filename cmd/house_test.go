@@ -260,6 +260,8 @@ var doors = map[string][]string{
 	"github.com/golang-jwt/jwt":                                       {"resource/authn"},
 	"go.opentelemetry.io/otel":                                        {"resource/tracing"},
 	"k8s.io/apiserver/pkg/audit":                                      {"resource/audit"},
+	"k8s.io/apiserver/pkg/endpoints/request":                          {"gateway/flow"},
+	"k8s.io/apiserver/pkg/server/mux":                                 {"gateway/flow"},
 	"k8s.io/apiserver/pkg/server/egressselector":                      {"resource/egress"},
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig":            {"resource/encryption"},
 	"k8s.io/apiserver/plugin/pkg/authenticator":                       {"gateway/authentication"},

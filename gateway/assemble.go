@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	flowv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -109,7 +110,7 @@ func (g *Gateway) assembleAccess() (err error) {
 	if g.authorizer, err = authorization.New(g.cfg.Authorization, engines, g.log); err != nil {
 		return err
 	}
-	g.flow = flow.New(g.log)
+	g.flow = flow.New(flow.Config{Seats: g.cfg.seats(), RequestTimeout: g.cfg.RequestTimeout, Logger: g.log})
 	return nil
 }
 
@@ -208,11 +209,11 @@ func (g *Gateway) assembleSync() error {
 // assembleLastGood makes what is kept for a restart while etcd is away.
 func (g *Gateway) assembleLastGood() error {
 	l := &lastGood{
-		log: g.log, sync: g.sync, core: g.core, access: g.access, admission: g.admission.engine, find: g.find, services: g.apiservices, backends: g.backends,
+		log: g.log, sync: g.sync, core: g.core, access: g.access, flow: g.flow, admission: g.admission.engine, find: g.find, services: g.apiservices, backends: g.backends,
 		ownReady: g.cache.Ready,
 	}
 	for gr, r := range g.resources {
-		if r.Kind.Review == nil && (gr.Group == apiservice.Group || gr.Group == backend.Group || gr.Group == rbacv1.GroupName) {
+		if r.Kind.Review == nil && slices.Contains([]string{apiservice.Group, backend.Group, rbacv1.GroupName, flowv1.GroupName}, gr.Group) {
 			l.own = append(l.own, r)
 		}
 	}
@@ -250,13 +251,17 @@ func (g *Gateway) assembleObservation() (err error) {
 // assembleServer makes the filters, the listener and the health checks.
 func (g *Gateway) assembleServer() (err error) {
 	g.addHealthChecks()
+	control, err := g.flow.Open(g.find)
+	if err != nil {
+		return err
+	}
 	g.proxy = proxy.New(proxy.Config{Table: g.sync.Table, Authorizer: g.authorizer, Traced: g.tracer != nil, Logged: g.accessLog != nil})
 	router := g.router()
 	g.core.own = client.InProcess(router, gatewayUser())
 	chain, err := filter.New(filter.Config{
 		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, IdentityHeaders: g.cfg.Authentication.IdentityHeaders(), Authorizer: g.authorizer, Impersonation: g.access.Impersonation,
 		Complete: g.complete, LongRunning: g.proxy.Streams, RequestTimeout: g.cfg.RequestTimeout, GoawayChance: g.cfg.GoawayChance,
-		MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
+		FlowControl: control, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
 		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
 		Metrics: g.metrics, AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: filter.TrustedTracers,
 		Logger: g.log.With("server", "gateway"),

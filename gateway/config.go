@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -55,8 +56,11 @@ type Config struct {
 	Flags map[string]string
 	// LogsDir is the folder of the files at /logs/. "": none are served.
 	LogsDir string
-	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight in the
-	// gateway itself; see filter.Config.
+	// PriorityAndFairness admits requests by FlowSchemas and PriorityLevelConfigurations. The
+	// sum of MaxInFlight and MaxMutatingInFlight is the number of seats.
+	PriorityAndFairness bool
+	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight without
+	// PriorityAndFairness; see filter.Config.
 	MaxInFlight, MaxMutatingInFlight int
 	// MaxLongRunning and MaxLongRunningPerUser bound the long-running requests, in all and
 	// of one user; 0: no bound.
@@ -104,6 +108,15 @@ func (cfg *Config) complete() {
 		host, _ := os.Hostname()
 		cfg.InstanceID = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
+}
+
+// seats returns the seats of priority and fairness; 0: it is off.
+func (cfg *Config) seats() int {
+	if !cfg.PriorityAndFairness {
+		return 0
+	}
+	reads, writes := cmp.Or(cfg.MaxInFlight, filter.DefaultMaxInFlight), cmp.Or(cfg.MaxMutatingInFlight, filter.DefaultMaxMutatingInFlight)
+	return max(0, reads) + max(0, writes)
 }
 
 // certificates returns the files of certificates that the gateway depends on, without its

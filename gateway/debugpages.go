@@ -32,6 +32,7 @@ func (g *Gateway) debugPages() map[string]http.Handler {
 		pages["/debug/flags"] = http.HandlerFunc(listDebugFlags)
 		pages["/debug/flags/*flag"] = debugFlag(g.cfg.SetVerbosity)
 	}
+	maps.Copy(pages, g.flow.Pages())
 	if g.logs != nil {
 		files := http.StripPrefix("/logs", http.FileServerFS(g.logs.FS()))
 		pages["/logs"], pages["/logs/*file"] = http.RedirectHandler("/logs/", http.StatusMovedPermanently), files

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"portico/gateway/flow"
 	"portico/resource/serve"
 )
 
@@ -33,7 +34,7 @@ func TestDebugPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	level := ""
-	g := &Gateway{cfg: Config{Flags: map[string]string{"listen": ":0"}, Profiling: true, LogsDir: folder, SetVerbosity: func(v string) error {
+	g := &Gateway{flow: flow.New(flow.Config{}), cfg: Config{Flags: map[string]string{"listen": ":0"}, Profiling: true, LogsDir: folder, SetVerbosity: func(v string) error {
 		if level = v; v == "many" {
 			return errors.New("bad level")
 		}
@@ -49,7 +50,7 @@ func TestDebugPages(t *testing.T) {
 		}
 		return engine
 	}
-	on, off := routed(g), routed(&Gateway{})
+	on, off := routed(g), routed(&Gateway{flow: g.flow})
 	ask := func(h http.Handler, method, path, accept, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		if accept != "" {

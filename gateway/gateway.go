@@ -97,7 +97,7 @@ type Gateway struct {
 // nor listens.
 func New(cfg Config) (*Gateway, error) {
 	cfg.complete()
-	shared := slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), authentication.Metrics(), authorization.Metrics(), cfg.Encryption.Metrics(), egress.Metrics)
+	shared := slices.Concat(cfg.Audit.Metrics(), admission.EngineMetrics(), authentication.Metrics(), authorization.Metrics(), flow.EngineMetrics(), cfg.Encryption.Metrics(), egress.Metrics)
 	g := &Gateway{
 		cfg: cfg, log: cfg.Logger, health: serve.NewHealth(), metrics: metrics.New(shared...), via: upstream.NewVia(),
 	}
@@ -114,7 +114,8 @@ func New(cfg Config) (*Gateway, error) {
 // Health returns the health checks of the gateway.
 func (g *Gateway) Health() *serve.Health { return g.health }
 
-// InFlight returns the limits of reads and of writes in flight. They may be set while it runs.
+// InFlight returns the limits of reads and of writes in flight without PriorityAndFairness. They
+// may be set while it runs.
 func (g *Gateway) InFlight() (reads, writes *fairshare.Limit) { return g.server.InFlight() }
 
 // Listen binds the listening address, so that an address in use is known before anything

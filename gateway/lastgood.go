@@ -14,6 +14,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/gateway/access"
+	"portico/gateway/flow"
 	"portico/gateway/lastgood"
 	"portico/gateway/routing"
 	"portico/resource"
@@ -41,6 +42,7 @@ type lastGood struct {
 	sync      *routing.Controller
 	core      *coreClient
 	access    *access.Access
+	flow      *flow.Flow
 	admission *admission.Engine
 	find      func(schema.GroupResource) *rest.Resource
 	services  *rest.Resource   // the APIServices
@@ -171,7 +173,9 @@ func (l *lastGood) restoreRegistrations(docs map[string][]byte) {
 		}
 		return objects
 	}
-	l.access.Restore(l.find, func(gr schema.GroupResource) []*resource.Object { return objects(gr.Resource) })
+	ofResource := func(gr schema.GroupResource) []*resource.Object { return objects(gr.Resource) }
+	l.access.Restore(l.find, ofResource)
+	l.flow.Restore(ofResource)
 	list := decodeAll[*apireg.APIService](l.log, l.services, objects(l.services.Resource))
 	if len(list) > 0 {
 		l.sync.RestoreRegistrations(list, decodeAll[*backend.Backend](l.log, l.backends, objects(l.backends.Resource)))

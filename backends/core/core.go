@@ -39,7 +39,6 @@ import (
 	"portico/resource/authn"
 	"portico/resource/encryption"
 	"portico/resource/etcd"
-	"portico/resource/fairshare"
 	"portico/resource/metastream"
 	"portico/resource/rest"
 	"portico/resource/rest/handlers"
@@ -389,9 +388,6 @@ func (c *Core) addHealthChecks() {
 
 // Health returns the health checks of the server.
 func (c *Core) Health() *serve.Health { return c.health }
-
-// InFlight returns the limits of reads and of writes in flight. They may be set while it runs.
-func (c *Core) InFlight() (reads, writes *fairshare.Limit) { return c.server.InFlight() }
 
 // Listen binds the listening address, so that an address in use is an error before anything
 // else starts. Run calls it if it was not called.

@@ -22,7 +22,6 @@ import (
 	"portico/resource/client"
 	"portico/resource/encryption"
 	"portico/resource/etcd"
-	"portico/resource/fairshare"
 	"portico/resource/loop"
 	"portico/resource/metastream"
 	"portico/resource/rest"
@@ -238,9 +237,6 @@ func (s *Server) paths() []string {
 
 // Health returns the health checks of the server.
 func (s *Server) Health() *serve.Health { return s.health }
-
-// InFlight returns the limits of reads and of writes in flight. They may be set while it runs.
-func (s *Server) InFlight() (reads, writes *fairshare.Limit) { return s.server.InFlight() }
 
 // Listen binds the listening address, so that an address in use is an error before anything
 // else starts. Run calls it if it was not called.

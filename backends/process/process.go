@@ -61,9 +61,6 @@ type Config struct {
 	// ShutdownDelay is how long the server continues to serve after it stops being ready,
 	// so that gateways see it and send their requests to another server. Default: none.
 	ShutdownDelay time.Duration
-	// MaxInFlight and MaxMutatingInFlight bound the concurrent reads and writes; 0: the
-	// defaults of filter.Config; below 0: no bound.
-	MaxInFlight, MaxMutatingInFlight int
 	// Connections bound the connections of gateways over the network.
 	Connections inflight.Bounds
 	// Egress says how connections leave the process. Default: directly.
@@ -203,7 +200,8 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	routes.Health, routes.Metrics, routes.Version, routes.Profiling = p.Health, p.Metrics.Handler(), version.Handler(), cfg.Profiling
 	chain, err := filter.New(filter.Config{
 		Handler: serve.NewRouter(routes), Authenticator: authenticator, Complete: p.Complete,
-		MaxInFlight: cfg.MaxInFlight, MaxMutatingInFlight: cfg.MaxMutatingInFlight, ManyUsers: true, Ahead: timeoutAhead, Connections: connections,
+		MaxInFlight: -1, MaxMutatingInFlight: -1, // gateways have admitted the requests
+		ManyUsers: true, Ahead: timeoutAhead, Connections: connections,
 		Metrics: p.Metrics, Audit: audited, Tracer: tracer, Logger: cfg.Logger.With("server", p.Name),
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"text for a number", head + "core: {v: high}", `core.v: "high": must be a whole number`, false},
 		{"quoted number", head + `core: {v: "1"}`, `core.v: "1": must be a whole number`, false},
 		{"fraction", head + "core: {v: 1.5}", `core.v: "1.5": must be a whole number`, false},
-		{"negative limit", head + "core: {max-requests-inflight: -1}", `core.max-requests-inflight: "-1": must be a whole number`, false},
+		{"negative limit", head + "gateway: {max-requests-inflight: -1}", `gateway.max-requests-inflight: "-1": must be a whole number`, false},
 		{"text for a chance", head + "gateway: {goaway-chance: rarely}", `gateway.goaway-chance: "rarely": must be a number`, false},
 		{"text for a switch", head + "core: {profiling: yes please}", `core.profiling: "yes please": must be true or false`, false},
 		{"number for text", head + "gateway: {instance-id: 5}", `gateway.instance-id: "5": must be text; set it in quotes`, false},

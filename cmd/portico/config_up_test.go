@@ -21,7 +21,7 @@ func TestConfigurationOfInstallation(t *testing.T) {
 up: {max-requests-inflight: 301, max-mutating-requests-inflight: 302, discovery-grace: 1m, log-format: json, service-account-jwks-uri: "https://keys.example.com/jwks"}
 gateway: {request-timeout: 2m, max-mutating-requests-inflight: 303}
 core: {runtime-config: [batch/v1=false]}
-crd: {max-requests-inflight: 304}
+crd: {profiling: false}
 `
 	const issuers = `, service-account-issuer: ["https://new.example.com", "https://old.example.com"]}`
 	e2e.WriteFile(t, file, head+"all: {v: 0, etcd-prefix: /configured"+issuers+sections)
@@ -45,9 +45,9 @@ crd: {max-requests-inflight: 304}
 	if _, text := up.Do(t, "POST", "/api/v1/namespaces/default/serviceaccounts/default/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`); !strings.Contains(text, `"audiences":["https://new.example.com","https://old.example.com"]`) {
 		t.Errorf("the answer to a TokenRequest: %s", text)
 	}
-	for _, want := range []string{`portico_inflight_requests_limit{request_kind="readOnly"} 304`, `portico_inflight_requests_limit{request_kind="mutating"} 302`} {
-		if text := up.Metrics(t, "crd"); !strings.Contains(text, want) {
-			t.Errorf("%s is not among the metrics of crd", want)
+	for _, want := range []string{`portico_inflight_requests_limit{request_kind="readOnly"} 301`, `portico_inflight_requests_limit{request_kind="mutating"} 303`} {
+		if _, text := up.Do(t, "GET", "/metrics", ""); !strings.Contains(text, want) {
+			t.Errorf("%s is not among the metrics of the gateway", want)
 		}
 	}
 	for _, child := range []string{"etcd", "core", "crd", "gateway"} {
@@ -62,10 +62,11 @@ crd: {max-requests-inflight: 304}
 		logged(t, up, child, `"msg":"configuration reloaded"`, `"changed":["all.v"]`)
 		logged(t, up, child, `"msg":"changes in the configuration file need a restart of the process"`, `"changed":["all.etcd-prefix"]`)
 	}
-	e2e.WriteFile(t, file, head+"all: {v: 1, etcd-prefix: /another"+issuers+strings.Replace(sections, "304", "305", 1))
-	logged(t, up, "crd", `"msg":"configuration reloaded"`, `"changed":["crd.max-requests-inflight"]`)
-	if want := `portico_inflight_requests_limit{request_kind="readOnly"} 305`; !strings.Contains(up.Metrics(t, "crd"), want) {
-		t.Errorf("%s is not among the metrics of crd", want)
+	e2e.WriteFile(t, file, head+"all: {v: 1, etcd-prefix: /another"+issuers+strings.Replace(sections, "303", "305", 1))
+	logged(t, up, "gateway", `"msg":"configuration reloaded"`, `"changed":["gateway.max-mutating-requests-inflight"]`)
+	_, metrics := up.Do(t, "GET", "/metrics", "")
+	if want := `portico_inflight_requests_limit{request_kind="mutating"} 305`; !strings.Contains(metrics, want) {
+		t.Errorf("%s is not among the metrics of the gateway", want)
 	}
 	e2e.WriteFile(t, file, head+"core: {event-ttl: soon}")
 	logged(t, up, "core", `"level":"ERROR"`, `core.event-ttl: \"soon\": must be a time with its unit`)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +20,7 @@ import (
 // bench stores both kinds in memory.
 func bench(t *testing.T) (f *Flow, levels, schemas *rest.Resource) {
 	t.Helper()
-	f = New(nil)
+	f = New(Config{Seats: 100})
 	kinds, err := f.Kinds()
 	if err != nil {
 		t.Fatal(err)
@@ -38,24 +37,11 @@ func bench(t *testing.T) (f *Flow, levels, schemas *rest.Resource) {
 	return f, levels, schemas
 }
 
-// bootstrapSchemas and bootstrapLevels are copies of what every cluster has.
-func bootstrapSchemas() (out []*flowv1.FlowSchema) {
-	for _, s := range slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas) {
-		out = append(out, s.DeepCopy())
-	}
-	return out
-}
-
-func bootstrapLevels() (out []*flowv1.PriorityLevelConfiguration) {
-	for _, l := range slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations) {
-		out = append(out, l.DeepCopy())
-	}
-	return out
-}
-
 // systemLevel is a limited level with queues.
 func systemLevel() *flowv1.PriorityLevelConfiguration {
-	return bootstrap.SuggestedPriorityLevelConfigurationSystem.DeepCopy()
+	l := bootstrap.SuggestedPriorityLevelConfigurationSystem.DeepCopy()
+	l.Annotations = nil // it is not removed
+	return l
 }
 
 func load[T rest.Object](t *testing.T, r *rest.Resource, name string) (out T, ok bool) {
@@ -76,16 +62,18 @@ func load[T rest.Object](t *testing.T, r *rest.Resource, name string) (out T, ok
 func TestRun(t *testing.T) {
 	t.Parallel()
 	f, levels, schemas := bench(t)
+	find := func(gr schema.GroupResource) *rest.Resource {
+		if gr.Resource == "flowschemas" {
+			return schemas
+		}
+		return levels
+	}
+	if _, err := f.Open(find); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() {
-		done <- f.Run(ctx, func(gr schema.GroupResource) *rest.Resource {
-			if gr.Resource == "flowschemas" {
-				return schemas
-			}
-			return levels
-		})
-	}()
+	go func() { done <- f.Run(ctx, find) }()
 	defer func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -125,30 +113,68 @@ func TestRun(t *testing.T) {
 	await.Until(t, "own is dangling again", is("own", flowv1.ConditionTrue))
 }
 
-// Without suggested, ensure creates mandatory objects only; it overwrites nothing.
+// ensure gives mandatory objects back their spec, and suggested ones unless their annotation says
+// otherwise, or is absent from one that was changed. It deletes what is no longer suggested.
 func TestEnsure(t *testing.T) {
 	t.Parallel()
 	_, levels, schemas := bench(t)
-	if err := ensure(t.Context(), levels, schemas, false); err != nil {
-		t.Fatal(err)
+	const annotation = flowv1.AutoUpdateAnnotationKey
+	changed := func(name, auto string, generation int64) *flowv1.FlowSchema {
+		s := bootstrap.SuggestedFlowSchemaKubeScheduler.DeepCopy()
+		s.Name, s.Generation, s.Annotations, s.Spec.MatchingPrecedence = name, generation, map[string]string{annotation: auto}, 7
+		return s
 	}
-	for _, r := range []*rest.Resource{levels, schemas} {
-		list, err := r.Store.List(t.Context(), resource.ListOptions{})
-		if err != nil || len(list.Items) != 2 || list.Items[0].Name != "catch-all" || list.Items[1].Name != "exempt" {
-			t.Errorf("%s: %v, %v", r.Resource, list, err)
+	for _, s := range []*flowv1.FlowSchema{
+		changed("catch-all", "false", 3), changed("probes", "true", 3), changed("system-nodes", "false", 3), changed("service-accounts", "", 1),
+		changed("global-default", "", 2), changed("removed", "true", 1), changed("own", "", 1),
+	} {
+		generation := s.Generation
+		if _, err := rest.CreateObject(t.Context(), schemas, s); err != nil { // with generation 1
+			t.Fatal(err)
+		}
+		if _, err := rest.Modify(t.Context(), schemas, resource.Key{Name: s.Name}, func(have *flowv1.FlowSchema) error {
+			have.Generation = generation
+			if s.Annotations[annotation] == "" {
+				have.Annotations = nil
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
 		}
 	}
-	own := systemLevel()
-	shares := int32(7)
-	own.Spec.Limited.NominalConcurrencyShares = &shares
-	if _, err := rest.CreateObject(t.Context(), levels, own); err != nil {
+	shares := int32(5)
+	exempt := bootstrap.MandatoryPriorityLevelConfigurationExempt.DeepCopy()
+	exempt.Spec.Exempt.NominalConcurrencyShares = &shares
+	if _, err := rest.CreateObject(t.Context(), levels, exempt); err != nil {
 		t.Fatal(err)
 	}
-	if err := ensure(t.Context(), levels, schemas, true); err != nil {
+	if err := ensure(t.Context(), levels, schemas); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := load[*flowv1.PriorityLevelConfiguration](t, levels, own.Name); *got.Spec.Limited.NominalConcurrencyShares != 7 {
-		t.Errorf("overwritten: %+v", got.Spec)
+	want := map[string]*flowv1.FlowSchema{}
+	for _, s := range bootstrapSchemas() {
+		want[s.Name] = s
+	}
+	for name, now := range map[string]string{
+		"catch-all": "true", "exempt": "true", "probes": "true", "system-nodes": "false", "service-accounts": "true", "global-default": "false", "own": "",
+	} {
+		s, ok := load[*flowv1.FlowSchema](t, schemas, name)
+		if !ok || s.Annotations[annotation] != now || (now == "true") != (want[name] != nil && reflect.DeepEqual(s.Spec, want[name].Spec)) {
+			t.Errorf("%s, of which the annotation is to be %q: %+v", name, now, s)
+		}
+	}
+	if s, ok := load[*flowv1.FlowSchema](t, schemas, "removed"); ok {
+		t.Errorf("not removed: %+v", s)
+	}
+	if l, _ := load[*flowv1.PriorityLevelConfiguration](t, levels, "exempt"); *l.Spec.Exempt.NominalConcurrencyShares != shares {
+		t.Errorf("the shares of exempt are %d", *l.Spec.Exempt.NominalConcurrencyShares)
+	}
+	before, _ := load[*flowv1.FlowSchema](t, schemas, "probes")
+	if err := ensure(t.Context(), levels, schemas); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := load[*flowv1.FlowSchema](t, schemas, "probes"); after.ResourceVersion != before.ResourceVersion {
+		t.Error("an object that is as it should be was written")
 	}
 }
 

@@ -40,6 +40,8 @@ type Route struct {
 	// REST, if not nil, is how requests are sent to a server that is no Kubernetes API
 	// server.
 	REST *REST
+	// Static: Upstream is a server that the gateway starts with.
+	Static bool
 
 	// Backend is the name of the server in metrics and headers, and traffic counts the
 	// requests to it; "" and nil without metrics.
@@ -121,7 +123,9 @@ func (p *Proxy) Send(w http.ResponseWriter, r *http.Request, rt *Route) {
 		w = &locationWriter{w, restRequestOf(r)}
 		h.client = w
 	}
-	filter.ReleaseInFlight(ctx) // the server's own limit takes over
+	if !rt.Static {
+		filter.ReleaseInFlight(ctx) // the limit of the Backend takes over
+	}
 	// The server says how its answer may be cached.
 	w.Header().Del("Cache-Control")
 	switch {

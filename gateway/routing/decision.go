@@ -28,6 +28,7 @@ type routeDecision struct {
 	local     bool    // to the gateway itself
 	nowhere   bool    // no route: 404
 	server    *Server // nil: there is none
+	static    bool    // server is one that the gateway starts with
 	condition apiservice.Condition
 	since     time.Time // when the condition began; zero: unknown
 	wasGood   bool      // the server was healthy since the gateway started
@@ -42,7 +43,7 @@ type routeDecision struct {
 func (d routeDecision) route(name string) *proxy.Route {
 	r := &proxy.Route{Name: name, Local: d.local, Condition: d.condition, Absent: d.absent}
 	if d.server != nil {
-		r.Upstream, r.REST = d.server.Up, d.server.restRoute()
+		r.Upstream, r.REST, r.Static = d.server.Up, d.server.restRoute(), d.static
 	}
 	return r
 }
@@ -104,7 +105,9 @@ func (r *reconcile) resolveBackend(a *apireg.APIService, st *BackendState, good 
 	if st.failed != nil {
 		return routeDecision{condition: *st.failed, since: r.failing(a.Name), server: st.Server, savedAs: targetOfBackend(st.Name)}
 	}
-	return r.judgeUnlisted(a, r.judge(a, st.Server, good, st.addresses))
+	d := r.judgeUnlisted(a, r.judge(a, st.Server, good, st.addresses))
+	d.static = st.Permanent
+	return d
 }
 
 // resolveService resolves an APIService to the server of its Service: that of the Backend

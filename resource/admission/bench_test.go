@@ -252,7 +252,7 @@ func (b *bench) current() bool {
 	}
 	applied, stored := map[string]bool{}, map[string]bool{}
 	apply := func(obj rest.Object) { applied[obj.GetName()+"@"+obj.GetResourceVersion()] = true }
-	for _, obj := range append(e.mutatingWebhooks.informer.indexer.List(), e.validatingWebhooks.informer.indexer.List()...) {
+	for _, obj := range append(e.mutatingWebhooks.informer.GetIndexer().List(), e.validatingWebhooks.informer.GetIndexer().List()...) {
 		apply(obj.(rest.Object))
 	}
 	for _, h := range e.mutatingPolicies.source.Hooks() {

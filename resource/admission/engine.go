@@ -39,6 +39,7 @@ import (
 	"portico/resource/egress"
 	"portico/resource/loop"
 	"portico/resource/rest"
+	"portico/resource/rest/informer"
 )
 
 // DefaultFirstRead is the default of EngineConfig.FirstRead.
@@ -89,7 +90,7 @@ type Engine struct {
 
 	factory        informers.SharedInformerFactory // of the informers below
 	namespaces     *namespaces
-	configurations map[string]*informer // by resource
+	configurations map[string]*informer.Informer // by resource
 	matcher        *matching.Matcher
 	authorizer     upstream.UnconditionalAuthorizer
 	services       *serviceResolver
@@ -127,7 +128,7 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	e.scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{})
 	e.services = newServiceResolver(e)
 	e.namespaces = newNamespaces(e)
-	e.factory, e.configurations = informers.NewSharedInformerFactory(nil, 0), map[string]*informer{}
+	e.factory, e.configurations = informers.NewSharedInformerFactory(nil, 0), map[string]*informer.Informer{}
 	e.register(&corev1.Namespace{}, e.namespaces)
 	e.matcher = matching.NewMatcher(e.factory.Core().V1().Namespaces().Lister(), e.namespaces.client())
 	e.mutatingWebhooks = newMutatingWebhooks(e, e.follow("mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}))
@@ -160,9 +161,9 @@ func (e *Engine) connect() (err error) {
 }
 
 // follow returns the informer of a kind of configuration.
-func (e *Engine) follow(plural string, obj runtime.Object) *informer {
+func (e *Engine) follow(plural string, obj runtime.Object) *informer.Informer {
 	gvks, _, _ := e.scheme.ObjectKinds(obj) // connect added the kind
-	i := newInformer(e, &resource.Info{Group: configurationGroup, Versions: []string{"v1"}, Resource: plural, Kind: gvks[0].Kind}, e.namespaces.needed.open)
+	i := newInformer(e, &resource.Info{Group: configurationGroup, Versions: []string{"v1"}, Resource: plural, Kind: gvks[0].Kind}, e.namespaces.needed.Open)
 	e.configurations[plural] = i
 	e.register(obj, i)
 	return i
@@ -191,7 +192,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	for _, run := range []func(context.Context){
-		e.namespaces.run, e.mutatingWebhooks.informer.run, e.validatingWebhooks.informer.run, e.mutatingPolicies.run, e.validatingPolicies.run,
+		e.namespaces.run, e.mutatingWebhooks.informer.Follow, e.validatingWebhooks.informer.Follow, e.mutatingPolicies.run, e.validatingPolicies.run,
 	} {
 		wg.Go(func() { run(ctx) })
 	}
@@ -205,8 +206,8 @@ func (e *Engine) Ready() error {
 	if e == nil {
 		return nil
 	}
-	for _, g := range []*gate{e.mutatingWebhooks.informer.synced, e.validatingWebhooks.informer.synced, e.mutatingPolicies.synced, e.validatingPolicies.synced} {
-		if !g.isOpen() {
+	for _, g := range []*informer.Gate{e.mutatingWebhooks.informer.Synced(), e.validatingWebhooks.informer.Synced(), e.mutatingPolicies.synced, e.validatingPolicies.synced} {
+		if !g.IsOpen() {
 			return errUnknown()
 		}
 	}
@@ -218,7 +219,7 @@ func (e *Engine) Ready() error {
 func (e *Engine) Configurations() map[string]*loop.Snapshot {
 	out := map[string]*loop.Snapshot{}
 	for name, i := range e.configurations {
-		if last := i.read.Load(); last != nil {
+		if last := i.Read(); last != nil {
 			out[name] = last
 		}
 	}
@@ -229,7 +230,7 @@ func (e *Engine) Configurations() map[string]*loop.Snapshot {
 // the store is read. name is the resource; others are ignored.
 func (e *Engine) Restore(name string, objects []*resource.Object) {
 	if i := e.configurations[name]; i != nil {
-		i.restore(objects)
+		i.Restore(objects)
 	}
 }
 

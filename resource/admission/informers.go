@@ -3,11 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"maps"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -16,11 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"portico/resource"
-	"portico/resource/loop"
 	"portico/resource/rest"
+	"portico/resource/rest/informer"
 )
 
 const (
@@ -29,152 +23,17 @@ const (
 	lookupTimeout = 5 * time.Second
 )
 
-// followBackoff is the backoff of informers. It grows slowly and has a low maximum, because
-// the server of the configurations usually starts together with this process, and writes
-// wait for the first read.
-var followBackoff = loop.Backoff{Initial: 20 * time.Millisecond, Factor: 1.3, Max: 2 * time.Second}
-
-// informer follows all objects of one cluster-scoped kind in a store and presents them to
-// upstream's engines, which read configurations from informers. It implements the methods
-// that the engines call; the others are nil. Safe for concurrent use.
-type informer struct {
-	cache.SharedIndexInformer
-	store   resource.Reader
-	codec   rest.Codec
-	logger  *slog.Logger
-	indexer cache.Indexer
-	used    func() // called when there are objects; may be called again
-	synced  *gate  // open once there is a state, read or restored
-	// read is the last state of the store; nil before the first.
-	read atomic.Pointer[loop.Snapshot]
-	some atomic.Bool // there are objects
-
-	mu       sync.Mutex // guards handlers, and is held by replace
-	handlers []cache.ResourceEventHandler
-}
-
-// newInformer returns an informer of a kind in the scheme of the engine.
-func newInformer(e *Engine, info *resource.Info, used func()) *informer {
-	return &informer{
-		store: e.store(info), codec: rest.Typed(e.scheme, info.GVK(info.Versions[0])), logger: e.logger,
-		indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), used: used, synced: newGate(),
-	}
-}
-
-// run follows the store until ctx ends.
-func (i *informer) run(ctx context.Context) {
-	// Follow returns only the error of ctx.
-	_ = loop.Follow(ctx, i.store, loop.FollowOptions{Logger: i.logger, Backoff: followBackoff}, func(s loop.Snapshot) {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.read.Store(&s)
-		i.replace(s.Items)
-	})
-}
-
-// restore sets the objects that an earlier process read, unless the store was read since.
-func (i *informer) restore(objects []*resource.Object) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.read.Load() == nil {
-		i.replace(objects)
-	}
-}
-
-// replace sets the objects and calls the handlers for the differences. An object that does
-// not decode keeps its previous state, or is left out. The caller holds mu.
-func (i *informer) replace(objects []*resource.Object) {
-	gone := map[string]bool{}
-	for _, name := range i.indexer.ListKeys() {
-		gone[name] = true
-	}
-	for _, o := range objects {
-		delete(gone, o.Name)
-		old, known, _ := i.indexer.GetByKey(o.Name) // an Indexer returns no error
-		if known && isRevision(old.(rest.Object), o) {
-			continue
-		}
-		obj, err := i.codec.DecodeStored(o)
-		if err != nil {
-			i.logger.Error("decoding a configuration failed, its previous state applies", "object", o.Key(), "error", err)
-			continue
-		}
-		_ = i.indexer.Add(obj)
-		for _, h := range i.handlers {
-			if known {
-				h.OnUpdate(old, obj)
-			} else {
-				h.OnAdd(obj, false)
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		old, _, _ := i.indexer.GetByKey(name)
-		_ = i.indexer.Delete(old)
-		for _, h := range i.handlers {
-			h.OnDelete(old)
-		}
-	}
-	i.some.Store(len(objects) > 0)
-	if len(objects) > 0 {
-		i.used()
-	}
-	i.synced.open()
-}
-
-// isRevision reports whether obj was decoded from o or from an equal revision.
-func isRevision(obj rest.Object, o *resource.Object) bool {
-	return string(obj.GetUID()) == o.UID && obj.GetResourceVersion() == fmt.Sprint(o.Revision)
-}
-
-// GetIndexer implements cache.SharedIndexInformer.
-func (i *informer) GetIndexer() cache.Indexer { return i.indexer }
-
-// HasSynced implements cache.SharedIndexInformer.
-func (i *informer) HasSynced() bool { return i.synced.isOpen() }
-
-// AddEventHandler implements cache.SharedIndexInformer. h is called for later changes only.
-func (i *informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.handlers = append(i.handlers, h)
-	return registration{}, nil
-}
-
-// RemoveEventHandler implements cache.SharedIndexInformer. Handlers end with the informer.
-func (i *informer) RemoveEventHandler(cache.ResourceEventHandlerRegistration) error { return nil }
-
-// registration of a handler has always synced: handlers are added to synced informers.
-type registration struct {
-	cache.ResourceEventHandlerRegistration
-}
-
-func (registration) HasSynced() bool { return true }
-
-// gate is closed until something is known for the first time.
-type gate struct {
-	once   sync.Once
-	opened chan struct{}
-}
-
-func newGate() *gate { return &gate{opened: make(chan struct{})} }
-
-func (g *gate) open() { g.once.Do(func() { close(g.opened) }) }
-
-func (g *gate) isOpen() bool {
-	select {
-	case <-g.opened:
-		return true
-	default:
-		return false
-	}
+// newInformer returns an informer of a kind in the scheme of the engine. used is called when
+// there are objects, and may be called again.
+func newInformer(e *Engine, info *resource.Info, used func()) *informer.Informer {
+	return informer.New(informer.Config{Store: e.store(info), Codec: rest.Typed(e.scheme, info.GVK(info.Versions[0])), Used: used, Logger: e.logger})
 }
 
 // waitAll waits until the gates are open, at most for limit, and reports whether they are.
-func waitAll(ctx context.Context, limit time.Duration, gates ...*gate) bool {
+func waitAll(ctx context.Context, limit time.Duration, gates ...*informer.Gate) bool {
 	var cancel context.CancelFunc
 	for _, g := range gates {
-		if g.isOpen() {
+		if g.IsOpen() {
 			continue
 		}
 		if cancel == nil {
@@ -182,7 +41,7 @@ func waitAll(ctx context.Context, limit time.Duration, gates ...*gate) bool {
 			defer cancel()
 		}
 		select {
-		case <-g.opened:
+		case <-g.Opened():
 		case <-ctx.Done():
 			return false
 		}
@@ -194,12 +53,17 @@ func waitAll(ctx context.Context, limit time.Duration, gates ...*gate) bool {
 // and the objects in CEL expressions. They are followed once there is a configuration. The
 // engines read a namespace that is not known through client.
 type namespaces struct {
-	*informer
-	needed *gate // opened by the first configuration
+	*informer.Informer
+	store  resource.Reader
+	codec  rest.Codec
+	needed *informer.Gate // opened by the first configuration
 }
 
 func newNamespaces(e *Engine) *namespaces {
-	return &namespaces{informer: newInformer(e, namespaceInfo(), func() {}), needed: newGate()}
+	info := namespaceInfo()
+	return &namespaces{
+		Informer: newInformer(e, info, nil), store: e.store(info), codec: rest.Typed(e.scheme, info.GVK("v1")), needed: informer.NewGate(),
+	}
 }
 
 // namespaceInfo describes the resource namespaces.
@@ -213,8 +77,8 @@ func (n *namespaces) HasSynced() bool { return true }
 
 func (n *namespaces) run(ctx context.Context) {
 	select {
-	case <-n.needed.opened:
-		n.informer.run(ctx)
+	case <-n.needed.Opened():
+		n.Follow(ctx)
 	case <-ctx.Done():
 	}
 }

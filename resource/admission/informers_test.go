@@ -121,16 +121,16 @@ func TestRestoredConfigurationsApplyUntilRead(t *testing.T) {
 	}
 	next.Restore("secrets", nil)
 	within20s(t, func() bool { return next.Ready() == nil })
-	if !next.validatingWebhooks.informer.some.Load() || next.mutatingWebhooks.informer.some.Load() {
+	if !next.validatingWebhooks.informer.Some() || next.mutatingWebhooks.informer.Some() {
 		t.Error("restored configurations do not apply")
 	}
 	if len(next.Configurations()) > 0 {
 		t.Error("restored configurations count as read")
 	}
 	close(release)
-	within20s(t, func() bool { return !next.validatingWebhooks.informer.some.Load() && len(next.Configurations()) == 6 })
+	within20s(t, func() bool { return !next.validatingWebhooks.informer.Some() && len(next.Configurations()) == 6 })
 	next.Restore(hooks, first.Configurations()[hooks].Items)
-	if next.validatingWebhooks.informer.some.Load() {
+	if next.validatingWebhooks.informer.Some() {
 		t.Error("restored configurations replace newer ones")
 	}
 }

@@ -22,33 +22,34 @@ import (
 	"k8s.io/client-go/informers"
 
 	"portico/resource/rest"
+	"portico/resource/rest/informer"
 )
 
 // policies is one of upstream's two policy engines with its policies and bindings. H is the
 // hook of a policy: the policy, its bindings and what it compiles to.
 type policies[H any] struct {
 	name, phase        string // in metrics
-	policies, bindings *informer
+	policies, bindings *informer.Informer
 	source             generic.Source[H]
-	synced             *gate // open once the first state was compiled
+	synced             *informer.Gate // open once the first state was compiled
 	// dispatcher evaluates hooks for a write.
 	dispatcher func(*review) generic.Dispatcher[H]
 	skipDelete bool
 }
 
-func newValidatingPolicies(e *Engine, list, bindings *informer) *policies[validating.PolicyHook] {
+func newValidatingPolicies(e *Engine, list, bindings *informer.Informer) *policies[validating.PolicyHook] {
 	dispatcher := validating.NewDispatcher(e.authorizer, generic.NewPolicyMatcher(e.matcher))
 	return &policies[validating.PolicyHook]{
-		name: validating.PluginName, phase: PhaseValidate, policies: list, bindings: bindings, synced: newGate(),
+		name: validating.PluginName, phase: PhaseValidate, policies: list, bindings: bindings, synced: informer.NewGate(),
 		source: generic.NewPolicySource(list, bindings, validating.NewValidatingAdmissionPolicyAccessor, validating.NewValidatingAdmissionPolicyBindingAccessor,
 			compileValidating, noInformers{}, e.parameters, e.mapper),
 		dispatcher: func(*review) generic.Dispatcher[validating.PolicyHook] { return dispatcher },
 	}
 }
 
-func newMutatingPolicies(e *Engine, list, bindings *informer) *policies[mutating.PolicyHook] {
+func newMutatingPolicies(e *Engine, list, bindings *informer.Informer) *policies[mutating.PolicyHook] {
 	return &policies[mutating.PolicyHook]{
-		name: mutating.PluginName, phase: PhaseAdmit, policies: list, bindings: bindings, synced: newGate(),
+		name: mutating.PluginName, phase: PhaseAdmit, policies: list, bindings: bindings, synced: informer.NewGate(),
 		source: generic.NewPolicySource(list, bindings, mutating.NewMutatingAdmissionPolicyAccessor, mutating.NewMutatingAdmissionPolicyBindingAccessor,
 			compileMutating, noInformers{}, e.parameters, e.mapper),
 		// A dispatcher has no state, so each write can have one with the schema of its kind.
@@ -63,18 +64,18 @@ func newMutatingPolicies(e *Engine, list, bindings *informer) *policies[mutating
 func (p *policies[H]) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { p.policies.run(ctx) })
-	wg.Go(func() { p.bindings.run(ctx) })
-	for _, i := range []*informer{p.policies, p.bindings} {
+	wg.Go(func() { p.policies.Follow(ctx) })
+	wg.Go(func() { p.bindings.Follow(ctx) })
+	for _, i := range []*informer.Informer{p.policies, p.bindings} {
 		select {
-		case <-i.synced.opened:
+		case <-i.Synced().Opened():
 		case <-ctx.Done():
 			return
 		}
 	}
 	wg.Go(func() {
 		if wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) { return p.source.HasSynced(), nil }) == nil {
-			p.synced.open()
+			p.synced.Open()
 		}
 	})
 	_ = p.source.Run(ctx) // the error of ctx

@@ -10,6 +10,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/rest"
+	"portico/resource/rest/informer"
 )
 
 // Mutate evaluates mutating policies, calls mutating webhooks, and repeats those with
@@ -92,7 +93,7 @@ func (r *review) mutate(ctx context.Context) error {
 // policyPhase is the policies of one phase.
 type policyPhase struct {
 	name   string
-	synced *gate
+	synced *informer.Gate
 	call   func(context.Context, *review) error
 }
 
@@ -105,7 +106,7 @@ func (r *review) run(ctx context.Context, policies policyPhase, webhooks *webhoo
 		return nil
 	}
 	callsPolicies, callsWebhooks := r.calls(policies.name) && !r.exemptFromPolicies(), r.calls(webhooks.name)
-	if !waitAll(ctx, e.cfg.FirstRead, policies.synced, webhooks.informer.synced) {
+	if !waitAll(ctx, e.cfg.FirstRead, policies.synced, webhooks.informer.Synced()) {
 		return errUnknown()
 	}
 	ctx = e.withWarnings(ctx)

@@ -169,7 +169,7 @@ func TestConfigurationsAreExempt(t *testing.T) {
 	b.must(http.MethodPost, path+"validatingadmissionpolicybindings",
 		`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: x}, spec: {policyName: p}}`)
 	b.must(http.MethodDelete, path+"validatingwebhookconfigurations/hooks", "")
-	b.eventually("the webhook is gone", func() bool { return !b.engine.validatingWebhooks.informer.some.Load() })
+	b.eventually("the webhook is gone", func() bool { return !b.engine.validatingWebhooks.informer.Some() })
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
 }
 

@@ -27,6 +27,7 @@ import (
 	"portico/resource"
 	"portico/resource/egress"
 	"portico/resource/rest"
+	"portico/resource/rest/informer"
 )
 
 // Phases of a write in audit annotations, with upstream's names.
@@ -41,7 +42,7 @@ const maxWebhookResponse = 8 << 20
 
 // webhooks is one of upstream's two webhook engines with its configurations.
 type webhooks struct {
-	informer    *informer
+	informer    *informer.Informer
 	name, phase string // in metrics
 	part        string // for EngineConfig.Waited
 	waited      func(ctx context.Context, part string, d time.Duration)
@@ -52,7 +53,7 @@ type webhooks struct {
 // callFunc calls all webhooks that match a write.
 type callFunc func(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
 
-func newMutatingWebhooks(e *Engine, i *informer) *webhooks {
+func newMutatingWebhooks(e *Engine, i *informer.Informer) *webhooks {
 	return &webhooks{
 		informer: i, name: mutating.PluginName, phase: PhaseAdmit, part: PartMutatingWebhooks, waited: e.cfg.Waited,
 		engine: sync.OnceValues(func() (callFunc, error) {
@@ -65,7 +66,7 @@ func newMutatingWebhooks(e *Engine, i *informer) *webhooks {
 	}
 }
 
-func newValidatingWebhooks(e *Engine, i *informer) *webhooks {
+func newValidatingWebhooks(e *Engine, i *informer.Informer) *webhooks {
 	return &webhooks{
 		informer: i, name: validating.PluginName, phase: PhaseValidate, part: PartValidatingWebhooks, waited: e.cfg.Waited,
 		engine: sync.OnceValues(func() (callFunc, error) {
@@ -90,7 +91,7 @@ func (e *Engine) initialize(w *generic.Webhook) error {
 
 // call calls all webhooks that match the write.
 func (w *webhooks) call(ctx context.Context, r *review) error {
-	if !w.informer.some.Load() {
+	if !w.informer.Some() {
 		return nil
 	}
 	engine, err := w.engine()

@@ -65,9 +65,10 @@ func (s series) find(want selector) (found []map[string]string) {
 func TestMetricsOfRulesExist(t *testing.T) {
 	t.Parallel()
 	up := observed(t)
+	fair := e2e.Install(t, t.TempDir(), "--enable-priority-and-fairness")
 	jobs := map[string]series{}
 	for job, text := range map[string]string{
-		"portico-gateway": page(t, up, "/metrics"), "portico-core": up.Metrics(t, "core"), "portico-crd": up.Metrics(t, "crd"),
+		"portico-gateway": page(t, up, "/metrics") + page(t, fair, "/metrics"), "portico-core": up.Metrics(t, "core"), "portico-crd": up.Metrics(t, "crd"),
 		"portico_slis": page(t, up, "/metrics/slis"),
 	} {
 		jobs[job] = series{}

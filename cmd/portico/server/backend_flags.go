@@ -18,7 +18,6 @@ type serverFlags struct {
 	listen listenFlags
 	etcd   EtcdFlags
 	proxy  frontProxyFlags
-	limits Limits
 	egress string
 }
 
@@ -42,7 +41,6 @@ func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, ga
 // end adds the flags that --help shows after the process's own.
 func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	AddFeatureGates(fs, &cfg.CBOR, &cfg.Encryption.KMSv1)
-	f.limits.AddInFlight(fs)
 	AddAudit(fs, &cfg.Audit)
 	AddTracing(fs, &cfg.TracingConfigFile)
 	AddEgress(fs, &f.egress)
@@ -76,7 +74,6 @@ func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err e
 		return err
 	}
 	cfg.ProbeListen, cfg.Connections = f.listen.probe, f.listen.bounds
-	cfg.MaxInFlight, cfg.MaxMutatingInFlight = f.limits.inFlight()
 	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
 	if cfg.Egress, err = egress.Open(f.egress); err != nil {
 		return err

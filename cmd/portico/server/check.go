@@ -150,6 +150,9 @@ func CheckFlags(fs *pflag.FlagSet) error {
 			wrong = checkFlag(fs, f)
 		}
 	})
+	if wrong == nil {
+		wrong = checkSeats(fs)
+	}
 	return wrong
 }
 

@@ -40,6 +40,7 @@ const gatewayExample = `  # in front of a core server on a unix socket
 // gatewayFlags are the flags of `portico gateway`.
 type gatewayFlags struct {
 	serverFlags
+	limits     Limits
 	backends   []string
 	backendCAs []string
 	cfg        gateway.Config
@@ -76,6 +77,11 @@ func NewGateway() *cobra.Command {
 			g, err := gateway.New(f.cfg)
 			if err != nil {
 				return err
+			}
+			if !f.limits.fair {
+				reads, writes := g.InFlight()
+				config.OnReload("max-requests-inflight", setLimit(reads))
+				config.OnReload("max-mutating-requests-inflight", setLimit(writes))
 			}
 			return runNotifying(cmd.Context(), g)
 		},
@@ -121,6 +127,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 
 // complete turns flags into configuration.
 func (f *gatewayFlags) complete() (err error) {
+	f.cfg.PriorityAndFairness = f.limits.fair
 	f.cfg.MaxInFlight, f.cfg.MaxMutatingInFlight = f.limits.inFlight()
 	f.cfg.MaxLongRunning, f.cfg.MaxLongRunningPerUser = int(f.limits.long), int(f.limits.longPerUser)
 	if f.cfg.Listen, err = f.listen.config(); err != nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -23,12 +24,17 @@ const (
 )
 
 // Limits are the values of the flags of limits. 0 means no limit.
-type Limits struct{ reads, writes, long, longPerUser uint }
+type Limits struct {
+	fair                             bool
+	reads, writes, long, longPerUser uint
+}
 
-// AddInFlight adds the limits of requests in flight, which have kube-apiserver's names.
+// AddInFlight adds the limits of requests in flight and priority and fairness, which have
+// kube-apiserver's names.
 func (l *Limits) AddInFlight(fs *pflag.FlagSet) {
-	fs.UintVar(&l.reads, "max-requests-inflight", filter.DefaultMaxInFlight, "maximum `number` of reads in flight, without watches and other long-running requests; more are answered 429. One user gets three quarters at most; system:masters is not limited. 0 means no limit")
-	fs.UintVar(&l.writes, "max-mutating-requests-inflight", filter.DefaultMaxMutatingInFlight, "maximum `number` of writes in flight, shared in the same way. 0 means no limit")
+	fs.UintVar(&l.reads, "max-requests-inflight", filter.DefaultMaxInFlight, "maximum `number` of reads in flight; the sum of both limits is the number of seats of priority and fairness. Without it, the reads that are no watches or other long-running requests: more are answered 429, one user gets three quarters at most, and 0 means no limit")
+	fs.UintVar(&l.writes, "max-mutating-requests-inflight", filter.DefaultMaxMutatingInFlight, "maximum `number` of writes in flight, in the same way")
+	fs.BoolVar(&l.fair, "enable-priority-and-fairness", false, "queue requests by FlowSchemas and PriorityLevelConfigurations; else those beyond the two limits are refused")
 }
 
 // AddLongRunning adds the limits of long-running requests.
@@ -47,6 +53,17 @@ func setLimit(limit *fairshare.Limit) func(string) error {
 		limit.Set(int(n))
 		return nil
 	}
+}
+
+// checkSeats refuses limits that leave no seats.
+func checkSeats(fs *pflag.FlagSet) error {
+	fair, _ := fs.GetBool("enable-priority-and-fairness") // false where there is no such flag
+	reads, _ := fs.GetUint("max-requests-inflight")
+	if writes, _ := fs.GetUint("max-mutating-requests-inflight"); fair && reads+writes == 0 {
+		return errors.New("--max-requests-inflight=0, --max-mutating-requests-inflight=0: their sum is the number of seats and must be positive; " +
+			"without --enable-priority-and-fairness requests have no limit then")
+	}
+	return nil
 }
 
 // inFlight returns the limits of requests in flight in the form of serve.Config, where

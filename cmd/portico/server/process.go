@@ -12,10 +12,8 @@ import (
 	"portico/cmd/internal/sdnotify"
 	"portico/cmd/internal/supervise"
 	"portico/cmd/portico/cli"
-	"portico/cmd/portico/config"
 	"portico/resource/authn"
 	"portico/resource/encryption"
-	"portico/resource/fairshare"
 	"portico/resource/serve"
 )
 
@@ -46,15 +44,11 @@ func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.L
 type server interface {
 	Run(context.Context) error
 	Health() *serve.Health
-	InFlight() (reads, writes *fairshare.Limit)
 }
 
 // runNotifying runs a server until ctx ends and tells systemd its state. A server is alive
 // while etcd or a KMS is away: it serves what it can, and to start it again would not bring them back.
 func runNotifying(ctx context.Context, s server) error {
-	reads, writes := s.InFlight()
-	config.OnReload("max-requests-inflight", setLimit(reads))
-	config.OnReload("max-mutating-requests-inflight", setLimit(writes))
 	defer sdnotify.Start(ctx, sdnotify.Checks{
 		Ready: func(ctx context.Context) error { return s.Health().Failing(ctx, "readyz", encryption.CheckName) },
 		Live:  func(ctx context.Context) error { return s.Health().Failing(ctx, "livez", "etcd") },

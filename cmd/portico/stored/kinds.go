@@ -64,7 +64,7 @@ func Kinds() (map[string]Kind, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list kinds: %w", err)
 	}
-	flows, err := flow.New(log).Kinds()
+	flows, err := flow.New(flow.Config{Logger: log}).Kinds()
 	if err != nil {
 		return nil, fmt.Errorf("list kinds: %w", err)
 	}

@@ -31,8 +31,8 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File("pki")}); err != nil {
 		t.Fatal(err)
 	}
-	common := []string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--max-requests-inflight=7", "--profiling=true", "--tracing-config-file=t", "--v=2", "--feature-gates=CBORServingAndStorage=true"}
-	gateway := []string{"--max-long-running-requests=8", "--audit-log-path=/x", "--access-log=-", "--discovery-grace=1m0s", "--oidc-required-claim=a=1,2", "--oidc-required-claim=b=3"}
+	common := []string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--profiling=true", "--tracing-config-file=t", "--v=2", "--feature-gates=CBORServingAndStorage=true"}
+	gateway := []string{"--max-requests-inflight=7", "--max-long-running-requests=8", "--audit-log-path=/x", "--access-log=-", "--discovery-grace=1m0s", "--oidc-required-claim=a=1,2", "--oidc-required-claim=b=3"}
 	for name, args := range map[string][]string{"gateway": s.gatewayArgs(), "core": s.coreArgs(), "crd": s.crdArgs()} {
 		child := map[string]func() *cobra.Command{"gateway": server.NewGateway, "core": server.NewCore, "crd": server.NewCRD}[name]()
 		if err := child.ParseFlags(args); err != nil {

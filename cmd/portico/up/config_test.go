@@ -56,7 +56,7 @@ func configured(t *testing.T, sections string, args ...string) (*stack, error) {
 func TestChildrenGetTheirSections(t *testing.T) {
 	s, err := configured(t, `
 all: {event-ttl: 2h, profiling: true, service-account-issuer: "https://tokens.example.com"}
-up: {max-requests-inflight: 7, max-mutating-requests-inflight: 8, discovery-grace: 1m}
+up: {max-requests-inflight: 7, enable-priority-and-fairness: true, max-mutating-requests-inflight: 8, discovery-grace: 1m}
 gateway: {max-requests-inflight: 9, backend: ["b=https://b:1"], state-dir: /elsewhere, v: 3}
 etcd: {v: 0}
 `, "--v=1", "--max-mutating-requests-inflight=10")
@@ -69,11 +69,11 @@ etcd: {v: 0}
 		args          []string
 		want, without []string
 	}{
-		{"gateway", s.gatewayArgs(), []string{file, "--v=1", "--max-mutating-requests-inflight=10", "--discovery-grace=1m0s", "--backend=b=https://b:1", "--backend=core=unix://" + s.coreSocket()},
+		{"gateway", s.gatewayArgs(), []string{file, "--v=1", "--max-mutating-requests-inflight=10", "--enable-priority-and-fairness=true", "--discovery-grace=1m0s", "--backend=b=https://b:1", "--backend=core=unix://" + s.coreSocket()},
 			[]string{"--max-requests-inflight", "--profiling", "--state-dir", "--service-account-issuer", "--event-ttl"}},
-		{"core", s.coreArgs(), []string{file, "--v=1", "--max-requests-inflight=7", "--root-ca-file=" + s.files.ServingCAFile},
+		{"core", s.coreArgs(), []string{file, "--v=1", "--root-ca-file=" + s.files.ServingCAFile},
 			[]string{"--event-ttl", "--service-account-issuer", "--profiling"}},
-		{"crd", s.crdArgs(), []string{file, "--max-requests-inflight=7"}, []string{"--event-ttl"}},
+		{"crd", s.crdArgs(), []string{file}, []string{"--event-ttl", "--max-requests-inflight"}},
 		{"etcd", s.etcdArgs(), []string{file, "--data-dir=" + s.dir.File("etcd")}, []string{"--v", "--max-requests-inflight"}},
 	} {
 		for _, want := range tc.want {

@@ -68,6 +68,9 @@ type Config struct {
 	// Ahead makes deadlines earlier, by at most a tenth of their time. It is for a
 	// server behind one with the same deadline, which would miss the response. Default 0.
 	Ahead time.Duration
+	// FlowControl decides when requests run, in place of MaxInFlight and MaxMutatingInFlight;
+	// nil: these do.
+	FlowControl FlowControl
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight; one user
 	// gets at most three quarters. Defaults DefaultMaxInFlight and
 	// DefaultMaxMutatingInFlight; below 0: no bound.

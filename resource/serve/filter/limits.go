@@ -21,10 +21,37 @@ const (
 	discoveryStreamsShare = 8
 )
 
+// FlowControl decides when a request runs. Safe for concurrent use.
+type FlowControl interface {
+	// Admit returns when the request may run, or is refused. It waits no longer than the
+	// context of the request lasts.
+	Admit(r *http.Request, a *resource.Action) Admission
+}
+
+// Admission is what FlowControl decided of a request.
+type Admission struct {
+	// Schema and Level are the uids of the flow schema and of the priority level; "": none.
+	Schema, Level string
+	// Seats are those that the request holds; nil: it is refused, and may be repeated after
+	// RetryAfter seconds.
+	Seats      Seats
+	RetryAfter int
+}
+
+// Seats of a request. Release gives them back; the first call counts. End must be called when
+// the request has ended, and releases them too.
+type Seats interface {
+	Release()
+	End()
+}
+
 // limits are the limits of requests in flight.
 type limits struct{ reads, writes, longRunning, discovery *fairshare.Limit }
 
 func newLimits(cfg *Config) limits {
+	if cfg.FlowControl != nil {
+		cfg.MaxInFlight, cfg.MaxMutatingInFlight = -1, -1 // requests are only counted
+	}
 	discovery := 0
 	if cfg.MaxLongRunning > 0 {
 		discovery = max(1, cfg.MaxLongRunning/discoveryStreamsShare)
@@ -49,28 +76,40 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 	}
 }
 
-// limitInFlight answers 429 while too many requests are in flight. Reads and writes have
-// separate limits, and no user gets all slots. Long-running requests and health checks do
-// not count, but a request that may become a stream of events, or another protocol, counts
-// until it does; one that is proxied counts until ReleaseInFlight. Users without
-// limits (User.Unlimited) count and are never refused.
+// limitInFlight answers 429 while too many requests are in flight. Config.FlowControl decides,
+// if there is one; else reads and writes have separate limits, and no user gets all slots.
+// Health checks do not count, and long-running requests only while a watch begins, or a stream
+// of events, or another protocol; a request that is proxied to a registered server counts until
+// ReleaseInFlight. Without FlowControl watches do not count, and users without limits
+// (User.Unlimited) count and are never refused.
 func (c *Chain) limitInFlight(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
-		if action.LongRunning() && !action.Streams || isHealth(action.Path) {
+		long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
+		if long || isHealth(action.Path) {
 			next(w, r)
 			return
 		}
-		limit := c.limits.reads
+		rs, limit := stateOf(r.Context()), c.limits.reads
 		if action.Mutating() {
 			limit = c.limits.writes
 		}
-		if !takeSlot(limit, action.User) {
-			c.tooMany(w, r, action)
+		if c.cfg.FlowControl != nil {
+			admission := c.cfg.FlowControl.Admit(r, action)
+			rs.flowSchema, rs.flowLevel = [1]string{admission.Schema}, [1]string{admission.Level}
+			if admission.Seats == nil {
+				c.tooMany(w, r, action, admission.RetryAfter)
+				drainBody(w, r)
+				return
+			}
+			defer admission.Seats.End()
+			rs.seats = admission.Seats
+			limit.Exceed(action.User.Name)
+		} else if !takeSlot(limit, action.User) {
+			c.tooMany(w, r, action, retryAfter)
 			drainBody(w, r)
 			return
 		}
-		rs := stateOf(r.Context())
 		rs.slotUser = action.User.Name
 		rs.slot.Store(limit)
 		defer rs.releaseSlot()
@@ -88,8 +127,9 @@ func takeSlot(limit *fairshare.Limit, user *resource.User) bool {
 	return limit.Take(user.Name)
 }
 
-// ReleaseInFlight releases the request's slot in flight when it is proxied: from then on
-// the limits of that server apply, and one that hangs does not keep requests from others.
+// ReleaseInFlight releases the request's slot in flight, and its seats, when it is sent to a
+// registered server: from then on the limits of that server apply, and one that hangs does not
+// keep requests from others.
 // It does nothing outside of a chain and after the first call. Safe for concurrent use.
 func ReleaseInFlight(ctx context.Context) {
 	if rs := stateOf(ctx); rs != nil {
@@ -100,6 +140,9 @@ func ReleaseInFlight(ctx context.Context) {
 func (rs *requestState) releaseSlot() {
 	if limit := rs.slot.Swap(nil); limit != nil {
 		limit.Release(rs.slotUser)
+		if rs.seats != nil {
+			rs.seats.Release()
+		}
 	}
 }
 
@@ -117,7 +160,7 @@ func (c *Chain) limitLongRunning(w http.ResponseWriter, r *http.Request) bool {
 		limit = c.limits.discovery
 	}
 	if !takeSlot(limit, action.User) {
-		c.tooMany(w, r, action)
+		c.tooMany(w, r, action, retryAfter)
 		return false
 	}
 	rs.longSlot, rs.slotUser = limit, action.User.Name
@@ -136,11 +179,14 @@ func (c *Chain) limitConnections(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	rs.closing.Store(true)
-	c.tooMany(w, r, resource.ActionFrom(r.Context()))
+	c.tooMany(w, r, resource.ActionFrom(r.Context()), retryAfter)
 	return false
 }
 
-func (c *Chain) tooMany(w http.ResponseWriter, r *http.Request, action *resource.Action) {
+// retryAfter is the Retry-After of a request beyond a limit, in seconds.
+const retryAfter = 1
+
+func (c *Chain) tooMany(w http.ResponseWriter, r *http.Request, action *resource.Action, retryAfter int) {
 	c.metrics.Terminated(r, action, http.StatusTooManyRequests)
-	response.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
+	response.WriteStatus(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", retryAfter))
 }

@@ -21,6 +21,13 @@ import (
 // headerAuditID, in canonical form, identifies a request in the logs of all processes.
 const headerAuditID = "Audit-Id"
 
+// headerFlowSchema and headerFlowLevel, in canonical form, say how a request was classified. A
+// server behind the gateway that classifies by objects of its own does not say so to clients.
+const (
+	headerFlowSchema = "X-Kubernetes-Pf-Flowschema-Uid"
+	headerFlowLevel  = "X-Kubernetes-Pf-Prioritylevel-Uid"
+)
+
 // requestState is the filters' state of one request and its outermost response writer. Only the
 // request's goroutine uses it, except for atomic fields and where a field says otherwise.
 type requestState struct {
@@ -43,10 +50,14 @@ type requestState struct {
 	// longSlot is the limit of long-running requests in which it holds a slot until it
 	// ends; nil: it holds none.
 	longSlot *fairshare.Limit
-	slotUser string   // the user of both slots
-	upgrade  *upgrade // nil: the request does not ask for another protocol
-	attached atomic.Value
-	audited  atomic.Pointer[audit.Request]
+	slotUser string // the user of both slots
+	// seats are released with slot; nil: there are none. flowSchema and flowLevel are the uids
+	// of what the request was classified as; "" for none.
+	seats                 Seats
+	flowSchema, flowLevel [1]string
+	upgrade               *upgrade // nil: the request does not ask for another protocol
+	attached              atomic.Value
+	audited               atomic.Pointer[audit.Request]
 
 	code  int   // 0 until it is written
 	bytes int64 // of the body, written so far
@@ -276,7 +287,10 @@ func (rs *requestState) setHeader(code int) {
 	if audited := rs.audited.Load(); audited != nil {
 		audited.OnHeader(h, code)
 	}
-	if code == http.StatusSwitchingProtocols || rs.action.Streams && resource.IsEventStream(h) {
+	if rs.flowSchema[0] != "" {
+		h[headerFlowSchema], h[headerFlowLevel] = rs.flowSchema[:], rs.flowLevel[:]
+	}
+	if code == http.StatusSwitchingProtocols || rs.action.Verb == "watch" || rs.action.Streams && resource.IsEventStream(h) {
 		rs.releaseSlot()
 	}
 	rs.code = code

@@ -1,0 +1,155 @@
+package flow
+
+import (
+	"context"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	flowv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+	"k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"portico/resource"
+	"portico/resource/serve/filter"
+)
+
+// Admit implements filter.FlowControl. Upstream's engine holds the seats of a request while a
+// function of its runs; that function runs beside the request and waits for Release, so that
+// the seats can be released before the request ends.
+func (e *engine) Admit(r *http.Request, a *resource.Action) filter.Admission {
+	q := &admission{engine: e, request: r, info: requestInfo(a), mutating: a.Mutating(), decided: make(chan struct{}), released: make(chan struct{})}
+	go q.handle(flowcontrol.RequestDigest{RequestInfo: q.info, User: userInfo(a.User)})
+	<-q.decided
+	if q.panicked != nil {
+		panic(q.panicked)
+	}
+	out := filter.Admission{Schema: string(q.schema.UID), Level: string(q.level.UID)}
+	if !q.runs {
+		e.dropped.RecordDroppedRequest(q.level.Name)
+		out.RetryAfter = int(e.dropped.GetRetryAfter(q.level.Name))
+		return out
+	}
+	if q.info.Verb == "watch" {
+		q.forget = e.control.RegisterWatch(q.withInfo())
+	}
+	out.Seats = q
+	return out
+}
+
+// userInfo is the user in the form of upstream's engine. Portico's own processes count as
+// system:masters, which is exempt.
+func userInfo(u *resource.User) user.Info {
+	groups := u.Groups
+	if u.Unlimited() && !slices.Contains(groups, resource.GroupMasters) {
+		groups = append(slices.Clone(groups), resource.GroupMasters)
+	}
+	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: groups, Extra: u.Extra}
+}
+
+// admission is one request in the engine. decided guards the fields before it.
+type admission struct {
+	engine   *engine
+	request  *http.Request
+	info     *apirequest.RequestInfo
+	mutating bool
+
+	schema   *flowv1.FlowSchema
+	level    *flowv1.PriorityLevelConfiguration
+	runs     bool
+	panicked any
+	decided  chan struct{}
+
+	release  sync.Once
+	released chan struct{}
+	forget   func() // of a watch; nil: none
+}
+
+// Release implements filter.Seats.
+func (q *admission) Release() { q.release.Do(func() { close(q.released) }) }
+
+// End implements filter.Seats.
+func (q *admission) End() {
+	q.Release()
+	if q.forget != nil {
+		q.forget()
+	}
+}
+
+// handle passes the request through upstream's engine. It returns when the request is refused,
+// or its seats are released.
+func (q *admission) handle(digest flowcontrol.RequestDigest) {
+	defer func() {
+		cause := recover()
+		switch {
+		case q.runs && cause != nil:
+			q.engine.log.Error("priority and fairness panicked", "cause", cause, "stack", string(debug.Stack()))
+		case !q.runs:
+			q.panicked = cause
+			close(q.decided)
+		}
+	}()
+	ctx, cancel := q.engine.waitContext(q.request.Context())
+	defer cancel()
+	q.engine.control.Handle(ctx, digest, q.classified, q.work, q.waits, q.run)
+}
+
+// waitContext returns a context that ends when the request has waited a quarter of its time.
+func (e *engine) waitContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	wait := e.wait
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(time.Until(deadline)/4, maxWait)
+	}
+	return context.WithTimeout(ctx, wait)
+}
+
+func (q *admission) classified(s *flowv1.FlowSchema, l *flowv1.PriorityLevelConfiguration, _ string) {
+	q.schema, q.level = s, l
+}
+
+// work estimates the seats of the request.
+func (q *admission) work() request.WorkEstimate {
+	estimate := request.WorkEstimate{InitialSeats: 1}
+	switch q.info.Verb {
+	case "list", "watch", "create", "update", "patch", "delete":
+		estimate = q.engine.estimate(q.withInfo(), q.schema.Name, q.level.Name)
+	}
+	metrics.ObserveWorkEstimatedSeats(q.level.Name, q.schema.Name, estimate.MaxSeats())
+	return estimate
+}
+
+// withInfo returns the request with what upstream's estimators read of its context.
+func (q *admission) withInfo() *http.Request {
+	return q.request.WithContext(apirequest.WithRequestInfo(q.request.Context(), q.info))
+}
+
+// waits counts the request while it waits.
+func (q *admission) waits(begins bool) {
+	gauge := metrics.GetWaitingReadonlyConcurrency()
+	if q.mutating {
+		gauge = metrics.GetWaitingMutatingConcurrency()
+	}
+	if begins {
+		gauge.Inc()
+	} else {
+		gauge.Dec()
+	}
+}
+
+// run holds the seats until they are released.
+func (q *admission) run() {
+	gauge := metrics.GetExecutingReadonlyConcurrency()
+	if q.mutating {
+		gauge = metrics.GetExecutingMutatingConcurrency()
+	}
+	gauge.Inc()
+	defer gauge.Dec()
+	q.runs = true
+	close(q.decided)
+	<-q.released
+}
