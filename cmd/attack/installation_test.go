@@ -25,6 +25,7 @@ import (
 	"portico/cmd/e2e"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/issuertest"
 )
 
 // patience bounds each wait.
@@ -42,6 +43,8 @@ type installation struct {
 	// administrator is the certificate of admin.
 	administrator *tls.Certificate
 	admin         *http.Client
+	// issuers are the issuers of tokens, whose users are login:NAME and other:NAME.
+	issuers [2]*issuertest.Issuer
 }
 
 // target is the installation under attack, started by TestMain.
@@ -74,13 +77,19 @@ func attackOne(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
+	issuers, config, err := startIssuers(dir)
+	if err != nil {
+		return 1, err
+	}
+	defer issuers[0].Close()
+	defer issuers[1].Close()
 	policy := filepath.Join(dir, "audit-policy.json")
 	if err := os.WriteFile(policy, []byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}`), 0o600); err != nil {
 		return 1, err
 	}
 	up, err := testtools.Launch(dir, "--access-log="+filepath.Join(dir, accessLog),
 		"--audit-policy-file="+policy, "--audit-log-path="+filepath.Join(dir, auditLog), "--audit-log-mode=batch",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth", "--requestheader-username-headers=X-Remote-User,X-Login-User", "--requestheader-uid-headers=X-Remote-Uid,X-Login-Uid",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth", "--authentication-config="+config, "--requestheader-username-headers=X-Remote-User,X-Login-User", "--requestheader-uid-headers=X-Remote-Uid,X-Login-Uid",
 		"--requestheader-group-headers=X-Remote-Group,X-Login-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-,X-Login-Extra-")
 	if err != nil {
 		return 1, err
@@ -89,6 +98,7 @@ func attackOne(m *testing.M) (code int, err error) {
 	if target, err = newInstallation(up); err != nil {
 		return 1, err
 	}
+	target.issuers = issuers
 	return m.Run(), nil
 }
 

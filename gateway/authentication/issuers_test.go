@@ -3,11 +3,6 @@ package authentication
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -197,40 +191,12 @@ func TestUsersOfIssuers(t *testing.T) {
 	}
 }
 
-// forgeries returns tokens that the issuer did not make for this server, by what is wrong.
-func forgeries(i, other *issuertest.Issuer) map[string]string {
-	public, _ := x509.MarshalPKIXPublicKey(&i.Key.PublicKey) // an RSA key
-	symmetric := i.Header()
-	symmetric["alg"] = "HS256"
-	text := issuertest.Unsigned(symmetric, i.Payload(nil))
-	mac := hmac.New(sha256.New, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
-	mac.Write([]byte(text))
-	none := i.Header()
-	none["alg"] = "none"
-	good := i.Token(nil)
-	now := time.Now()
-	return map[string]string{
-		"without signature":            issuertest.Unsigned(none, i.Payload(nil)) + ".",
-		"signature cut off":            good[:strings.LastIndexByte(good, '.')+1],
-		"symmetric, by the public key": text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)),
-		"key of another issuer":        other.Sign(i.Header(), i.Payload(nil)),
-		"other claims, same signature": issuertest.Unsigned(i.Header(), i.Payload(issuertest.Claims{"sub": "root"})) + good[strings.LastIndexByte(good, '.'):],
-		"another issuer":               i.Token(issuertest.Claims{"iss": "https://elsewhere.example"}),
-		"another audience":             i.Token(issuertest.Claims{"aud": "elsewhere"}),
-		"no audience":                  i.Token(issuertest.Claims{"aud": nil}),
-		"expired":                      i.Token(issuertest.Claims{"exp": now.Add(-time.Minute).Unix()}),
-		"not valid yet":                i.Token(issuertest.Claims{"nbf": now.Add(time.Hour).Unix()}),
-		"no subject":                   i.Token(issuertest.Claims{"sub": nil}),
-		"service account":              i.Token(issuertest.Claims{"iss": "https://accounts.example", "sub": "system:serviceaccount:kube-system:default"}),
-	}
-}
-
 // Forged and confused tokens are errors, never users and never the anonymous one.
 func TestForgedTokensOfIssuers(t *testing.T) {
 	t.Parallel()
 	i, other := newIssuer(t), newIssuer(t)
 	r := start(t, configuration(entry(i, "[portico]", prefixed), entry(other, "[portico]", strings.ReplaceAll(prefixed, "oidc:", "other:"))), Config{AnonymousAuth: true}).ready(t)
-	for what, token := range forgeries(i, other) {
+	for what, token := range issuertest.Forgeries(i, other, "https://accounts.example") {
 		r.refuses(t, what, token, "")
 	}
 	for who, token := range map[string]string{"oidc:jane": i.Token(nil), "other:jane": other.Token(nil)} {
