@@ -36,13 +36,22 @@ func TestAlwaysAllow(t *testing.T) {
 }
 
 // A webhook of an AuthorizationConfiguration decides about requests and reviews before RBAC, with the
-// selectors of the request; the file is read again when it changes, and a wrong one changes nothing.
+// selectors of the request. While it fails its policy decides. The file is read again when it changes, and
+// a wrong one changes nothing.
 func TestAuthorizationConfiguration(t *testing.T) {
 	t.Parallel()
 	e2e.NeedsInstallation(t)
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review authorizationv1.SubjectAccessReview
 		_ = json.NewDecoder(r.Body).Decode(&review)
+		switch review.Spec.User {
+		case "silent", "open:silent":
+			<-r.Context().Done()
+			return
+		case "garbage", "open:garbage":
+			_, _ = w.Write([]byte("{]"))
+			return
+		}
 		at := review.Spec.ResourceAttributes
 		review.Status.Denied = review.Spec.User == "denied"
 		review.Status.Allowed = review.Spec.User == "selecting" && at != nil && at.FieldSelector != nil
@@ -54,10 +63,12 @@ func TestAuthorizationConfiguration(t *testing.T) {
 	e2e.WriteFile(t, kubeconfig, fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"w","cluster":{"server":%q}}],
 "contexts":[{"name":"w","context":{"cluster":"w","user":"w"}}],"users":[{"name":"w"}],"current-context":"w"}`, hook.URL))
 	const head, rbac = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n", "- {type: RBAC, name: rbac}\n"
-	webhook := head + "- {type: Webhook, name: hook, webhook: {timeout: 3s, authorizedTTL: 1s, unauthorizedTTL: 1s, subjectAccessReviewVersion: v1, " +
-		"failurePolicy: Deny, matchConditionSubjectAccessReviewVersion: v1, matchConditions: [{expression: \"!request.user.startsWith('system:')\"}], " +
-		"connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + kubeconfig + "}}}\n" + rbac
-	e2e.WriteFile(t, file, webhook)
+	webhook := func(name, policy, condition string) string {
+		return "- {type: Webhook, name: " + name + ", webhook: {timeout: 2s, authorizedTTL: 1s, unauthorizedTTL: 1s, subjectAccessReviewVersion: v1, failurePolicy: " + policy +
+			", matchConditionSubjectAccessReviewVersion: v1, matchConditions: [{expression: \"!request.user.startsWith('system:')\"}, {expression: \"" + condition + "\"}," +
+			" {expression: \"!request.user.endsWith('wrong') || request.resourceAttributes.verb != ''\"}], connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + kubeconfig + "}}}\n"
+	}
+	e2e.WriteFile(t, file, head+webhook("hook", "Deny", "!request.user.startsWith('open:')")+webhook("open", "NoOpinion", "request.user.startsWith('open:')")+rbac)
 	up := e2e.Install(t, t.TempDir(), "--authorization-config="+file)
 	as := func(user string) kubernetes.Interface {
 		config := up.Config(t)
@@ -88,14 +99,34 @@ func TestAuthorizationConfiguration(t *testing.T) {
 	if err != nil || !review.Status.Denied {
 		t.Errorf("review: %+v %v", review, err)
 	}
+	fails := func(how string) {
+		t.Helper()
+		if err := version(how); !apierrors.IsInternalError(err) {
+			t.Errorf("%s, Deny: %v", how, err)
+		}
+		if err := version("open:" + how); err != nil {
+			t.Errorf("%s, NoOpinion: %v", how, err)
+		}
+	}
+	fails("silent")
+	fails("garbage")
+	fails("wrong") // a match condition fails
+	hook.Close()
+	fails("dead")
 	e2e.WriteFile(t, file, head+rbac)
 	e2e.Eventually(t, "the webhook is no longer asked", func() error { return version("denied") })
 	e2e.WriteFile(t, file, "nonsense")
 	e2e.Eventually(t, "the wrong file is counted", func() error {
 		text, err := up.Client(t).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 		for _, want := range []string{
-			`apiserver_authorization_config_controller_automatic_reloads_total{apiserver_id_hash="`, `status="failure"} 1`, `status="success"} 1`,
+			`apiserver_authorization_config_controller_automatic_reloads_total{apiserver_id_hash="`, `status="failure"} `, `status="success"} 1`,
 			`apiserver_authorization_decisions_total{decision="denied",name="hook",type="Webhook"}`, `apiserver_authorization_webhook_evaluations_total{name="hook",result="success"}`,
+			`apiserver_authorization_webhook_evaluations_total{name="hook",result="timeout"} 1`, `apiserver_authorization_webhook_evaluations_total{name="open",result="timeout"} 1`,
+			`apiserver_authorization_webhook_evaluations_total{name="hook",result="error"} `, `apiserver_authorization_webhook_evaluations_total{name="open",result="error"} 2`,
+			`apiserver_authorization_webhook_evaluations_fail_open_total{name="open",result="timeout"} 1`, `apiserver_authorization_webhook_evaluations_fail_open_total{name="open",result="error"} 2`,
+			`apiserver_authorization_match_condition_evaluation_errors_total{name="hook",type="Webhook"} 1`, `apiserver_authorization_match_condition_evaluation_errors_total{name="open",type="Webhook"} 1`,
+			`apiserver_authorization_match_condition_exclusions_total{name="hook",type="Webhook"} `, `apiserver_authorization_match_condition_exclusions_total{name="open",type="Webhook"} `,
+			`apiserver_authorization_match_condition_evaluation_seconds_count{name="hook",type="Webhook"} `,
 		} {
 			if err == nil && !strings.Contains(string(text), want) {
 				err = fmt.Errorf("no metric %s", want)
