@@ -13,9 +13,12 @@ import (
 
 const (
 	// expiryWarning and expiryError are the times before expiry from which on a certificate
-	// is logged at the levels WARN and ERROR.
+	// is logged at the levels WARN and ERROR; of one that lives less than a year, a twelfth and a
+	// fifty-second of its life.
 	expiryWarning = 30 * 24 * time.Hour
 	expiryError   = 7 * 24 * time.Hour
+	// backdate is how long before they sign it signers let a certificate begin.
+	backdate = 5 * time.Minute
 	// expiryInterval is the interval between two warnings about one certificate.
 	expiryInterval = 24 * time.Hour
 )
@@ -35,9 +38,19 @@ type CertificateFile struct {
 // change. It is a prometheus.Collector. Safe for concurrent use.
 type Expiries struct {
 	files []CertificateFile
-	ends  []*reloaded[time.Time]
+	ends  []*reloaded[expiry]
 	desc  *prometheus.Desc
 }
+
+// expiry is when a certificate ends, and how long it lives.
+type expiry struct {
+	end  time.Time
+	life time.Duration
+}
+
+// warns reports whether the certificate ends soon, and fails whether it ends very soon.
+func (x expiry) warns() bool { return time.Until(x.end) <= min(expiryWarning, x.life/12) }
+func (x expiry) fails() bool { return time.Until(x.end) <= min(expiryError, x.life/52) }
 
 // NewExpiries reads the files. A file without a certificate is an error.
 func NewExpiries(files ...CertificateFile) (*Expiries, error) {
@@ -48,7 +61,7 @@ func NewExpiries(files ...CertificateFile) (*Expiries, error) {
 		if f.Path == "" {
 			continue
 		}
-		end, err := newReloaded(f.end, f.Path)
+		end, err := newReloaded(f.expiry, f.Path)
 		if err != nil {
 			return nil, fmt.Errorf("read %s certificate: %w", f.Usage, err)
 		}
@@ -57,19 +70,19 @@ func NewExpiries(files ...CertificateFile) (*Expiries, error) {
 	return e, nil
 }
 
-// end returns when the file's certificate expires.
-func (f CertificateFile) end() (end time.Time, err error) {
+// expiry returns the end of the file's certificate.
+func (f CertificateFile) expiry() (expiry, error) {
 	certs, err := cert.CertsFromFile(f.Path) // at least one
 	if err != nil {
-		return end, err
+		return expiry{}, err
 	}
-	end = certs[0].NotAfter
+	last := certs[0]
 	for _, c := range certs[1:] {
-		if f.CA && c.NotAfter.After(end) {
-			end = c.NotAfter
+		if f.CA && c.NotAfter.After(last.NotAfter) {
+			last = c
 		}
 	}
-	return end, nil
+	return expiry{last.NotAfter, last.NotAfter.Sub(last.NotBefore) - backdate}, nil
 }
 
 // Describe implements prometheus.Collector.
@@ -78,17 +91,17 @@ func (e *Expiries) Describe(to chan<- *prometheus.Desc) { to <- e.desc }
 // Collect implements prometheus.Collector.
 func (e *Expiries) Collect(to chan<- prometheus.Metric) {
 	for i, f := range e.files {
-		to <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, float64(e.ends[i].get().Unix()), f.Usage, f.Path)
+		to <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, float64(e.ends[i].get().end.Unix()), f.Usage, f.Path)
 	}
 }
 
-// Warnings returns a sentence for each certificate that has expired or expires within 30
-// days. Files are named without their folders.
+// Warnings returns a sentence for each certificate that has expired or expires soon: within 30
+// days, or the last twelfth of a life of less than a year. Files are named without their folders.
 func (e *Expiries) Warnings() []string {
 	var out []string
 	for i := range e.files {
-		if end := e.ends[i].get(); time.Until(end) <= expiryWarning {
-			out = append(out, e.sentence(i, end))
+		if x := e.ends[i].get(); x.warns() {
+			out = append(out, e.sentence(i, x.end))
 		}
 	}
 	return out
@@ -103,22 +116,22 @@ func (e *Expiries) sentence(i int, end time.Time) string {
 	return text + ", in the past"
 }
 
-// Log logs once a day each certificate that expires within 30 days, at level ERROR from 7
-// days before its expiry on, until ctx ends.
+// Log logs once a day each certificate that expires soon, as of Warnings, at level ERROR from 7
+// days before its expiry on, or in the last fifty-second of a shorter life, until ctx ends.
 func (e *Expiries) Log(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(expiryInterval)
 	defer tick.Stop()
 	for {
 		for i := range e.files {
-			end := e.ends[i].get()
+			x := e.ends[i].get()
 			level := slog.LevelWarn
-			switch left := time.Until(end); {
-			case left > expiryWarning:
+			switch {
+			case !x.warns():
 				continue
-			case left <= expiryError:
+			case x.fails():
 				level = slog.LevelError
 			}
-			log.Log(ctx, level, e.sentence(i, end), "file", e.files[i].Path)
+			log.Log(ctx, level, e.sentence(i, x.end), "file", e.files[i].Path)
 		}
 		select {
 		case <-ctx.Done():

@@ -30,10 +30,17 @@ func expiringFile(t *testing.T, name string, ends ...time.Time) string {
 
 func writeExpiring(t *testing.T, path string, ends ...time.Time) {
 	t.Helper()
+	writeLiving(t, path, 400*day, ends...)
+}
+
+// writeLiving writes certificates of a life with these ends.
+func writeLiving(t *testing.T, path string, life time.Duration, ends ...time.Time) {
+	t.Helper()
 	var all []byte
 	key := newECKey(t, elliptic.P256())
 	for _, end := range ends {
 		template := leafTemplate(pkix.Name{CommonName: "expiring"}, end)
+		template.NotBefore = end.Add(-life - backdate)
 		cert := signCert(t, template, template, key.Public(), key)
 		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
 	}
@@ -103,6 +110,31 @@ func TestExpiringCertificatesAreLogged(t *testing.T) {
 		}
 		if got := e.Warnings(); got != nil {
 			t.Errorf("warnings of a renewed certificate: %q", got)
+		}
+	})
+}
+
+// A certificate that lives less than a year is warned of in the last twelfth of its life: not while it is
+// renewed in time.
+func TestShortLivesAreWarnedOfLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, tc := range []struct {
+			life, left time.Duration
+			want       int
+		}{
+			{20 * time.Second, 7 * time.Second, 0}, {20 * time.Second, 2 * time.Second, 0}, {20 * time.Second, time.Second, 1},
+			{day, 3 * time.Hour, 0}, {day, time.Hour, 1}, {400 * day, 31 * day, 0}, {400 * day, 29 * day, 1}, {3650 * day, 31 * day, 0},
+		} {
+			path := filepath.Join(t.TempDir(), "a.crt")
+			writeLiving(t, path, tc.life, time.Now().Add(tc.left))
+			e, err := NewExpiries(CertificateFile{Usage: "serving", Path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := e.Warnings(); len(got) != tc.want {
+				t.Errorf("life %v, left %v: %q, want %d warnings", tc.life, tc.left, got, tc.want)
+			}
 		}
 	})
 }
