@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,16 @@ type publisher struct {
 func (p *publisher) run(ctx context.Context) error {
 	tick := time.NewTicker(publishInterval)
 	defer tick.Stop()
+	var wake loop.Signal
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, path := range []string{p.clientCAFile, p.proxyCAFile} {
+		if path != "" {
+			wg.Go(func() { _ = authn.FollowFile(ctx, path, nil, func([]byte) { wake.Set() }) }) // it ends with ctx
+		}
+	}
 	for {
 		err := loop.Retry(ctx, loop.Backoff{Max: maxFollowPause}, func(ctx context.Context) error {
 			err := p.publish(ctx)
@@ -59,6 +70,7 @@ func (p *publisher) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+		case <-wake.C():
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestSystemNamespaces(t *testing.T) {
 }
 
 // A namespace gets the default service account, and the root certificates once their file
-// is there. Both are created again and repaired.
+// is there, and when it changes. Both are created again and repaired.
 func TestNamespaceDefaults(t *testing.T) {
 	t.Parallel()
 	c := running(t, Config{RootCAFile: filepath.Join(t.TempDir(), "ca.crt")})
@@ -77,6 +77,13 @@ func TestNamespaceDefaults(t *testing.T) {
 	eventually(t, "the bundle is repaired", bundle)
 	c.must(t, http.MethodDelete, bundlePath, nil, nil)
 	eventually(t, "the bundle is there again", bundle)
+	if err := os.WriteFile(c.cfg.RootCAFile, []byte("the next bundle"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next bundle is there", func() bool {
+		cm := get[corev1.ConfigMap](t, c, bundlePath)
+		return cm != nil && cm.Data["ca.crt"] == "the next bundle"
+	})
 }
 
 // A drained namespace may be in the snapshot of namespaces after that of accounts shows it

@@ -14,6 +14,7 @@ import (
 
 	"portico/backends/core/controllers"
 	"portico/resource"
+	"portico/resource/authn"
 	"portico/resource/loop"
 	"portico/resource/rest"
 )
@@ -58,6 +59,9 @@ func (d *namespaceDefaults) run(ctx context.Context) error {
 	follow("namespaces", "", &d.namespaces)
 	follow("serviceaccounts", defaultAccount, &d.accounts)
 	follow("configmaps", rootCAName, &d.ca)
+	if path := d.core.cfg.RootCAFile; path != "" {
+		wg.Go(func() { _ = authn.FollowFile(ctx, path, nil, func([]byte) { d.wake.Set() }) }) // it ends with ctx
+	}
 	return d.core.reconcile(ctx, "namespace defaults", &d.wake, d.reconcile)
 }
 

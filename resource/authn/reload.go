@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -51,23 +52,6 @@ func NewCAFile(path string) (*CAFile, error) {
 
 // Pool returns the CAs: the same pool until the file changes. Callers must not change it.
 func (f *CAFile) Pool() *x509.CertPool { return f.bundle.get().pool }
-
-// Watch calls changed after each change of the CAs, until ctx ends.
-func (f *CAFile) Watch(ctx context.Context, changed func()) {
-	tick := time.NewTicker(reloadInterval)
-	defer tick.Stop()
-	for last := f.Pool(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if now := f.Pool(); now != last {
-			last = now
-			changed()
-		}
-	}
-}
 
 // VerifyServer has a client verify the server of a name or address by the CAs as they are at each
 // handshake: RootCAs of a tls.Config is read once. The rules are those of crypto/tls.
@@ -144,7 +128,7 @@ func Reload() {
 	close(*reloading.Swap(&next))
 }
 
-// Follow calls look every ten seconds and after each Reload until ctx ends, for files that take
+// Follow calls look every second and after each Reload until ctx ends, for files that take
 // effect without being used.
 func Follow(ctx context.Context, look func()) error {
 	tick := time.NewTicker(reloadInterval)
@@ -159,6 +143,17 @@ func Follow(ctx context.Context, look func()) error {
 		case <-next:
 		}
 	}
+}
+
+// FollowFile calls changed with the content of a file after each change of it, until ctx ends. was is the
+// content of before; a file that cannot be read keeps that.
+func FollowFile(ctx context.Context, path string, was []byte, changed func(data []byte)) error {
+	return Follow(ctx, func() {
+		if now, err := os.ReadFile(path); err == nil && !bytes.Equal(now, was) {
+			was = now
+			changed(now)
+		}
+	})
 }
 
 // reloaded is a value read from files, and read again when they change. A caller checks

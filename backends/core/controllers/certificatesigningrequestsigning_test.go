@@ -296,8 +296,8 @@ func TestCleaners(t *testing.T) {
 	})
 }
 
-// There is one bundle of the certificates of the gateway: it is created and repaired, and others
-// of the same signer are deleted.
+// There is one bundle of the certificates of the gateway: it is created and repaired, follows their file,
+// and others of the same signer are deleted.
 func TestServingTrustBundle(t *testing.T) {
 	t.Parallel()
 	files, _, _ := newAuthority(t, nil, nil, time.Now().Add(time.Hour))
@@ -331,4 +331,13 @@ func TestServingTrustBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the bundle is there again", func() bool { own, _ := published(); return own != nil })
+	next, _, _ := newAuthority(t, nil, nil, time.Now().Add(time.Hour))
+	data += string(must[[]byte](t)(os.ReadFile(next.CertFile)))
+	if err := os.WriteFile(files.CertFile, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the bundle has the next authority", func() bool {
+		own, names := published()
+		return len(names) == 2 && own != nil && own.Spec.TrustBundle == data
+	})
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +18,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"portico/resource/authn"
 )
 
 // tokenSecrets is the informer of the Secrets with tokens of service accounts.
@@ -40,11 +44,11 @@ func accountOf(s *corev1.Secret) (name string, uid types.UID) {
 type accountTokens struct {
 	env      *Env
 	accounts corelisters.ServiceAccountLister
-	rootCA   []byte
+	rootCA   atomic.Pointer[[]byte] // empty: none are published
 }
 
 // fillTokenSecrets puts a token, the namespace and the certificates of Options.RootCAFile, which
-// is read once, into Secrets of the type kubernetes.io/service-account-token, and deletes those
+// is read again when it changes, into Secrets of the type kubernetes.io/service-account-token, and deletes those
 // of accounts that do not exist. A deleted Secret is removed from the list of its account.
 func fillTokenSecrets(ctx context.Context, env *Env) error {
 	if env.Options.SignLegacyToken == nil {
@@ -53,12 +57,14 @@ func fillTokenSecrets(ctx context.Context, env *Env) error {
 	}
 	accounts := env.Informers.Core().V1().ServiceAccounts()
 	t := &accountTokens{env: env, accounts: accounts.Lister()}
+	var first []byte
 	if env.Options.RootCAFile != "" {
 		var err error
-		if t.rootCA, err = os.ReadFile(env.Options.RootCAFile); err != nil {
+		if first, err = os.ReadFile(env.Options.RootCAFile); err != nil {
 			return fmt.Errorf("read root CA: %w", err)
 		}
 	}
+	t.rootCA.Store(&first)
 	secrets := env.tokenSecrets()
 	filled, gone := env.NewQueue("serviceaccount_tokens_secret"), env.NewQueue("serviceaccount_tokens_service")
 	Handle(env, secrets, func(old, cur *corev1.Secret) {
@@ -79,6 +85,20 @@ func fillTokenSecrets(ctx context.Context, env *Env) error {
 			}
 		}
 	})
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	if env.Options.RootCAFile != "" {
+		wg.Go(func() {
+			_ = authn.FollowFile(ctx, env.Options.RootCAFile, first, func(data []byte) { // it ends with ctx
+				t.rootCA.Store(&data)
+				for _, key := range secrets.GetStore().ListKeys() {
+					filled.Add(key)
+				}
+			})
+		})
+	}
 	return env.workBeside(ctx, []cache.SharedIndexInformer{secrets}, Loop{Queue: filled, Workers: 5, Sync: t.fill}, Loop{Queue: gone, Workers: 1, Sync: t.forget})
 }
 
@@ -104,7 +124,8 @@ func (t *accountTokens) fill(ctx context.Context, namespace, name string) error 
 		}
 		return ignoreNotFound(err)
 	}
-	stale := len(t.rootCA) > 0 && !bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], t.rootCA)
+	rootCA := *t.rootCA.Load()
+	stale := len(rootCA) > 0 && !bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], rootCA)
 	if !stale && len(s.Data[corev1.ServiceAccountNamespaceKey]) > 0 && len(s.Data[corev1.ServiceAccountTokenKey]) > 0 {
 		return nil
 	}
@@ -112,7 +133,7 @@ func (t *accountTokens) fill(ctx context.Context, namespace, name string) error 
 		s.Data = map[string][]byte{}
 	}
 	if stale {
-		s.Data[corev1.ServiceAccountRootCAKey] = t.rootCA
+		s.Data[corev1.ServiceAccountRootCAKey] = rootCA
 	}
 	if len(s.Data[corev1.ServiceAccountNamespaceKey]) == 0 {
 		s.Data[corev1.ServiceAccountNamespaceKey] = []byte(namespace)

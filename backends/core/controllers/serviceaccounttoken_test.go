@@ -13,18 +13,18 @@ import (
 )
 
 // tokenServer runs the controller over a service account robot.
-func tokenServer(t *testing.T) (*server, *corev1.ServiceAccount) {
+func tokenServer(t *testing.T) (s *server, sa *corev1.ServiceAccount, ca string) {
 	t.Helper()
-	ca := filepath.Join(t.TempDir(), "ca.crt")
+	ca = filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(ca, []byte("CA"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t)
-	sa := must[*corev1.ServiceAccount](t)(s.CoreV1().ServiceAccounts("ns").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))
+	s = newServer(t)
+	sa = must[*corev1.ServiceAccount](t)(s.CoreV1().ServiceAccounts("ns").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))
 	s.run("serviceaccount-token-controller", Options{RootCAFile: ca, SignLegacyToken: func(namespace, secret, account, uid string) (string, error) {
 		return strings.Join([]string{namespace, secret, account, uid}, " "), nil
 	}}, nil)
-	return s, sa
+	return s, sa, ca
 }
 
 func tokenSecret(name, account, uid string) *corev1.Secret {
@@ -39,7 +39,7 @@ func tokenSecret(name, account, uid string) *corev1.Secret {
 // it; a Secret of another type does not.
 func TestTokenSecretsAreFilled(t *testing.T) {
 	t.Parallel()
-	s, sa := tokenServer(t)
+	s, sa, _ := tokenServer(t)
 	secrets := s.CoreV1().Secrets("ns")
 	must[*corev1.Secret](t)(secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: tokenSecret("opaque", "robot", "").ObjectMeta}, metav1.CreateOptions{}))
 	must[*corev1.Secret](t)(secrets.Create(t.Context(), tokenSecret("s", "robot", ""), metav1.CreateOptions{}))
@@ -69,10 +69,31 @@ func TestTokenSecretsAreFilled(t *testing.T) {
 	}
 }
 
+// Secrets get the CA again when its file changes, and keep their token.
+func TestTokenSecretsFollowTheCA(t *testing.T) {
+	t.Parallel()
+	s, _, ca := tokenServer(t)
+	secrets := s.CoreV1().Secrets("ns")
+	must[*corev1.Secret](t)(secrets.Create(t.Context(), tokenSecret("s", "robot", ""), metav1.CreateOptions{}))
+	var token string
+	for _, want := range []string{"CA", "CA and its successor"} {
+		if err := os.WriteFile(ca, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the Secret has "+want, func() bool {
+			o := must[*corev1.Secret](t)(secrets.Get(t.Context(), "s", metav1.GetOptions{}))
+			if token == "" {
+				token = string(o.Data["token"])
+			}
+			return string(o.Data["ca.crt"]) == want && string(o.Data["token"]) == token
+		})
+	}
+}
+
 // Secrets go with their account, and those of accounts that do not exist at once.
 func TestTokenSecretsGoWithTheirAccount(t *testing.T) {
 	t.Parallel()
-	s, sa := tokenServer(t)
+	s, sa, _ := tokenServer(t)
 	secrets := s.CoreV1().Secrets("ns")
 	for _, o := range []*corev1.Secret{tokenSecret("kept", "robot", ""), tokenSecret("none", "nobody", ""), tokenSecret("other", "robot", "another-uid")} {
 		must[*corev1.Secret](t)(secrets.Create(t.Context(), o, metav1.CreateOptions{}))
@@ -93,7 +114,7 @@ func TestTokenSecretsGoWithTheirAccount(t *testing.T) {
 // A Secret that is deleted goes from the list of its account; other entries stay.
 func TestDeletedTokenSecretsAreForgotten(t *testing.T) {
 	t.Parallel()
-	s, sa := tokenServer(t)
+	s, sa, _ := tokenServer(t)
 	accounts, secrets := s.CoreV1().ServiceAccounts("ns"), s.CoreV1().Secrets("ns")
 	must[*corev1.Secret](t)(secrets.Create(t.Context(), tokenSecret("s", "robot", ""), metav1.CreateOptions{}))
 	eventually(t, "the Secret is filled", func() bool {
