@@ -88,7 +88,8 @@ type follower struct {
 	happened bool
 }
 
-// read watches the store until ctx ends.
+// read watches the store until ctx ends. The first end of a watch after a longer one is no failure if it is orderly; ends in
+// quick succession are.
 func (f *follower) read(ctx context.Context) {
 	backoff := f.opts.Backoff.withDefaults()
 	for failures := 0; ctx.Err() == nil; failures++ {
@@ -97,10 +98,10 @@ func (f *follower) read(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if progressed || time.Since(began) > backoff.Max {
+		if time.Since(began) > backoff.Max {
 			failures = 0
 		}
-		if f.recover(err) && progressed {
+		if f.recover(err) && progressed && failures == 0 {
 			continue
 		}
 		if pause(ctx, backoff.delay(failures)) != nil {

@@ -104,7 +104,7 @@ func (m *flakyStore) remove(t *testing.T, name string) {
 }
 
 // follow follows m and returns the snapshots as lists of names.
-func follow(t *testing.T, m *flakyStore) <-chan string {
+func follow(t *testing.T, m resource.Reader) <-chan string {
 	got := make(chan string, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -218,6 +218,69 @@ func TestFollowReconnects(t *testing.T) {
 		want(t, "expired", published(got, time.Minute), "b")
 		if opts := <-m.watches; opts.Since != 0 || !opts.InitialEvents {
 			t.Errorf("after 410 it goes on: %+v", opts)
+		}
+	})
+}
+
+// endingStore is a store with watches that deliver one event and end with an error.
+type endingStore struct {
+	*flakyStore
+	err error
+}
+
+func (m *endingStore) Watch(_ context.Context, opts resource.WatchOptions) (resource.Watcher, error) {
+	m.watches <- opts
+	e := resource.Event{Type: resource.Bookmark, Revision: 1}
+	if opts.InitialEvents {
+		e.Type = resource.Synced
+	}
+	return &endingWatcher{[]resource.Event{e}, m.err}, nil
+}
+
+type endingWatcher struct {
+	events []resource.Event
+	err    error
+}
+
+func (w *endingWatcher) Next(context.Context) ([]resource.Event, error) {
+	if events := w.events; events != nil {
+		w.events = nil
+		return events, nil
+	}
+	return nil, w.err
+}
+
+func (*endingWatcher) Close() {}
+
+// Watches that end one after the other are opened ever more seldom, whatever they deliver.
+func TestFollowBoundsReconnects(t *testing.T) {
+	for name, err := range map[string]error{"end": io.EOF, "expired": apierrors.NewResourceExpired("too old"), "error": errors.New("broke off")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := &endingStore{newFlakyStore(), err}
+				got := follow(t, m)
+				want(t, "at first", published(got, time.Minute), "")
+				// The pauses add up to 12.7 s, or half of it, and are 10 s then, or half of it.
+				if n := len(m.watches); n < 10 || n > 25 {
+					t.Errorf("%d watches in a minute", n)
+				}
+			})
+		})
+	}
+}
+
+// A watch that ends after a while is followed by the next one at once.
+func TestFollowReconnectsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFlakyStore()
+		got := follow(t, m)
+		for range 3 {
+			published(got, time.Hour)
+			<-m.watches
+			m.end(io.EOF)
+			if published(got, 0); len(m.watches) != 1 {
+				t.Error("there is no watch")
+			}
 		}
 	})
 }
