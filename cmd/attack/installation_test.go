@@ -87,7 +87,10 @@ func attackOne(m *testing.M) (code int, err error) {
 	if err := os.WriteFile(policy, []byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}`), 0o600); err != nil {
 		return 1, err
 	}
-	up, err := testtools.Launch(dir, "--access-log="+filepath.Join(dir, accessLog),
+	if err := writeFirstLists(dir); err != nil {
+		return 1, err
+	}
+	up, err := testtools.Launch(dir, "--client-crl-file="+filepath.Join(dir, revocationLists), "--access-log="+filepath.Join(dir, accessLog),
 		"--audit-policy-file="+policy, "--audit-log-path="+filepath.Join(dir, auditLog), "--audit-log-mode=batch",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth", "--authentication-config="+config, "--requestheader-username-headers=X-Remote-User,X-Login-User", "--requestheader-uid-headers=X-Remote-Uid,X-Login-Uid",
 		"--requestheader-group-headers=X-Remote-Group,X-Login-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-,X-Login-Extra-")
