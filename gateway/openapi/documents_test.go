@@ -47,6 +47,7 @@ type describing struct {
 	documents    discovery.Current
 	listed       map[string][]discovery.GroupVersion // by group, made once
 	asked        atomic.Int32
+	made         atomic.Int32 // schemas, for documents
 }
 
 func startDescribing(t *testing.T, name string, groups ...string) *describing {
@@ -84,6 +85,7 @@ func (d *describing) serves(t *testing.T, text string, groups ...string) {
 			Info:  resource.Info{Group: g, Versions: []string{"v1"}, Resource: "widgets", Kind: "Widget"},
 			Codec: schemaless{},
 			Schema: func(string) (*spec.Schema, error) {
+				d.made.Add(1)
 				return new(spec.Schema).Typed("object", "").WithDescription("schema " + text), nil
 			},
 			SchemaInputs: func(string) string { return text },
@@ -223,11 +225,17 @@ func TestOpenAPIOfServers(t *testing.T) {
 		urls[keyA] != crd.openapi.URL(keyA) || urls[keyB] != other.openapi.URL(keyB) || urls[keyOwn] != g.own.URL(keyOwn) {
 		t.Fatalf("index %v", urls)
 	}
+	if n := crd.made.Load() + other.made.Load(); n != 0 {
+		t.Errorf("the index built %d documents", n)
+	}
 	for key, url := range urls {
 		w := g.get(url)
 		if is(t, key, w, 200, immutable); w.Header().Get("ETag") == "" {
 			t.Errorf("%s has no ETag", key)
 		}
+	}
+	if n := crd.made.Load() + other.made.Load(); n != 2 {
+		t.Errorf("%d documents were built for two", n)
 	}
 	for _, path := range []string{"/openapi/v3/apis/c.example.com/v1", "/openapi/v3/nonsense", "/openapi"} {
 		if w := g.get(path); w.Code != 404 {
