@@ -83,13 +83,22 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 // ReleaseInFlight. Without FlowControl watches do not count, and users without limits
 // (User.Unlimited) count and are never refused.
 func (c *Chain) limitInFlight(next http.HandlerFunc) http.HandlerFunc {
+	limited := c.inFlight(next)
 	return func(w http.ResponseWriter, r *http.Request) {
 		action := resource.ActionFrom(r.Context())
 		long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
 		if long || isHealth(action.Path) {
-			next(w, r)
+			next(w, r) // not through limited, which uses the stack for as long as a watch lasts
 			return
 		}
+		limited(w, r)
+	}
+}
+
+// inFlight is limitInFlight for requests that count.
+func (c *Chain) inFlight(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		action := resource.ActionFrom(r.Context())
 		rs, limit := stateOf(r.Context()), c.limits.reads
 		if action.Mutating() {
 			limit = c.limits.writes
