@@ -41,7 +41,7 @@ http {
 `
 
 // A front proxy, nginx, names the users that it has authenticated in headers of its own. Clients
-// name nobody: neither in these headers through the proxy, nor in X-Remote-*, nor to the gateway itself.
+// name no user: neither in these headers through the proxy, nor in X-Remote-*, nor to the gateway itself.
 func TestFrontProxy(t *testing.T) {
 	t.Parallel()
 	up := e2e.Install(t, t.TempDir(), "--requestheader-username-headers=X-Login-User", "--requestheader-group-headers=X-Login-Group")

@@ -127,7 +127,7 @@ func is(ctx context.Context, client kubernetes.Interface, name string) error {
 
 // The example of the page, with two issuers of which one is down: kubectl with a credential plugin is the
 // user of its token, and may what the groups of the token may; reviews say the same; what the rules refuse,
-// and what has no credential, is nobody. A changed file takes effect while no request is refused.
+// and requests without a credential, are refused. A changed file takes effect while no request is refused.
 func TestIssuers(t *testing.T) {
 	t.Parallel()
 	e2e.NeedsInstallation(t)
