@@ -17,7 +17,7 @@
 //   - Authenticators do not change the request, so they can be called twice; resource/serve
 //     removes the credentials afterwards ([StripCredentials]).
 //   - Files (CAs, certificates, keys, tokens) are checked for changes when they are used, at
-//     most every ten seconds, without a goroutine. If a file cannot be read, its previous
+//     most every second, without a goroutine. If a file cannot be read, its previous
 //     content stays in use.
 //   - On a unix socket the identity is the uid of the peer, which the kernel reports and
 //     resource/serve puts into the context of the connection.
