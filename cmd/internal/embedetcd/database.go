@@ -77,7 +77,8 @@ func readDatabase(tx *bbolt.Tx) (*Database, error) {
 		d.index = binary.BigEndian.Uint64(v)
 	}
 	// The key of a revision begins with its number. The last key may be below the last
-	// revision after a compaction.
+	// revision after a compaction. An etcd without keys has revision 1.
+	d.Revision = 1
 	last, _ := keys.Cursor().Last()
 	for _, revision := range [][]byte{last, meta.Get(schema.ScheduledCompactKeyName)} {
 		if len(revision) >= 8 {

@@ -68,6 +68,22 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// The snapshot of an etcd without keys has the revision that etcd reports.
+func TestSnapshotWithoutKeys(t *testing.T) {
+	t.Parallel()
+	_, client := start(t, t.TempDir(), shortDir(t))
+	file := filepath.Join(t.TempDir(), "snapshot")
+	takeSnapshot(t, client, file)
+	got, err := client.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := ReadDatabase(file)
+	if err != nil || d.Revision != got.Header.Revision {
+		t.Errorf("the snapshot has %+v, %v; etcd has revision %d", d, err, got.Header.Revision)
+	}
+}
+
 // A snapshot that is damaged anywhere is not restored.
 func TestRestoreOfDamagedSnapshot(t *testing.T) {
 	t.Parallel()
