@@ -118,7 +118,8 @@ func TestRequestedAddress(t *testing.T) {
 }
 
 // Claims are released with the deletion, and with an update that gives them up, before these
-// respond; a refused write leaves none.
+// respond; a refused write leaves none. A repair that listed the Services before may hold a
+// claim again for a moment.
 func TestClaimsAreReleased(t *testing.T) {
 	t.Parallel()
 	c := running(t, Config{ServiceClusterIPRanges: []string{"10.96.0.0/24", "fd00::/120"}})
@@ -143,9 +144,11 @@ func TestClaimsAreReleased(t *testing.T) {
 		t.Fatalf("dual stack has %v", dual.Spec.ClusterIPs)
 	}
 	patch(values{"ipFamilyPolicy": "SingleStack"})
-	if got := c.claimOf(t, dual.Spec.ClusterIPs[1]); got != "" {
-		t.Errorf("the second address is claimed by %q", got)
+	released := func(ip string) {
+		t.Helper()
+		eventually(t, ip+" is released", func() bool { return c.claimOf(t, ip) == "" })
 	}
+	released(dual.Spec.ClusterIPs[1])
 	patch(port(30002))
 	other := c.createService(t, "other", values{"type": "NodePort", "ports": []any{values{"port": 80, "nodePort": 30001}}})
 	err := c.do(t, http.MethodPost, servicesPath, body("late", values{"type": "NodePort", "ports": []any{values{"port": 80, "nodePort": 30002}}, "clusterIP": "10.96.0.9"}), nil)
@@ -156,14 +159,10 @@ func TestClaimsAreReleased(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 	patch(values{"type": "ExternalName", "externalName": "a.example"})
-	if got := c.claimOf(t, "10.96.0.7"); got != "" {
-		t.Errorf("the address of an ExternalName is claimed by %q", got)
-	}
+	released("10.96.0.7")
 	c.createService(t, "third", values{"type": "NodePort", "ports": []any{values{"port": 80, "nodePort": 30002}}, "clusterIP": "10.96.0.7"})
 	c.must(t, http.MethodDelete, servicesPath+"/other", nil, nil)
-	if got := c.claimOf(t, other.Spec.ClusterIP); got != "" {
-		t.Errorf("the address of a deleted service is claimed by %q", got)
-	}
+	released(other.Spec.ClusterIP)
 	c.createService(t, "other", values{"type": "NodePort", "ports": []any{values{"port": 80, "nodePort": 30001}}, "clusterIP": other.Spec.ClusterIP})
 }
 

@@ -175,11 +175,8 @@ func (r *addressRepair) used(ctx context.Context, ip string, users []*corev1.Ser
 			return err
 		}
 	}
-	switch _, err := r.s.claim(ctx, addr, keyOf(user)); {
-	case apierrors.IsAlreadyExists(err): // it has been claimed since the list
-		return nil
-	case err != nil:
-		return fmt.Errorf("claim %s: %w", ip, err)
+	if claimed, err := r.claim(ctx, ip, addr, keyOf(user)); err != nil || !claimed {
+		return err
 	}
 	if claim == nil {
 		r.report(ctx, "repair", users[:1], "ClusterIPNotAllocated", "Cluster IP [%v]: %s is not allocated; repairing", family, ip)
@@ -188,6 +185,27 @@ func (r *addressRepair) used(ctx context.Context, ip string, users []*corev1.Ser
 			"the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, ip, user.Namespace, user.Name)
 	}
 	return nil
+}
+
+// claim claims an address, ip as the Service writes it, and reports whether the Service has the
+// claim. A Service that has given the address up since the list freed its claim before this one
+// was made, so this one is freed here.
+func (r *addressRepair) claim(ctx context.Context, ip string, addr netip.Addr, svc resource.Key) (claimed bool, err error) {
+	made, err := r.s.claim(ctx, addr, svc)
+	if apierrors.IsAlreadyExists(err) { // it has been claimed since the list
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim %s: %w", ip, err)
+	}
+	has, err := r.s.hasAddress(ctx, svc, ip, resource.At{})
+	if err != nil {
+		return false, fmt.Errorf("claim %s: read Service %s: %w", ip, svc, err)
+	}
+	if has {
+		return true, nil
+	}
+	return false, r.s.free(ctx, made.Name, func(cur *resource.Object) bool { return cur.Revision == made.Revision })
 }
 
 // unused frees a claim on an address that no Service has, once its Service would be stored.
