@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -270,22 +271,25 @@ func testComposition(t *testing.T, images map[string]v1.Image) {
 	t.Logf("all is healthy after %v", time.Since(start))
 	one, other := c.client("gateway-0"), c.client("gateway-1")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "demo"}}
-	if _, err := one.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+	err := untilAvailable(t, func(ctx context.Context) error {
+		_, err := one.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.CoreV1().Namespaces().Get(t.Context(), "demo", metav1.GetOptions{}); err != nil {
+	err = untilAvailable(t, func(ctx context.Context) error {
+		_, err := other.CoreV1().Namespaces().Get(ctx, "demo", metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
 		t.Error(err)
 	}
 	for name, client := range map[string]*kubernetes.Clientset{"gateway-0": one, "gateway-1": other} {
 		for _, path := range []string{"/apis/pets.example.com/v1/pets", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/api/v1/namespaces/default/serviceaccounts"} {
-			// A gateway is healthy without its backends: it may answer 503 until it probes them again.
-			var answer error
-			err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-				answer = client.RESTClient().Get().AbsPath(path).Do(ctx).Error()
-				return !apierrors.IsServiceUnavailable(answer), nil
-			})
-			if err != nil || answer != nil {
-				t.Errorf("%s: %s: %v, %v", name, path, err, answer)
+			err := untilAvailable(t, func(ctx context.Context) error { return client.RESTClient().Get().AbsPath(path).Do(ctx).Error() })
+			if err != nil {
+				t.Errorf("%s: %s: %v", name, path, err)
 			}
 		}
 	}
@@ -293,6 +297,18 @@ func testComposition(t *testing.T, images map[string]v1.Image) {
 		t.Errorf("backup: %q", log)
 	}
 	c.stop()
+}
+
+// untilAvailable repeats a request until its answer is not 503, and returns its error. A gateway
+// is healthy without its backends: it may answer 503 until it probes them again.
+func untilAvailable(t *testing.T, request func(context.Context) error) error {
+	t.Helper()
+	var answer error
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		answer = request(ctx)
+		return !apierrors.IsServiceUnavailable(answer), nil
+	})
+	return errors.Join(err, answer)
 }
 
 // client returns a client of a gateway with the kubeconfig of the installation.
