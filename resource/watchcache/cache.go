@@ -44,7 +44,7 @@ type Cache struct {
 	// release last dropped snapshots.
 	live, released int64
 	eventLogs      map[string]*eventLog // by range path
-	early          *snapshot            // what watches of early stores were sent; nil: nothing, or there is a state
+	early          []item               // objects that watches of early stores were sent before the first state
 	resets         int64                // whole states received from the feed
 	observers      []*observer          // of Headers
 	// grown is closed, and replaced, when there is a state or more of it.

@@ -36,7 +36,9 @@ func (e early) Watch(ctx context.Context, opts resource.WatchOptions) (resource.
 	if err != nil {
 		return nil, err
 	}
-	e.cache.keepEarly(e.info, list.Items)
+	if !e.cache.keepEarly(e.info, list.Items) && e.has() {
+		return e.store.Watch(ctx, opts) // with the cache's copies of the objects
+	}
 	w := &earlyWatcher{store: e.store}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	for _, o := range list.Items {
@@ -46,19 +48,29 @@ func (e early) Watch(ctx context.Context, opts resource.WatchOptions) (resource.
 	return w, nil
 }
 
-// keepEarly has the first state of the cache use these objects, which its reader keeps.
-func (c *Cache) keepEarly(info *resource.Info, objects []*resource.Object) {
+// keepEarly has the first state of the cache use these objects, which its reader keeps. It
+// returns false if there is a state already.
+func (c *Cache) keepEarly(info *resource.Info, objects []*resource.Object) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.now.Load() != nil {
-		return
-	}
-	if c.early == nil {
-		c.early = &snapshot{tree: newTree()}
+		return false
 	}
 	for _, o := range objects {
-		c.early.tree.Set(item{info.ObjectPath(o.Key()), o})
+		c.early = append(c.early, item{info.ObjectPath(o.Key()), o})
 	}
+	return true
+}
+
+// useEarly replaces objects of the first state by equal ones of keepEarly. mu is held.
+func (c *Cache) useEarly() {
+	first := &snapshot{tree: c.tree}
+	for _, it := range c.early {
+		if first.same(resource.Change{Path: it.path, Object: it.obj}) != nil {
+			c.tree.Set(it)
+		}
+	}
+	c.early = nil
 }
 
 // earlyWatcher is a watch of a resource that the cache does not have yet.

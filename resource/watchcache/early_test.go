@@ -69,3 +69,52 @@ func TestEarly(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// slowList is a store whose List returns its result only after during has run.
+type slowList struct {
+	resource.Store
+	during func()
+}
+
+func (s slowList) List(ctx context.Context, opts resource.ListOptions) (*resource.List, error) {
+	l, err := s.Store.List(ctx, opts)
+	s.during()
+	return l, err
+}
+
+// The cache keeps one copy of an object also if its first state arrives while an early store
+// reads from beneath.
+func TestEarlyListAfterFirstState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beneath, feed := memstore.New(), newFakeFeed()
+		ctx, cancel := context.WithCancel(t.Context())
+		o := thing("x", 0)
+		made, err := beneath.Store(things).Create(ctx, o.Key(), o, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := resource.Parse(slices.Clone(made.Data)) // as from etcd
+		if err != nil {
+			t.Fatal(err)
+		}
+		again = again.WithRevision(made.Revision)
+		c := watchcache.New(watchcache.Config{Feed: feed, Store: func(info *resource.Info) resource.Store {
+			return slowList{beneath.Store(info), func() { feed.reset(made.Revision, again) }}
+		}})
+		go func() { _ = c.Run(ctx) }()
+		w, err := c.Early(things).Watch(ctx, resource.WatchOptions{InitialEvents: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, err := w.Next(ctx)
+		if err != nil || len(events) == 0 {
+			t.Fatalf("%v, %v", events, err)
+		}
+		if events[0].Object != again {
+			t.Error("the watch was sent another copy than the cache has")
+		}
+		w.Close()
+		cancel()
+		synctest.Wait()
+	})
+}

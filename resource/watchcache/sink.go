@@ -18,12 +18,6 @@ func (c sink) Reset(rev int64, state []resource.Change) { c.ResetPart(rev, state
 // ResetPart is Reset with a state that lacks objects below the prefixes of loading.
 func (c sink) ResetPart(rev int64, state []resource.Change, loading []string) {
 	old := c.now.Load()
-	before := old
-	if old == nil {
-		c.mu.Lock()
-		before, c.early = c.early, nil
-		c.mu.Unlock()
-	}
 	tree, size, same := newTree(), int64(0), int64(0)
 	var unreadable []string
 	for _, ch := range state {
@@ -31,7 +25,7 @@ func (c sink) ResetPart(rev int64, state []resource.Change, loading []string) {
 			unreadable = append(unreadable, ch.Path)
 			continue
 		}
-		if was := before.same(ch); was != nil {
+		if was := old.same(ch); was != nil {
 			ch.Object = was
 			same += sizeOf(was)
 		}
@@ -42,7 +36,8 @@ func (c sink) ResetPart(rev int64, state []resource.Change, loading []string) {
 	c.resets++
 	c.tree, c.unreadable, c.loading = tree, unreadable, loading
 	if old == nil {
-		c.live, c.early = size, nil
+		c.useEarly()
+		c.live = size
 		for _, l := range c.eventLogs {
 			l.cross(rev, 0, c.cfg.History)
 		}
