@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"strings"
@@ -102,7 +101,8 @@ func (l *lastGood) objects(name string, items []*resource.Object) lastgood.Docum
 	var sum maphash.Hash
 	sum.SetSeed(l.seed)
 	for _, o := range items {
-		fmt.Fprintf(&sum, "%s %d\n", o.Key(), o.Revision)
+		maphash.WriteComparable(&sum, o.Key())
+		maphash.WriteComparable(&sum, o.Revision)
 	}
 	return lastgood.Document{Name: name, State: sum.Sum64(), Value: func() any {
 		kept := make([]lastgood.Object, 0, len(items))
