@@ -7,13 +7,17 @@ import (
 	"slices"
 
 	"github.com/gin-gonic/gin"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
+	"portico/resource/response"
 )
 
 // NewEngine returns a gin engine without routes. It routes by the escaped path, so that
 // an encoded slash is part of a name, and never redirects: clients would lose their method
-// and body. A path without a route is a 404 in plain text.
+// and body. A path without a route is a 404 in plain text, a method without one a 405 with
+// Allow.
 func NewEngine() *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
@@ -21,13 +25,19 @@ func NewEngine() *gin.Engine {
 	engine.UnescapePathValues = false
 	engine.RedirectTrailingSlash = false
 	engine.RedirectFixedPath = false
-	engine.HandleMethodNotAllowed = false
+	engine.HandleMethodNotAllowed = true
 	engine.NoRoute(gin.WrapF(http.NotFound))
+	engine.NoMethod(gin.WrapF(methodNotAllowed))
 	return engine
 }
 
+// methodNotAllowed answers a method that HTTP does not define, such as PROPFIND.
+func methodNotAllowed(w http.ResponseWriter, r *http.Request) {
+	response.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false))
+}
+
 // Routes are the routes of a server behind the gateway. A nil handler has no route; every
-// route answers all methods.
+// route answers the methods of net/http.
 type Routes struct {
 	// Resources answers everything below a group and version.
 	Resources http.Handler

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"portico/resource"
 )
 
@@ -48,7 +50,7 @@ func TestRouter(t *testing.T) {
 		{"GET", "/version", 200, "version"}, {"GET", "/version/", 200, "version"}, {"GET", "/metrics", 200, "metrics"},
 		{"GET", "/healthz", 200, "ok"}, {"HEAD", "/readyz/ping", 200, "ok"},
 		{"GET", "/apix", 404, missing}, {"GET", "/Version", 404, missing}, {"GET", "/debug/pprof/", 404, missing},
-		{"GET", "/api%2Fv1/pods", 404, missing}, {"OPTIONS", "*", 404, missing}, {"CONNECT", "example.com:443", 404, missing}, {"BREW", "/version", 404, missing},
+		{"GET", "/api%2Fv1/pods", 404, missing}, {"OPTIONS", "*", 404, missing}, {"CONNECT", "example.com:443", 404, missing}, {"BREW", "/apix", 404, missing},
 	} {
 		w := httptest.NewRecorder()
 		router.ServeHTTP(w, httptest.NewRequest(c.method, c.target, nil))
@@ -60,6 +62,13 @@ func TestRouter(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
+	router.ServeHTTP(w, httptest.NewRequest("BREW", "/api/v1/pods", nil))
+	var status metav1.Status
+	err := json.Unmarshal(w.Body.Bytes(), &status)
+	if err != nil || w.Code != 405 || status.Reason != metav1.StatusReasonMethodNotAllowed || !strings.Contains(w.Header().Get("Allow"), "PATCH") {
+		t.Errorf("BREW: got %d %s, Allow: %s", w.Code, w.Body, w.Header().Get("Allow"))
+	}
+	w = httptest.NewRecorder()
 	router.ServeHTTP(w, httptest.NewRequest("GET", "/index.html", nil))
 	var index struct{ Paths []string }
 	if err := json.Unmarshal(w.Body.Bytes(), &index); err != nil {
