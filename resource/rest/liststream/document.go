@@ -27,12 +27,20 @@ type document struct {
 	costly bool
 }
 
-// newDocument returns a list of encoded objects.
-func newDocument(gvk schema.GroupVersionKind, head metav1.ListMeta, encode func(*resource.Object) ([]byte, error)) (*document, error) {
+// unstructuredListMeta is the metadata of a list of custom resources: as in an UnstructuredList
+// continue is never omitted.
+type unstructuredListMeta struct {
+	ResourceVersion    string `json:"resourceVersion"`
+	Continue           string `json:"continue"`
+	RemainingItemCount *int64 `json:"remainingItemCount,omitempty"`
+}
+
+// newDocument returns a list of encoded objects. head is its metadata.
+func newDocument(gvk schema.GroupVersionKind, head any, encode func(*resource.Object) ([]byte, error)) (*document, error) {
 	start, err := json.Marshal(struct {
-		Kind       string          `json:"kind"`
-		APIVersion string          `json:"apiVersion"`
-		Metadata   metav1.ListMeta `json:"metadata"`
+		Kind       string `json:"kind"`
+		APIVersion string `json:"apiVersion"`
+		Metadata   any    `json:"metadata"`
 	}{gvk.Kind, gvk.GroupVersion().String(), head})
 	if err != nil {
 		return nil, fmt.Errorf("encode list: %w", err)

@@ -134,11 +134,16 @@ func (o *Options) encoder(c *Contents) (encoder, error) {
 	if shape.Media == response.Protobuf {
 		return newProtobufList(list, head, encode)
 	}
-	d, err := newDocument(list, head, encode)
+	hasGoType := o.Kind.HasGoType(o.Version)
+	var metadata any = head
+	if !partial && !hasGoType {
+		metadata = unstructuredListMeta{head.ResourceVersion, head.Continue, head.RemainingItemCount}
+	}
+	d, err := newDocument(list, metadata, encode)
 	if err != nil {
 		return nil, err
 	}
-	if !partial && o.Kind.HasGoType(o.Version) {
+	if !partial && hasGoType {
 		d.member = memberWithoutTypeMeta(gvk, encode)
 	}
 	return d.as(o.Format), nil
