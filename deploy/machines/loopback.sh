@@ -16,6 +16,7 @@
 #   BEHIND    what each process adds to the port that it listens on, for a test that relays connections; 0
 set -eu -o pipefail
 umask 077
+here=$(cd "$(dirname "$0")" && pwd)
 network=${NETWORK:-127.0.0}
 gateway=${GATEWAY:-https://$network.1:6443}
 balancer=${gateway#https://} balancer=${balancer%:*}
@@ -147,29 +148,14 @@ run() {
 
 # control ARGUMENT...: etcdctl as the user root
 control() {
-  etcdctl --endpoints="$(urls "${members[@]}")" --cacert=pki/admin/etcd-ca.crt --cert=pki/admin/etcd-root.crt \
-    --key=pki/admin/etcd-root.key "$@"
+  ETCDCTL_ENDPOINTS=$(urls "${members[@]}") ETCDCTL_CACERT=pki/admin/etcd-ca.crt ETCDCTL_CERT=pki/admin/etcd-root.crt \
+    ETCDCTL_KEY=pki/admin/etcd-root.key "$@"
 }
 
-# users: processes may read and write the keys of Portico, and nothing else
+# users makes the users of etcd, once its members run
 users() {
-  until control endpoint health >/dev/null 2>&1; do sleep 0.1; done
-  {
-    control role add portico
-    control role grant-permission portico readwrite --prefix=true /registry/
-    control role grant-permission portico readwrite --prefix=true portico/documents/
-    control role grant-permission portico readwrite --prefix=true portico/elections/
-    control role grant-permission portico readwrite compact_rev_key
-    control role grant-permission portico read portico_revision
-    local kind
-    for kind in gateway core crd; do
-      control user add --no-password "portico-$kind"
-      control user grant-role "portico-$kind" portico
-    done
-    control user add --no-password root
-    control user grant-role root root
-    control auth enable
-  } >/dev/null
+  until control etcdctl endpoint health >/dev/null 2>&1; do sleep 0.1; done
+  control "$here/users.sh" >/dev/null
 }
 
 # start NAME...: runs processes in the background, with their logs in FOLDER/logs
@@ -204,7 +190,7 @@ up() {
   trap 'stop 2>/dev/null' EXIT
   trap 'exit 0' INT TERM
   start "${members[@]}"
-  control user list 2>/dev/null | grep -q root || users
+  control etcdctl user list 2>/dev/null | grep -q root || users
   local began=${EPOCHREALTIME/./}
   start "${servers[@]}"
   ready
