@@ -76,7 +76,7 @@ func TestBootstrapPolicyIsConsistent(t *testing.T) {
 }
 
 // Stored objects get missing rules, subjects and labels and keep additional ones, unless they
-// opted out.
+// opted out. Roles of Portico's processes lose rules that an earlier version needed.
 func TestBootstrapReconciles(t *testing.T) {
 	b := newBench(t, Config{})
 	extra := on("get", "-", "extras")
@@ -84,6 +84,7 @@ func TestBootstrapReconciles(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "system:discovery", Labels: map[string]string{"own": "label"}},
 		Rules:      []rbacv1.PolicyRule{extra},
 	})
+	put(b, "clusterroles", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "system:portico:crd"}, Rules: []rbacv1.PolicyRule{on("*", "*", "*")}})
 	optOut := metav1.ObjectMeta{Name: "system:basic-user", Annotations: map[string]string{autoupdateAnnotation: "false"}}
 	put(b, "clusterroles", &rbacv1.ClusterRole{ObjectMeta: optOut})
 	put(b, "clusterrolebindings", &rbacv1.ClusterRoleBinding{ObjectMeta: optOut, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:basic-user"}})
@@ -98,6 +99,9 @@ func TestBootstrapReconciles(t *testing.T) {
 	}
 	if discovery.Labels["own"] != "label" || discovery.Labels[bootstrapLabel] != bootstrapValue || discovery.Annotations[autoupdateAnnotation] != "true" {
 		t.Errorf("metadata %+v", discovery.ObjectMeta)
+	}
+	if got := stored[*rbacv1.ClusterRole](b, "clusterroles", "", "system:portico:crd"); slices.ContainsFunc(got.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Verbs, "*") }) {
+		t.Errorf("the CRD server keeps the rules %v", got.Rules)
 	}
 	if got := stored[*rbacv1.ClusterRole](b, "clusterroles", "", "system:basic-user"); len(got.Rules) != 0 || got.Annotations[autoupdateAnnotation] != "false" || len(got.Labels) != 0 {
 		t.Errorf("opted out role %+v", got)

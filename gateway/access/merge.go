@@ -3,6 +3,7 @@ package access
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -13,7 +14,8 @@ import (
 )
 
 // merge adds the labels, annotations, rules, subjects and selectors of want that have lacks,
-// and reports whether there were any. It removes nothing from have.
+// and reports whether there were any. It removes nothing from have, except rules of the roles of
+// Portico's processes: a version may need fewer than the one before.
 func merge(have, want rest.Object) bool {
 	changed := mergeMeta(have, want)
 	switch want := want.(type) {
@@ -23,6 +25,10 @@ func merge(have, want rest.Object) bool {
 		have := have.(*rbacv1.ClusterRole)
 		if want.AggregationRule != nil { // its rules belong to aggregation
 			return mergeSelectors(have, want.AggregationRule.ClusterRoleSelectors) || changed
+		}
+		if strings.HasPrefix(want.Name, processRolePrefix) && !apiequality.Semantic.DeepEqual(have.Rules, want.Rules) {
+			have.Rules = want.Rules
+			return true
 		}
 		return mergeRules(&have.Rules, want.Rules) || changed
 	}

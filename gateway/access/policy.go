@@ -191,11 +191,14 @@ func (p *policy) namespaceUsers() {
 	).Labels[aggregateTo+"view"] = "true"
 }
 
+// processRolePrefix begins the names of the roles of Portico's processes.
+const processRolePrefix = "system:portico:"
+
 // portico adds the roles of Portico's processes as clients of the gateway. The core server deletes the contents of
 // namespaces and collects garbage in every group, and its controllers create objects. The CRD server reads what
 // admission needs, which includes parameters of policies, of any kind, and charges quotas.
 func (p *policy) portico() {
-	p.clusterRole("system:portico:core",
+	p.clusterRole(processRolePrefix+"core",
 		on(read+" delete deletecollection patch update", "*", "*"),
 		urls("get", "*"),
 		on("create", "-", "configmaps endpoints events"), on("create", "discovery.k8s.io", "endpointslices"),
@@ -203,13 +206,12 @@ func (p *policy) portico() {
 		named("approve", "certificates.k8s.io", "signers", signer("kube-apiserver-client-kubelet")),
 		named("attest", "certificates.k8s.io", "signers", signer("kube-apiserver-serving")),
 		named("sign", "certificates.k8s.io", "signers", builtInSigners()))
-	p.clusterRole("system:portico:crd", on(read, "*", "*"), on("update", "-", "resourcequotas/status"))
-	for _, name := range []string{"core", "crd"} {
-		p.bind("system:portico:"+name, user("system:portico:"+name))
-	}
-	p.clusterRole("system:portico:gateway",
+	p.clusterRole(processRolePrefix+"crd", on(read, "*", "*"), on("update", "-", "resourcequotas/status"))
+	p.clusterRole(processRolePrefix+"gateway",
 		on(read, "-", "services serviceaccounts namespaces"),
 		on(full, "-", "configmaps"),
 		on(read, "discovery.k8s.io", "endpointslices"))
-	p.bind("system:portico:gateway", user("system:portico:gateway"))
+	for _, name := range []string{"core", "crd", "gateway"} {
+		p.bind(processRolePrefix+name, user(processRolePrefix+name))
+	}
 }
