@@ -87,6 +87,7 @@ var floors = []struct {
 	{"resource/tracing", 1, 0},
 	{"internal/testing/storetest", 1, 0},
 	{"internal/testing/tools", 0, 0},
+	{"internal/testing/tracetest", 0, 0},
 	{"internal/testing/history", 1, 0},
 	{"resource/response", 1, 0},
 	{"internal/testing/httpstore", 1, 2},

@@ -71,13 +71,15 @@ func keyLines(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// No log, no command line and no environment of a process contains a credential, wherever a client sends it, or a
-// private key.
+// At the highest verbosity no log, audit event, trace, command line and environment of a process contains a credential,
+// wherever a client sends it, the value of a Secret, or a private key.
 func TestCredentialsInLogs(t *testing.T) {
 	t.Parallel()
 	i := target
 	f := newForge(t, "a", "logged")
-	const password = "mallorys-password"
+	const password, stored = "mallorys-password", "value-of-a-secret"
+	const trace = "6c6f67676564206c6f67676564206c6f"
+	traced := "Traceparent: 00-" + trace + "-0123456789abcdef-01"
 	protocol := "base64url.bearer.authorization.k8s.io." + b64([]byte(f.good))
 	nobody := i.client(nil)
 	for _, r := range []struct{ path, header string }{
@@ -91,7 +93,20 @@ func TestCredentialsInLogs(t *testing.T) {
 		{"/api/v1/namespaces?watch=1", "Sec-WebSocket-Protocol: " + protocol + ", x"},
 		{"/api/v1/namespaces/logged-last", ""},
 	} {
-		if _, _, err := i.ask(nobody, "GET", r.path, "", r.header); err != nil {
+		if _, _, err := i.ask(nobody, "GET", r.path, "", r.header, traced); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const secrets = "/api/v1/namespaces/a/secrets"
+	for _, r := range []struct{ method, path, body string }{
+		{"POST", secrets, `{"metadata":{"name":"logged"},"type":"a","stringData":{"key":"` + stored + `"}}`},
+		{"GET", secrets + "?limit=500", ""},
+		{"GET", secrets + "/logged", ""},
+		{"PUT", secrets + "/logged", `{"metadata":{"name":"logged"},"type":"b","stringData":{"key":"` + stored + `"}}`},
+		{"POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"` + f.good + `"}}`},
+		{"DELETE", secrets + "/logged", ""},
+	} {
+		if _, _, err := i.ask(i.admin, r.method, r.path, r.body, traced); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,8 +119,16 @@ func TestCredentialsInLogs(t *testing.T) {
 		}
 		return nil
 	})
+	for _, process := range []string{"gateway", "core"} {
+		eventually(t, "the "+process+" has sent spans of the requests", func() error {
+			if n := len(i.traces.Of("portico-"+process, trace)); n < 4 {
+				return fmt.Errorf("there are %d", n)
+			}
+			return nil
+		})
+	}
 	signature := strings.Split(f.good, ".")[2]
-	secrets := append(keyLines(t, i.Dir), signature, password, base64Of([]byte("mallory:"+password)), b64([]byte(f.good))[:100])
+	credentials := append(keyLines(t, i.Dir), signature, password, stored, base64Of([]byte(stored)), base64Of([]byte("mallory:"+password)), b64([]byte(f.good))[:100])
 	processes := &e2e.Installation{Installation: i.Installation}
 	for _, child := range []string{"gateway", "core", "crd", "etcd"} {
 		for _, name := range []string{"cmdline", "environ"} {
@@ -113,10 +136,17 @@ func TestCredentialsInLogs(t *testing.T) {
 			if err != nil || name == "cmdline" && !strings.Contains(string(text), child) {
 				t.Errorf("%s of %s: %q, %v", name, child, text, err)
 			}
-			for _, secret := range secrets {
+			for _, secret := range credentials {
 				if strings.Contains(string(text), secret) {
 					t.Errorf("%s of %s has a credential", name, child)
 				}
+			}
+		}
+	}
+	for service, text := range i.traces.Text() {
+		for _, secret := range credentials {
+			if strings.Contains(text, secret) {
+				t.Errorf("a trace of %s has a credential", service)
 			}
 		}
 	}
@@ -125,7 +155,7 @@ func TestCredentialsInLogs(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		for _, secret := range secrets {
+		for _, secret := range credentials {
 			if strings.Contains(string(text), secret) {
 				t.Errorf("%s has a credential", filepath.Base(path))
 			}

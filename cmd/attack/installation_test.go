@@ -26,6 +26,7 @@ import (
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/testtools"
 	"portico/internal/testing/issuertest"
+	"portico/internal/testing/tracetest"
 )
 
 // patience bounds each wait.
@@ -45,6 +46,8 @@ type installation struct {
 	admin         *http.Client
 	// issuers are the issuers of tokens, whose users are login:NAME and other:NAME.
 	issuers [2]*issuertest.Issuer
+	// traces has the spans of all processes.
+	traces *tracetest.Collector
 }
 
 // target is the installation under attack, started by TestMain.
@@ -65,6 +68,11 @@ const (
 	auditLog  = "audit.log"
 )
 
+// auditPolicy records all bodies but those whose purpose is to hold credentials.
+const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[
+	{"level":"Metadata","resources":[{"group":"","resources":["secrets","serviceaccounts/token"]},{"group":"authentication.k8s.io"}]},
+	{"level":"RequestResponse"}]}`
+
 // attackOne runs the tests with an installation of their own; with -short it runs none.
 func attackOne(m *testing.M) (code int, err error) {
 	flag.Parse()
@@ -83,15 +91,23 @@ func attackOne(m *testing.M) (code int, err error) {
 	}
 	defer issuers[0].Close()
 	defer issuers[1].Close()
-	policy := filepath.Join(dir, "audit-policy.json")
-	if err := os.WriteFile(policy, []byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}`), 0o600); err != nil {
+	policy, tracing := filepath.Join(dir, "audit-policy.json"), filepath.Join(dir, "tracing.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return 1, err
+	}
+	traces, err := tracetest.Start()
+	if err != nil {
+		return 1, err
+	}
+	defer traces.Stop()
+	if err := os.WriteFile(tracing, []byte(traces.Config), 0o600); err != nil {
 		return 1, err
 	}
 	if err := writeFirstLists(dir); err != nil {
 		return 1, err
 	}
 	up, err := testtools.Launch(dir, "--client-crl-file="+filepath.Join(dir, revocationLists), "--access-log="+filepath.Join(dir, accessLog),
-		"--audit-policy-file="+policy, "--audit-log-path="+filepath.Join(dir, auditLog), "--audit-log-mode=batch",
+		"--audit-policy-file="+policy, "--audit-log-path="+filepath.Join(dir, auditLog), "--audit-log-mode=batch", "--tracing-config-file="+tracing, "--v=10",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth", "--authentication-config="+config, "--requestheader-username-headers=X-Remote-User,X-Login-User", "--requestheader-uid-headers=X-Remote-Uid,X-Login-Uid",
 		"--requestheader-group-headers=X-Remote-Group,X-Login-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-,X-Login-Extra-")
 	if err != nil {
@@ -101,7 +117,7 @@ func attackOne(m *testing.M) (code int, err error) {
 	if target, err = newInstallation(up); err != nil {
 		return 1, err
 	}
-	target.issuers = issuers
+	target.issuers, target.traces = issuers, traces
 	return m.Run(), nil
 }
 

@@ -1,88 +1,36 @@
 package clients
 
 import (
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/grpc"
 	"k8s.io/client-go/rest"
 
 	"portico/apiservice/explain"
 	"portico/cmd/e2e"
+	"portico/internal/testing/tracetest"
 )
-
-// traces is an OTLP collector that records the spans of every process.
-type traces struct {
-	collector.UnimplementedTraceServiceServer
-	mu    sync.Mutex
-	spans map[string][]*otlp.Span // by service
-}
-
-func (c *traces) Export(_ context.Context, request *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range request.GetResourceSpans() {
-		service := ""
-		for _, a := range r.GetResource().GetAttributes() {
-			if a.GetKey() == "service.name" {
-				service = a.GetValue().GetStringValue()
-			}
-		}
-		for _, scope := range r.GetScopeSpans() {
-			c.spans[service] = append(c.spans[service], scope.GetSpans()...)
-		}
-	}
-	return &collector.ExportTraceServiceResponse{}, nil
-}
-
-// of returns the spans of a trace that a service has sent.
-func (c *traces) of(service, trace string) (out []*otlp.Span) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, span := range c.spans[service] {
-		if hex.EncodeToString(span.GetTraceId()) == trace {
-			out = append(out, span)
-		}
-	}
-	return out
-}
-
-func startTraces(t *testing.T) (*traces, string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &traces{spans: map[string][]*otlp.Span{}}
-	server := grpc.NewServer()
-	collector.RegisterTraceServiceServer(server, c)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	return c, listener.Addr().String()
-}
 
 // A request shows in the headers of its response, the audit log, the access log, the metrics, a
 // trace through two processes, and in the explanation of its route.
 func TestObservability(t *testing.T) {
 	t.Parallel()
-	collected, address := startTraces(t)
-	dir := t.TempDir()
-	tracing := filepath.Join(dir, "tracing.yaml")
-	if err := os.WriteFile(tracing, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: "+address+"\n"), 0o600); err != nil {
+	collected, err := tracetest.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(collected.Stop)
+	dir := t.TempDir()
+	tracing := filepath.Join(dir, "tracing.yaml")
+	e2e.WriteFile(t, tracing, collected.Config)
 	policy := filepath.Join(dir, "policy.yaml")
 	e2e.WriteFile(t, policy, auditPolicy)
 	log, auditLog := filepath.Join(dir, "access.log"), filepath.Join(dir, "audit", "audit.log")
@@ -158,16 +106,16 @@ func asked(t *testing.T, client *http.Client, url string, header ...string) http
 
 // whole returns an error unless the trace has the span of the gateway's request, that of the
 // attempt below it, and that of the server's request below the attempt.
-func whole(c *traces, service, trace string) error {
+func whole(c *tracetest.Collector, service, trace string) error {
 	var request, attempt *otlp.Span
-	for _, span := range c.of("portico-gateway", trace) {
+	for _, span := range c.Of("portico-gateway", trace) {
 		if span.GetKind() == otlp.Span_SPAN_KIND_SERVER {
 			request = span
 		} else if span.GetName() == http.MethodGet {
 			attempt = span
 		}
 	}
-	behind := c.of(service, trace)
+	behind := c.Of(service, trace)
 	behind = slices.DeleteFunc(behind, func(span *otlp.Span) bool { return span.GetKind() != otlp.Span_SPAN_KIND_SERVER })
 	switch {
 	case request == nil || attempt == nil || len(behind) == 0:

@@ -8,12 +8,13 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/tracetest"
 )
 
 // tracedBelow checks that calls of etcd, in the gateway and in the servers behind it, and of
 // webhooks have spans below that of their request, and that requests which the gateway serves
 // itself have names.
-func tracedBelow(t *testing.T, up *e2e.Installation, collected *traces) {
+func tracedBelow(t *testing.T, up *e2e.Installation, collected *tracetest.Collector) {
 	t.Helper()
 	e2e.CallWebhook(t, up, "traced", labelling(t), `[""]`, `["configmaps"]`, `{}`)
 	for i, tc := range []struct{ service, method, path, body, span, below string }{
@@ -30,7 +31,7 @@ func tracedBelow(t *testing.T, up *e2e.Installation, collected *traces) {
 		// Repeated until every process knows the webhook.
 		e2e.Eventually(t, tc.span+" has below it "+tc.below, func() error {
 			up.Do(t, tc.method, tc.path, tc.body, "Traceparent: 00-"+trace+"-0123456789abcdef-01")
-			return below(collected.of(tc.service, trace), tc.span, tc.below)
+			return below(collected.Of(tc.service, trace), tc.span, tc.below)
 		})
 	}
 }

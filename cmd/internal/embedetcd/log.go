@@ -32,7 +32,8 @@ var (
 )
 
 // newZapLogger returns a zap logger for etcd that writes to a slog logger. etcd's messages of
-// level info, and its usual warnings, have level debug. stopping is set while the member is
+// level info, and its usual warnings, have level debug. Its debug messages, which have the stored
+// values, are dropped. stopping is set while the member is
 // stopped. fatal, if not nil, is called after a fatal message instead of exiting or
 // panicking.
 func newZapLogger(to *slog.Logger, stopping *atomic.Bool, fatal func(error)) *zap.Logger {
@@ -64,7 +65,7 @@ type zapCore struct {
 }
 
 func (c *zapCore) Enabled(l zapcore.Level) bool {
-	return c.handler.Enabled(context.Background(), slogLevel(l))
+	return l >= zapcore.InfoLevel && c.handler.Enabled(context.Background(), slogLevel(l))
 }
 
 func (c *zapCore) With(fields []zapcore.Field) zapcore.Core {
@@ -72,7 +73,7 @@ func (c *zapCore) With(fields []zapcore.Field) zapcore.Core {
 }
 
 func (c *zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.handler.Enabled(context.Background(), c.level(e)) {
+	if e.Level >= zapcore.InfoLevel && c.handler.Enabled(context.Background(), c.level(e)) {
 		return ce.AddCore(e, c)
 	}
 	return ce
