@@ -38,8 +38,8 @@ func startInstallation(ctx context.Context, o *options) (*installation, error) {
 	s := &installation{dir: dir}
 	data := filepath.Join(dir, "data")
 	args := []string{"--listen=127.0.0.1:0", "--data-dir=" + data, fmt.Sprintf("--profiling=%t", o.profile != "")}
-	if o.audit {
-		flags, err := auditFlags(dir)
+	if o.flags != nil {
+		flags, err := o.flags(dir)
 		if err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}

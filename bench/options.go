@@ -39,7 +39,8 @@ type options struct {
 	json       bool
 	profile    string
 	keep       bool
-	audit      bool // start the gateway with an audit log
+	// flags returns more flags of "portico up", and may write files to a folder; nil: none.
+	flags func(dir string) ([]string, error)
 
 	objects, size        int
 	workers, connections int

@@ -63,7 +63,7 @@ type server struct {
 // measureRates starts the servers, measures and writes the tables to out.
 func measureRates(ctx context.Context, o *ratesOptions, out, errOut io.Writer) (err error) {
 	progress := &progress{out: errOut, began: time.Now()}
-	own := &options{portico: o.portico, connections: 1, audit: true}
+	own := &options{portico: o.portico, connections: 1, flags: auditFlags}
 	installation, err := startInstallation(ctx, own)
 	if err != nil {
 		return err
