@@ -82,6 +82,9 @@ func newWebhook(c *apiserver.AuthorizerConfiguration, compiler authorizationcel.
 // Authorize implements authz.Authorizer.
 func (r *remote) Authorize(ctx context.Context, act *resource.Action) (authz.Decision, string, error) {
 	decision, reason, err := r.webhook.Authorize(ctx, attributes(act))
+	if err != nil {
+		err = fmt.Errorf("%v", err) // a 503 of the webhook is not one of this server
+	}
 	switch decision {
 	case upstream.DecisionAllow:
 		return authz.Allow, reason, err
