@@ -76,10 +76,13 @@ type Files struct {
 	// ServiceAccountKeyFile signs service-account tokens,
 	// ServiceAccountPublicKeyFile verifies them.
 	ServiceAccountKeyFile, ServiceAccountPublicKeyFile string
+	// NextUse is when the next certificate of a CA is to be used, by another call of Ensure; the zero time: there is
+	// none.
+	NextUse time.Time
 }
 
 // Ensure makes missing files, renews certificates that are about to expire, and goes on with the
-// replacement of CAs (rollover.go). Only one process may call it for a folder at a time.
+// replacement of CAs (rollover.go). It does what was requested (rotation.go). Only one process may call it for a folder at a time.
 func Ensure(cfg Config) (*Files, error) {
 	now := cfg.Now
 	if now.IsZero() {
@@ -98,8 +101,10 @@ func Ensure(cfg Config) (*Files, error) {
 	if err := ensureSigningKey(f.ServiceAccountKeyFile, f.ServiceAccountPublicKeyFile); err != nil {
 		return nil, err
 	}
-	for _, a := range []*authority{all[ServingAuthority], all[FrontProxyAuthority], kubelets, all[ClientAuthority]} {
-		if err := a.renew(now, life.Authority); err != nil {
+	authorities := []*authority{all[ServingAuthority], all[FrontProxyAuthority], kubelets, all[ClientAuthority]}
+	requested := ReplaceAuthorities.Pending(cfg.Dir)
+	for _, a := range authorities {
+		if err := a.renew(now, life.Authority, requested); err != nil {
 			return nil, err
 		}
 	}
@@ -123,7 +128,11 @@ func Ensure(cfg Config) (*Files, error) {
 			return nil, err
 		}
 	}
-	return f, client.ensureIntermediate(f.SigningCA, "portico-"+signingName, now, life)
+	if err := client.ensureIntermediate(f.SigningCA, "portico-"+signingName, now, life); err != nil {
+		return nil, err
+	}
+	f.NextUse, err = finish(cfg.Dir, authorities)
+	return f, err
 }
 
 // filesIn names the files of Ensure in a folder.

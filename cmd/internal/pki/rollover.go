@@ -29,23 +29,23 @@ func crossFile(files Pair) string   { return strings.TrimSuffix(files.CertFile, 
 // lifetime, at most an hour, for which verifiers of tokens keep the keys that they read.
 func overlap(cert *x509.Certificate) time.Duration { return min(lifeOf(cert)/20, time.Hour) }
 
-// renew replaces the CA when half of its lifetime is left, by one step at a time. Certificates that
-// have ended are not trusted any more.
-func (a *authority) renew(now time.Time, life time.Duration) error {
+// renew replaces the CA when half of its lifetime is left, or on request, by one step at a time.
+// Certificates that have ended are not trusted any more.
+func (a *authority) renew(now time.Time, life time.Duration, requested bool) error {
 	if err := a.settle(); err != nil {
 		return err
 	}
 	left := a.cert.NotAfter.Sub(now)
-	if a.next == nil && left < lifeOf(a.cert)/2 {
+	if a.next == nil && (requested || left < lifeOf(a.cert)/2) {
 		if err := a.trustNext(now, life); err != nil {
 			return err
 		}
 	}
-	if a.next != nil && (!now.Before(a.next.NotBefore.Add(backdate+overlap(a.next))) || left <= 0) {
+	if a.next != nil && (!now.Before(a.usedFrom()) || left <= 0) {
 		if err := a.useNext(); err != nil {
 			return err
 		}
-		return a.renew(now, life)
+		return a.renew(now, life, false)
 	}
 	return a.retire(func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
 }

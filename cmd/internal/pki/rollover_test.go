@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -213,5 +214,57 @@ func TestAuthoritiesThatHaveEnded(t *testing.T) {
 		if _, err := os.Stat(f.KubeletServingCA.KeyFile); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A requested replacement begins at once and only once, and ends the trust in the earlier CAs only when that is
+// requested.
+func TestRequestedReplacement(t *testing.T) {
+	t.Parallel()
+	dir, now := filepath.Join(t.TempDir(), "pki"), time.Now()
+	ensure := func(at time.Time) *Files {
+		t.Helper()
+		f, err := Ensure(Config{Dir: dir, Now: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	state := func() Replacement {
+		t.Helper()
+		all, err := Replacements(dir)
+		if err != nil || len(all) != 4 {
+			t.Fatalf("%v, %v", all, err)
+		}
+		return all[0]
+	}
+	if f := ensure(now); !f.NextUse.IsZero() || !state().UsedFrom.IsZero() {
+		t.Fatalf("a replacement is under way: %v, %+v", f.NextUse, state())
+	}
+	first := state().Ends
+	var used time.Time
+	for n := range 2 {
+		if err := ReplaceAuthorities.Request(dir); err != nil {
+			t.Fatal(err)
+		}
+		at := now.Add(time.Duration(n+1) * time.Minute)
+		f := ensure(at)
+		if n == 0 {
+			used = f.NextUse
+		}
+		if s := state(); ReplaceAuthorities.Pending(dir) || !f.NextUse.Equal(used) || used.Sub(now) > 2*time.Hour || !s.UsedFrom.Equal(used) || len(s.Earlier) > 0 || !s.Ends.Equal(first) {
+			t.Fatalf("request %d: used from %v, %v, %+v", n, used, f.NextUse, s)
+		}
+	}
+	f := ensure(used)
+	if s := state(); !f.NextUse.IsZero() || len(s.Earlier) != 1 || !s.Earlier[0].Equal(first) {
+		t.Fatalf("the next one is not used: %v, %+v", f.NextUse, s)
+	}
+	if err := RetireAuthorities.Request(dir); err != nil {
+		t.Fatal(err)
+	}
+	ensure(used.Add(time.Minute))
+	if s := state(); RetireAuthorities.Pending(dir) || len(s.Earlier) > 0 {
+		t.Fatalf("the earlier one is trusted: %+v", s)
 	}
 }

@@ -23,7 +23,7 @@ makes these and all certificates at once.`
 // New returns the commands of certificates.
 func New() *cobra.Command {
 	cmd := &cobra.Command{Use: "certs", Short: "Make and show certificates", Long: certsLong, Args: cli.KnownCommand, RunE: cli.ShowHelp}
-	cmd.AddCommand(newCertsInit(), newCertsIssue(), newInstallation(), newCertsKubeconfig(), newCertsShow())
+	cmd.AddCommand(newCertsInit(), newCertsIssue(), newInstallation(), newCertsKubeconfig(), newCertsRotate(), newCertsShow())
 	return cmd
 }
 

@@ -55,10 +55,12 @@ func checkLifetimes(life pki.Lifetimes) error {
 
 // ensureCredentials makes what is missing of certificates, keys and the
 // administrator's kubeconfigs, and renews what nears its end.
-func (s *stack) ensureCredentials() (err error) {
-	if s.files, err = pki.Ensure(pki.Config{Dir: s.dir.File(datadir.PKIFolder), Hosts: s.hosts, Now: time.Now(), Lifetimes: s.flags.life}); err != nil {
+func (s *stack) ensureCredentials() error {
+	files, err := pki.Ensure(pki.Config{Dir: s.dir.File(datadir.PKIFolder), Hosts: s.hosts, Now: time.Now(), Lifetimes: s.flags.life})
+	if err != nil {
 		return err
 	}
+	s.files = files
 	own := s.dir.File("kubeconfig")
 	switch err := pki.WriteKubeconfig(own, s.endpoint, s.files.ServingCAFile, s.files.Admin); {
 	case errors.Is(err, pki.ErrForeignKubeconfig):
@@ -69,23 +71,43 @@ func (s *stack) ensureCredentials() (err error) {
 	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
 }
 
-// keepCredentials renews what nears its end, at intervals and after SIGHUP, until ctx ends. The processes read
+// requestInterval is the pause between looks for requests of "portico certs rotate".
+const requestInterval = time.Second
+
+// keepCredentials renews what nears its end, at intervals, on request and after SIGHUP, until ctx ends. The processes read
 // their certificates again when the files change.
 func (s *stack) keepCredentials(ctx context.Context) {
-	interval := renewInterval(s.flags.life)
-	tick := time.NewTicker(interval)
+	interval, dir := renewInterval(s.flags.life), s.dir.File(datadir.PKIFolder)
+	tick := time.NewTicker(min(interval, requestInterval))
 	defer tick.Stop()
+	due, failed := s.nextRenewal(interval), false
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case now := <-tick.C:
+			requested := !failed && (pki.ReplaceAuthorities.Pending(dir) || pki.RetireAuthorities.Pending(dir))
+			if now.Before(due) && !requested {
+				continue
+			}
 		case <-s.hangups:
 		}
-		if err := s.ensureCredentials(); err != nil {
+		err := s.ensureCredentials()
+		due, failed = s.nextRenewal(interval), err != nil
+		if failed {
+			due = time.Now().Add(interval)
 			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; next attempt in %v\n", err, interval)
 		}
 	}
+}
+
+// nextRenewal returns when ensureCredentials is to be called again.
+func (s *stack) nextRenewal(interval time.Duration) time.Time {
+	due := time.Now().Add(interval)
+	if next := s.files.NextUse; !next.IsZero() && next.Before(due) {
+		return next
+	}
+	return due
 }
 
 // adminTLS returns the administrator's TLS configuration as a client of the
