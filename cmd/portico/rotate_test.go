@@ -44,13 +44,13 @@ func TestCertsRotate(t *testing.T) {
 	if out, err := rotate("--retire"); err == nil || !strings.Contains(err.Error(), "a replacement is under way") {
 		t.Errorf("retired: %v\n%s", err, out)
 	}
-	e2e.Within(t, time.Minute, "the new authority signs", func() error {
-		if bytes.Equal(key(), old) {
-			return fmt.Errorf("the key is that of before")
+	now := before
+	e2e.Within(t, time.Minute, "the new authorities sign, and the kubeconfig is written again", func() error {
+		if now = up.Config(t); bytes.Equal(key(), old) || bytes.Equal(now.CertData, before.CertData) {
+			return fmt.Errorf("the key or the certificate is that of before")
 		}
 		return get(before)
 	})
-	now := up.Config(t)
 	e2e.Eventually(t, "the gateway has a certificate of the new authority", func() error {
 		for _, config := range []*rest.Config{before, now} {
 			if err := get(config); err != nil {
