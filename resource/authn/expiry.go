@@ -39,7 +39,8 @@ type CertificateFile struct {
 type Expiries struct {
 	files []CertificateFile
 	ends  []*reloaded[expiry]
-	desc  *prometheus.Desc
+	// desc and life are the metrics of the end and the lifetime.
+	desc, life *prometheus.Desc
 }
 
 // expiry is when a certificate ends, and how long it lives.
@@ -56,7 +57,8 @@ func (x expiry) fails() bool { return time.Until(x.end) <= min(expiryError, x.li
 func NewExpiries(files ...CertificateFile) (*Expiries, error) {
 	e := &Expiries{desc: prometheus.NewDesc("portico_certificate_expiration_timestamp_seconds",
 		"Expiry of a certificate that the process uses, in seconds since 1970; for a file of CAs, the expiry of the last one.",
-		[]string{"usage", "file"}, nil)}
+		[]string{"usage", "file"}, nil), life: prometheus.NewDesc("portico_certificate_lifetime_seconds",
+		"Lifetime, from beginning to end, of the certificate of portico_certificate_expiration_timestamp_seconds.", []string{"usage", "file"}, nil)}
 	for _, f := range files {
 		if f.Path == "" {
 			continue
@@ -86,12 +88,17 @@ func (f CertificateFile) expiry() (expiry, error) {
 }
 
 // Describe implements prometheus.Collector.
-func (e *Expiries) Describe(to chan<- *prometheus.Desc) { to <- e.desc }
+func (e *Expiries) Describe(to chan<- *prometheus.Desc) {
+	to <- e.desc
+	to <- e.life
+}
 
 // Collect implements prometheus.Collector.
 func (e *Expiries) Collect(to chan<- prometheus.Metric) {
 	for i, f := range e.files {
-		to <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, float64(e.ends[i].get().end.Unix()), f.Usage, f.Path)
+		x := e.ends[i].get()
+		to <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, float64(x.end.Unix()), f.Usage, f.Path)
+		to <- prometheus.MustNewConstMetric(e.life, prometheus.GaugeValue, x.life.Seconds(), f.Usage, f.Path)
 	}
 }
 

@@ -139,7 +139,7 @@ func TestShortLivesAreWarnedOfLate(t *testing.T) {
 	})
 }
 
-// The expiry of each certificate is a metric.
+// The expiry and the lifetime of each certificate are metrics.
 func TestExpiryMetric(t *testing.T) {
 	t.Parallel()
 	end := time.Unix(4e9, 0)
@@ -151,8 +151,11 @@ func TestExpiryMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(e)
 	families, err := registry.Gather()
-	if err != nil || len(families) != 1 || len(families[0].Metric) != 1 {
-		t.Fatalf("got %v, %v, want one metric", families, err)
+	if err != nil || len(families) != 2 || len(families[0].Metric) != 1 || len(families[1].Metric) != 1 {
+		t.Fatalf("got %v, %v, want two metrics", families, err)
+	}
+	if life := families[1].Metric[0].Gauge.GetValue(); life < 300*24*3600 || families[1].GetName() != "portico_certificate_lifetime_seconds" {
+		t.Errorf("got %v", families[1])
 	}
 	if value := families[0].Metric[0].Gauge.GetValue(); value != 4e9 || families[0].GetName() != "portico_certificate_expiration_timestamp_seconds" {
 		t.Errorf("got %v", families[0])

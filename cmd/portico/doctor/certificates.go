@@ -15,10 +15,17 @@ import (
 	"portico/cmd/portico/inspect"
 )
 
-const (
-	// soon is how long before its end a certificate is warned of, and soonAuthority an authority.
-	soon, soonAuthority = 30 * 24 * time.Hour, 365 * 24 * time.Hour
-)
+// authorityWarning is how long before its end an authority is warned of; of one that lives less than ten years a tenth
+// of its life.
+const authorityWarning = 365 * 24 * time.Hour
+
+// warnAuthority returns how long before its end an authority that lives so long is warned of; 0: the life is unknown.
+func warnAuthority(life time.Duration) time.Duration {
+	if life == 0 {
+		return authorityWarning
+	}
+	return min(authorityWarning, life/10)
+}
 
 func keyPairs(_ context.Context, t *target) finding {
 	if t.folder == nil {
@@ -78,13 +85,14 @@ func certificateEnds(_ context.Context, t *target) finding {
 			w.fail("%v", err)
 		case !c.IsCA:
 			seen[file] = true
-			w.end(file, c.NotAfter, soon)
+			w.end(file, c.NotAfter, inspect.WarnBefore(c.NotAfter.Sub(c.NotBefore)))
 		}
 	})
+	lives := t.view.Metrics.CertificateLives()
 	for _, s := range t.view.Metrics["portico_certificate_expiration_timestamp_seconds"] {
 		if file := inspect.Label(s, "file"); !seen[file] && !strings.HasSuffix(inspect.Label(s, "usage"), "-ca") {
 			seen[file] = true
-			w.end(file, time.Unix(int64(inspect.Value(s)), 0), soon)
+			w.end(file, time.Unix(int64(inspect.Value(s)), 0), lives.WarnBefore(file))
 		}
 	}
 	if len(seen) == 0 && len(w.failed) == 0 {
@@ -99,13 +107,14 @@ func authorityEnds(_ context.Context, t *target) finding {
 	t.certificates(func(file string, c *x509.Certificate, err error) {
 		if err == nil && c.IsCA {
 			seen[file] = true
-			w.end(file, c.NotAfter, soonAuthority)
+			w.end(file, c.NotAfter, warnAuthority(c.NotAfter.Sub(c.NotBefore)))
 		}
 	})
+	lives := t.view.Metrics.CertificateLives()
 	for _, s := range t.view.Metrics["portico_certificate_expiration_timestamp_seconds"] {
 		if file := inspect.Label(s, "file"); !seen[file] && strings.HasSuffix(inspect.Label(s, "usage"), "-ca") {
 			seen[file] = true
-			w.end(file, time.Unix(int64(inspect.Value(s)), 0), soonAuthority)
+			w.end(file, time.Unix(int64(inspect.Value(s)), 0), warnAuthority(lives[file]))
 		}
 	}
 	if len(seen) == 0 {

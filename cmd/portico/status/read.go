@@ -84,9 +84,6 @@ const (
 	// shownLoads is how many of the slowest and of the busiest APIs are shown, lastLines how many
 	// lines of logs.
 	shownLoads, lastLines = 3, 5
-	// soon is how long before its end a certificate is a problem. `portico up` renews four months
-	// before.
-	soon = 30 * 24 * time.Hour
 )
 
 // read reads everything. local is nil if the installation is not on this machine.
@@ -224,7 +221,7 @@ func (s *Status) readBackends(v *inspect.View) {
 
 // readCertificates reads when certificates end, the first one first.
 func (s *Status) readCertificates(m inspect.Metrics, now time.Time) {
-	seen := map[Certificate]bool{}
+	seen, lives := map[Certificate]bool{}, m.CertificateLives()
 	for _, series := range m["portico_certificate_expiration_timestamp_seconds"] {
 		c := Certificate{inspect.Label(series, "usage"), inspect.Label(series, "file"), time.Unix(int64(inspect.Value(series)), 0).UTC()}
 		if !seen[c] {
@@ -236,7 +233,7 @@ func (s *Status) readCertificates(m inspect.Metrics, now time.Time) {
 		return cmp.Or(a.Ends.Compare(b.Ends), strings.Compare(a.File, b.File))
 	})
 	for _, c := range s.Certificates {
-		if left := c.Ends.Sub(now); left < soon {
+		if left := c.Ends.Sub(now); left < lives.WarnBefore(c.File) {
 			s.problem("certificate %s: %s", c.File, goodFor(left))
 		}
 	}
