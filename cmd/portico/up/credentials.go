@@ -72,7 +72,7 @@ func (s *stack) ensureCredentials() error {
 }
 
 // requestInterval is the pause between looks for requests of "portico certs rotate".
-const requestInterval = 10 * time.Second
+const requestInterval = time.Minute
 
 // keepCredentials renews what nears its end, at intervals, on request and after SIGHUP, until ctx ends. The processes read
 // their certificates again when the files change.
