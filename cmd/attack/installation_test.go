@@ -68,7 +68,7 @@ const (
 	auditLog  = "audit.log"
 )
 
-// auditPolicy records all bodies but those whose purpose is to hold credentials.
+// auditPolicy records all bodies except those of resources that hold credentials.
 const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[
 	{"level":"Metadata","resources":[{"group":"","resources":["secrets","serviceaccounts/token"]},{"group":"authentication.k8s.io"}]},
 	{"level":"RequestResponse"}]}`

@@ -13,8 +13,8 @@ grant() { # ROLE PERMISSION KEY [--prefix=true]
   etcdctl role grant-permission "$@"
 }
 
-# make COMMAND...: etcdctl for what may exist
-make() {
+# ensure COMMAND...: etcdctl for what may exist
+ensure() {
   out=$(etcdctl "$@" 2>&1) || case $out in
   *"already exists"*) ;;
   *)
@@ -25,9 +25,9 @@ make() {
 }
 
 for process in gateway core crd; do
-  make role add "portico-$process"
-  make user add --no-password "portico-$process"
-  make user grant-role "portico-$process" "portico-$process"
+  ensure role add "portico-$process"
+  ensure user add --no-password "portico-$process"
+  ensure user grant-role "portico-$process" "portico-$process"
   grant "portico-$process" read /registry/ --prefix=true
   grant "portico-$process" read portico/ --prefix=true
   grant "portico-$process" read portico_revision
@@ -72,6 +72,6 @@ for group in "$@"; do
   grant portico-crd readwrite "/registry/$group/" --prefix=true
 done
 
-make user add --no-password root
-make user grant-role root root
+ensure user add --no-password root
+ensure user grant-role root root
 etcdctl auth enable

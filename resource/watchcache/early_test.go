@@ -70,7 +70,7 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// slowList is a store whose List returns its result only after during has run.
+// slowList is a store. Its List returns the result only after during has run.
 type slowList struct {
 	resource.Store
 	during func()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Rotation is what the process that calls Ensure for a folder is asked to do there. It is an empty file of that
-// name in the folder, which Ensure removes when it has done it.
+// Rotation is a request to the process that calls Ensure for a folder: an empty file of that name in the folder.
+// Ensure removes the file when it has done what is requested.
 type Rotation string
 
 const (
@@ -29,11 +29,17 @@ func (r Rotation) Request(dir string) error {
 	return nil
 }
 
-// Pending reports whether it has been requested and is not done.
-func (r Rotation) Pending(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, string(r)))
-	return err == nil
+// Requested returns when it was requested; the zero time if it was not, or is done.
+func (r Rotation) Requested(dir string) time.Time {
+	info, err := os.Stat(filepath.Join(dir, string(r)))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
+
+// Pending reports whether it was requested and is not done.
+func (r Rotation) Pending(dir string) bool { return !r.Requested(dir).IsZero() }
 
 func (r Rotation) done(dir string) error {
 	if err := os.Remove(filepath.Join(dir, string(r))); err != nil && !errors.Is(err, fs.ErrNotExist) {

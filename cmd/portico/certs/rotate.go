@@ -31,8 +31,8 @@ If "portico up" does not run, it does so when it starts.`
   # once no client has a kubeconfig or a certificate of before
   portico certs rotate --retire`
 
-	// rotatePatience is how long "portico up" may take to do what is requested: it looks each minute.
-	rotatePatience = 90 * time.Second
+	// rotatePatience is how long "portico up" may take to do what is requested: it looks each second.
+	rotatePatience = 30 * time.Second
 	rotatePoll     = 100 * time.Millisecond
 )
 

@@ -71,32 +71,54 @@ func (s *stack) ensureCredentials() error {
 	return pki.WriteKubeconfig(s.kubeconfig, s.endpoint, s.files.ServingCAFile, s.files.Admin)
 }
 
-// requestInterval is the pause between looks for requests of "portico certs rotate".
-const requestInterval = time.Minute
-
-// keepCredentials renews what nears its end, at intervals, on request and after SIGHUP, until ctx ends. The processes read
-// their certificates again when the files change.
+// keepCredentials renews what nears its end, when that is due, on request and after SIGHUP, until ctx ends. The processes
+// read their certificates again when the files change.
 func (s *stack) keepCredentials(ctx context.Context) {
-	interval, dir := renewInterval(s.flags.life), s.dir.File(datadir.PKIFolder)
-	tick := time.NewTicker(min(interval, requestInterval))
+	interval := renewInterval(s.flags.life)
+	due := s.nextRenewal(interval)
+	for {
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-s.hangups:
+			timer.Stop()
+		}
+		err := s.ensureCredentials()
+		due = s.nextRenewal(interval)
+		if err != nil {
+			due = time.Now().Add(interval)
+			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; next attempt in %v\n", err, interval)
+		}
+	}
+}
+
+// requestInterval is the pause between looks for requests of "portico certs rotate".
+const requestInterval = time.Second
+
+// followRequests has keepCredentials look at certificates when "portico certs rotate" requests a change, once for each
+// request, until ctx ends.
+func (s *stack) followRequests(ctx context.Context) {
+	dir := s.dir.File(datadir.PKIFolder)
+	tick := time.NewTicker(requestInterval)
 	defer tick.Stop()
-	due, failed := s.nextRenewal(interval), false
+	var latest time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
-			requested := !failed && (pki.ReplaceAuthorities.Pending(dir) || pki.RetireAuthorities.Pending(dir))
-			if now.Before(due) && !requested {
-				continue
-			}
-		case <-s.hangups:
+		case <-tick.C:
 		}
-		err := s.ensureCredentials()
-		due, failed = s.nextRenewal(interval), err != nil
-		if failed {
-			due = time.Now().Add(interval)
-			fmt.Fprintf(s.errOut, "portico: renew certificates: %v; next attempt in %v\n", err, interval)
+		for _, r := range []pki.Rotation{pki.ReplaceAuthorities, pki.RetireAuthorities} {
+			if at := r.Requested(dir); at.After(latest) {
+				latest = at
+				select {
+				case s.hangups <- struct{}{}:
+				default: // it is about to look
+				}
+			}
 		}
 	}
 }

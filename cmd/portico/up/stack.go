@@ -192,6 +192,7 @@ func (s *stack) runChildren(ctx context.Context) error {
 	s.ready.Store(true)
 	greet(s.out, s)
 	go s.keepCredentials(ctx)
+	go s.followRequests(ctx)
 	select {
 	case <-ctx.Done():
 		s.began = time.Now()

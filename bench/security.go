@@ -24,26 +24,26 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// newFeaturesCommand returns the command that measures what authentication, authorization and the other gates cost.
-func newFeaturesCommand() *cobra.Command {
+// newSecurityCommand returns the command that measures what authentication, authorization and the other protections cost.
+func newSecurityCommand() *cobra.Command {
 	o := options{
 		workers: 8, connections: 4, rounds: 5, objects: 1000, size: 3500, watchers: 300, window: 50, threads: 2,
 		time: 3 * time.Second, rest: time.Second, limit: 20 * time.Minute,
 	}
 	cmd := &cobra.Command{
-		Use:   "features --portico PROGRAM",
-		Short: "Measure what all gates together cost, beside an installation without them",
+		Use:   "security --portico PROGRAM",
+		Short: "Measure what authentication, authorization and the other protections cost together",
 		Long: "Start two installations and measure requests in both, in turns. In the second one an issuer's token names the user, and\n" +
 			"on are: structured authentication and authorization, Node and RBAC, priority and fairness, encryption of all resources,\n" +
 			"an audit log, tracing, CORS and HSTS. The client of the first one has a certificate.",
 		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.portico == "" || o.rounds < 1 || o.objects < o.rounds {
-				return errors.New("features needs --portico, at least 1 of --rounds and as many --objects")
+				return errors.New("security needs --portico, at least 1 of --rounds and as many --objects")
 			}
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.limit, fmt.Errorf("not finished within --limit=%v", o.limit))
 			defer cancel()
-			return measureFeatures(ctx, o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return measureSecurity(ctx, o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fs := cmd.Flags()
@@ -55,10 +55,10 @@ func newFeaturesCommand() *cobra.Command {
 	return cmd
 }
 
-// featuresBar is the share of the rate without the features that is left with all of them.
-const featuresBar = 0.75
+// securityBar is the share of the rate with the defaults that is left with everything on.
+const securityBar = 0.75
 
-func measureFeatures(ctx context.Context, o options, out, errOut io.Writer) (err error) {
+func measureSecurity(ctx context.Context, o options, out, errOut io.Writer) (err error) {
 	issuer, err := newIssuer()
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func measureFeatures(ctx context.Context, o options, out, errOut io.Writer) (err
 	var runners [2]*runner
 	for i, options := range []*options{&without, &with} {
 		var stop func() error
-		if runners[i], stop, err = startRunner(ctx, options, fmt.Sprintf("features-%d", i), errOut); err != nil {
+		if runners[i], stop, err = startRunner(ctx, options, fmt.Sprintf("security-%d", i), errOut); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
@@ -82,7 +82,7 @@ func measureFeatures(ctx context.Context, o options, out, errOut io.Writer) (err
 	}
 	report := newReport(&o)
 	defer func() { report.print(out) }() // the results so far, even after a failure
-	return compareWork(ctx, report, runners, [2]string{"no features", "all features"}, featuresBar)
+	return compareWork(ctx, report, runners, [2]string{"the defaults", "everything on"}, securityBar)
 }
 
 // issuer is an issuer of OpenID Connect tokens.
@@ -133,7 +133,7 @@ func (i *issuer) token() (string, error) {
 	return signed + "." + encodeURL(signature), err
 }
 
-// flags returns the flags of all features, and writes their files to a folder. The authorization webhook is never asked: its
+// flags returns the flags that switch everything on, and writes their files to a folder. The authorization webhook is never asked: its
 // match condition is evaluated for each request.
 func (i *issuer) flags(dir string) ([]string, error) {
 	key := make([]byte, 32)
