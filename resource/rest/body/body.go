@@ -5,7 +5,9 @@ package body
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,6 +91,48 @@ func (h *Hold) Release() {
 
 // InUse returns how many bytes are reserved.
 func (b *Budget) InUse() int { return b.shared.InUse() + b.reserved.InUse() }
+
+// MaxSize is the largest request body in bytes (docs/wire.md 0.2).
+const MaxSize = 3 << 20
+
+// drainSize is how many bytes of a rejected body are read and dropped: if the connection is
+// closed while a client such as a reverse proxy sends, it often loses the response.
+const drainSize = 32 << 20
+
+// Read reads the whole body of a request, in the memory of held. Errors: a 413 for more than
+// MaxSize, before anything is read if the Content-Length says so; a 429 if held has no memory
+// left; a 400 if the client ends before the body does.
+func Read(r *http.Request, held *Hold) ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	if r.ContentLength > MaxSize {
+		return nil, refuse(r, tooLarge(MaxSize))
+	}
+	data, err := ReadAll(io.LimitReader(r.Body, MaxSize+1), r.ContentLength, held.Grow)
+	var limited *http.MaxBytesError
+	switch {
+	case errors.As(err, &limited):
+		return nil, tooLarge(limited.Limit)
+	case apierrors.IsTooManyRequests(err):
+		return nil, refuse(r, err)
+	case err != nil:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
+	case len(data) > MaxSize:
+		return nil, refuse(r, tooLarge(MaxSize))
+	}
+	return data, nil
+}
+
+// refuse drops the rest of the body and returns err.
+func refuse(r *http.Request, err error) error {
+	_, _ = io.CopyN(io.Discard, r.Body, drainSize)
+	return err
+}
+
+func tooLarge(limit int64) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+}
 
 // Eager is how many bytes are allocated for a body by its Content-Length; more are reserved
 // and allocated as they arrive.

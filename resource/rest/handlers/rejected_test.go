@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"portico/resource/rest/body"
 	"portico/resource/rest/resttest"
 )
 
@@ -179,7 +180,7 @@ func TestRejectedCreates(t *testing.T) {
 		"two controllers": {configMaps, "", named(`,"ownerReferences":[` + owner("A") + "," + owner("B") + `]`), 422, ""},
 		"no JSON":         {configMaps, "", `{`, 400, ""},
 		"empty":           {configMaps, "", ``, 400, unrecognized},
-		"too large":       {configMaps, "", `{"metadata":{"name":"x"},"data":{"k":"` + strings.Repeat("x", maxBody) + `"}}`, 413, "Request entity too large: limit is 3145728"},
+		"too large":       {configMaps, "", `{"metadata":{"name":"x"},"data":{"k":"` + strings.Repeat("x", body.MaxSize) + `"}}`, 413, "Request entity too large: limit is 3145728"},
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"slices"
@@ -101,30 +100,11 @@ func bodyTarget(k *rest.Kind, version string) bodylimit.Target {
 	return bodylimit.Maps
 }
 
-// read reads the whole body. More than the limit is a 413, before anything is read if the
-// Content-Length says so; a 429 means that other bodies take all memory for reading.
+// read reads the whole body. Errors: those of body.Read.
 func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
-	if r.Body == nil {
-		return nil, nil
-	}
-	if r.ContentLength > maxBody {
-		return nil, refuseBody(r, bodyTooLarge(maxBody))
-	}
 	held := a.reading.Hold(user)
 	defer held.Release()
-	data, err := body.ReadAll(io.LimitReader(r.Body, maxBody+1), r.ContentLength, held.Grow)
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, bodyTooLarge(tooLarge.Limit)
-	case apierrors.IsTooManyRequests(err):
-		return nil, refuseBody(r, err)
-	case err != nil:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
-	case int64(len(data)) > maxBody:
-		return nil, refuseBody(r, bodyTooLarge(maxBody))
-	}
-	return data, nil
+	return body.Read(r, &held)
 }
 
 // bodyMediaTypes returns the media types of request bodies other than patches.
@@ -134,23 +114,6 @@ func (a *API) bodyMediaTypes() []string {
 		accepted = append(accepted, runtime.ContentTypeCBOR)
 	}
 	return accepted
-}
-
-// maxBody is the largest request body in bytes (docs/wire.md 0.2).
-const maxBody = 3 << 20
-
-// drainBody is how many bytes of a rejected body are read and dropped: if the connection is
-// closed while a client such as a reverse proxy sends, it often loses the response.
-const drainBody = 32 << 20
-
-// refuseBody drops the rest of the body and returns err.
-func refuseBody(r *http.Request, err error) error {
-	_, _ = io.CopyN(io.Discard, r.Body, drainBody)
-	return err
-}
-
-func bodyTooLarge(limit int64) error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
 }
 
 // bareMediaType returns a Content-Type without parameters, in lower case.
