@@ -78,6 +78,7 @@ func (q *admission) End() {
 	q.Release()
 	if q.forget != nil {
 		q.forget()
+		q.forget = nil
 	}
 }
 

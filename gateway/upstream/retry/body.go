@@ -24,12 +24,12 @@ type BodyError struct{ Err error }
 func (e *BodyError) Error() string { return fmt.Sprintf("read the request's body: %v", e.Err) }
 func (e *BodyError) Unwrap() error { return e.Err }
 
-// Body is the body of a request that may be sent several times. A small one is kept; a
-// larger one can be sent again until an attempt has read from it.
+// Body is the body of a request that may be sent several times. A small one is kept, and one
+// with GetBody is in memory; another can be sent again until an attempt has read from it.
 type Body struct {
 	req    *http.Request
-	kept   []byte  // nil: it is not
-	stream *Stream // as the last attempt sends it, if it is not kept
+	again  func() (io.ReadCloser, error) // returns what is kept; nil: nothing is
+	stream *Stream                       // as the last attempt sends it, if it is not kept
 }
 
 // NewBody returns the body of a request.
@@ -39,6 +39,9 @@ func NewBody(req *http.Request) Body { return Body{req: req} }
 // request with Expect is not kept: its client waits to be asked for it (RFC 9110,
 // 10.1.1). The error is a BodyError.
 func (b *Body) Keep() error {
+	if b.again = b.req.GetBody; b.again != nil {
+		return nil
+	}
 	n := b.req.ContentLength
 	if !transport.HasBody(b.req) || n <= 0 || n > MaxKeptBody || b.req.Header["Expect"] != nil {
 		return nil
@@ -47,7 +50,7 @@ func (b *Body) Keep() error {
 	if _, err := io.ReadFull(b.req.Body, kept); err != nil {
 		return &BodyError{err}
 	}
-	b.kept = kept
+	b.again = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
 	_ = b.req.Body.Close()
 	return nil
 }
@@ -56,13 +59,14 @@ func (b *Body) Keep() error {
 // called when the client has sent all of it. The Stream is nil if there is no body or it
 // is kept.
 func (b *Body) Open(out *http.Request, ended func()) *Stream {
-	if transport.HasBody(b.req) && b.kept == nil {
+	if transport.HasBody(b.req) && b.again == nil {
 		b.stream = &Stream{src: b.req.Body, ended: ended}
 		out.Body = b.stream
 		return b.stream
 	}
-	if b.kept != nil {
-		out.Body, out.GetBody = io.NopCloser(bytes.NewReader(b.kept)), nil
+	if b.again != nil {
+		out.Body, _ = b.again() // never fails for what is in memory
+		out.GetBody = nil
 	}
 	if ended != nil {
 		ended()
@@ -73,7 +77,7 @@ func (b *Body) Open(out *http.Request, ended func()) *Stream {
 // Repeatable reports whether the body can be sent again from its beginning. If so, the
 // attempt before reads no more of it.
 func (b *Body) Repeatable() bool {
-	return !transport.HasBody(b.req) || b.kept != nil || b.stream != nil && b.stream.state.CompareAndSwap(unread, moved)
+	return !transport.HasBody(b.req) || b.again != nil || b.stream != nil && b.stream.state.CompareAndSwap(unread, moved)
 }
 
 // Close closes the client's body.

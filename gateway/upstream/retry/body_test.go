@@ -13,8 +13,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went away") }
 
-// A small body can be sent any number of times, a large one until some of it is read,
-// and one of a client that expects to be asked for it is not read beforehand.
+// A small body and one in memory can be sent any number of times, another until some of it is
+// read, and one of a client that expects to be asked for it is not read beforehand.
 func TestBodyRepeats(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -22,16 +22,21 @@ func TestBodyRepeats(t *testing.T) {
 		expect string
 		reads  bool // the first attempt reads from it
 		again  bool // it can be sent again
+		memory bool
 	}{
-		"none":                {0, "", false, true},
-		"small":               {10, "", true, true},
-		"large, unread":       {MaxKeptBody + 1, "", false, true},
-		"large, read":         {MaxKeptBody + 1, "", true, false},
-		"with Expect, unread": {10, "100-continue", false, true},
-		"with Expect, read":   {10, "100-continue", true, false},
+		"none":                {0, "", false, true, false},
+		"small":               {10, "", true, true, false},
+		"large, unread":       {MaxKeptBody + 1, "", false, true, false},
+		"large, read":         {MaxKeptBody + 1, "", true, false, false},
+		"large, in memory":    {MaxKeptBody + 1, "", true, true, true},
+		"with Expect, unread": {10, "100-continue", false, true, false},
+		"with Expect, read":   {10, "100-continue", true, false, false},
 	} {
 		text := strings.Repeat("x", c.size)
 		req, _ := http.NewRequest("POST", "http://server/", strings.NewReader(text))
+		if !c.memory {
+			req.GetBody = nil
+		}
 		if c.expect != "" {
 			req.Header.Set("Expect", c.expect)
 		}

@@ -53,6 +53,7 @@ func (c *Chain) finishAudit(next http.HandlerFunc) http.HandlerFunc {
 		rs := stateOf(r.Context())
 		defer func() {
 			cause := recover()
+			rs.leaveInFlight() // a slow audit webhook takes no seats
 			if audited := rs.audited.Load(); audited != nil {
 				rs.auditPhases(audited)
 				how := cause

@@ -130,10 +130,8 @@ func (c *Chain) filters() http.Handler {
 		before(
 			c.limitConnections, // limits.go: 429
 			c.limitLongRunning, // limits.go: 429
-		),
-		c.limitInFlight, // limits.go: 429
-		before(
-			c.authorize, // auth.go: 403
+			c.limitInFlight,    // limits.go: 429
+			c.authorize,        // auth.go: 403
 		),
 	}
 	handler := http.HandlerFunc(c.cfg.Handler.ServeHTTP)

@@ -1,7 +1,9 @@
 package filter
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -9,6 +11,7 @@ import (
 	"portico/resource"
 	"portico/resource/fairshare"
 	"portico/resource/response"
+	"portico/resource/rest/body"
 	"portico/resource/serve/inflight"
 	"portico/resource/serve/metrics"
 )
@@ -38,18 +41,25 @@ type Admission struct {
 	RetryAfter int
 }
 
-// Seats of a request. Release gives them back; the first call counts. End must be called when
-// the request has ended, and releases them too.
+// Seats of a request. Release gives them back. End must be called when the request has ended,
+// and releases them too. Of each the first call counts.
 type Seats interface {
 	Release()
 	End()
 }
 
-// limits are the limits of requests in flight.
-type limits struct{ reads, writes, longRunning, discovery *fairshare.Limit }
+// limits are the limits of requests in flight. bodies are requests with FlowControl whose bodies
+// arrive, and memory is for what has arrived.
+type limits struct {
+	reads, writes, longRunning, discovery, bodies *fairshare.Limit
+
+	memory *body.Budget
+}
 
 func newLimits(cfg *Config) limits {
+	bodies := 0
 	if cfg.FlowControl != nil {
+		bodies = max(0, cfg.MaxInFlight) + max(0, cfg.MaxMutatingInFlight)
 		cfg.MaxInFlight, cfg.MaxMutatingInFlight = -1, -1 // requests are only counted
 	}
 	discovery := 0
@@ -59,6 +69,7 @@ func newLimits(cfg *Config) limits {
 	return limits{
 		reads: fairshare.New(max(0, cfg.MaxInFlight), 0), writes: fairshare.New(max(0, cfg.MaxMutatingInFlight), 0),
 		longRunning: fairshare.New(cfg.MaxLongRunning, cfg.MaxLongRunningPerUser), discovery: fairshare.New(discovery, discoveryStreams),
+		bodies: fairshare.New(bodies, 0), memory: body.NewBudget(body.ReadMemory),
 	}
 }
 
@@ -68,8 +79,12 @@ func (c *Chain) InFlight() (reads, writes *fairshare.Limit) { return c.limits.re
 
 // bounds returns the limits for the metrics.
 func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
+	requests := map[string]metrics.Bound{"readOnly": l.reads, "mutating": l.writes}
+	if l.bodies.Max() > 0 {
+		requests["arriving"] = l.bodies
+	}
 	return metrics.Bounds{
-		Requests:    map[string]metrics.Bound{"readOnly": l.reads, "mutating": l.writes},
+		Requests:    requests,
 		LongRunning: map[string]metrics.Bound{"discovery": l.discovery, "other": l.longRunning},
 		Connections: map[string]metrics.Bound{"user": connections.Users(), "stranger": connections.Unauthenticated()},
 		Rejected:    connections.Rejected,
@@ -81,48 +96,76 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 // Health checks do not count, and long-running requests only while a watch begins, or a stream
 // of events, or another protocol; a request that is proxied to a registered server counts until
 // ReleaseInFlight. Without FlowControl watches do not count, and users without limits
-// (User.Unlimited) count and are never refused.
-func (c *Chain) limitInFlight(next http.HandlerFunc) http.HandlerFunc {
-	limited := c.inFlight(next)
-	return func(w http.ResponseWriter, r *http.Request) {
-		action := resource.ActionFrom(r.Context())
-		long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
-		if long || isHealth(action.Path) {
-			next(w, r) // not through limited, which uses the stack for as long as a watch lasts
-			return
-		}
-		limited(w, r)
+// (User.Unlimited) count and are never refused. leaveInFlight ends it.
+func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
+	rs, action, limit := stateOf(r.Context()), resource.ActionFrom(r.Context()), c.limits.reads
+	long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
+	if long || isHealth(action.Path) {
+		return true
 	}
+	if action.Mutating() {
+		limit = c.limits.writes
+	}
+	switch {
+	case c.cfg.FlowControl != nil:
+		if !c.awaitBody(w, r, action) || !c.takeSeats(w, r, action) {
+			return false
+		}
+		limit.Exceed(action.User.Name)
+	case !takeSlot(limit, action.User):
+		c.tooMany(w, r, action, retryAfter)
+		return false
+	}
+	rs.slotUser = action.User.Name
+	rs.slot.Store(limit)
+	return true
 }
 
-// inFlight is limitInFlight for requests that count.
-func (c *Chain) inFlight(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		action := resource.ActionFrom(r.Context())
-		rs, limit := stateOf(r.Context()), c.limits.reads
-		if action.Mutating() {
-			limit = c.limits.writes
-		}
-		if c.cfg.FlowControl != nil {
-			admission := c.cfg.FlowControl.Admit(r, action)
-			rs.flowSchema, rs.flowLevel = [1]string{admission.Schema}, [1]string{admission.Level}
-			if admission.Seats == nil {
-				c.tooMany(w, r, action, admission.RetryAfter)
-				drainBody(w, r)
-				return
-			}
-			defer admission.Seats.End()
-			rs.seats = admission.Seats
-			limit.Exceed(action.User.Name)
-		} else if !takeSlot(limit, action.User) {
-			c.tooMany(w, r, action, retryAfter)
-			drainBody(w, r)
-			return
-		}
-		rs.slotUser = action.User.Name
-		rs.slot.Store(limit)
-		defer rs.releaseSlot()
-		next(w, r)
+// awaitBody reads the body of a request that Config.BodyFirst names, and reports whether the
+// request proceeds. A client that does not send the body holds no seats: meanwhile the request
+// has a slot in a limit of which one user gets three quarters.
+func (c *Chain) awaitBody(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
+	if r.ContentLength == 0 || c.cfg.BodyFirst == nil || !c.cfg.BodyFirst(action) {
+		return true
+	}
+	if !takeSlot(c.limits.bodies, action.User) {
+		c.tooMany(w, r, action, retryAfter)
+		return false
+	}
+	defer c.limits.bodies.Release(action.User.Name)
+	rs := stateOf(r.Context())
+	rs.body = c.limits.memory.Hold(action.User)
+	data, err := body.Read(r, &rs.body)
+	if err != nil {
+		response.WriteStatus(w, r, err)
+		return false
+	}
+	r.ContentLength, r.TransferEncoding = int64(len(data)), nil
+	if r.Body = http.NoBody; len(data) > 0 {
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+		r.Body, _ = r.GetBody()
+	}
+	return true
+}
+
+// takeSeats waits for the seats of a request, and reports whether it got them.
+func (c *Chain) takeSeats(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
+	rs, admission := stateOf(r.Context()), c.cfg.FlowControl.Admit(r, action)
+	rs.flowSchema, rs.flowLevel = [1]string{admission.Schema}, [1]string{admission.Level}
+	if admission.Seats == nil {
+		c.tooMany(w, r, action, admission.RetryAfter)
+		return false
+	}
+	rs.seats = admission.Seats
+	return true
+}
+
+// leaveInFlight releases what the request holds since limitInFlight. Further calls do nothing.
+func (rs *requestState) leaveInFlight() {
+	rs.releaseSlot()
+	rs.body.Release()
+	if rs.seats != nil {
+		rs.seats.End()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/fairshare"
+	"portico/resource/rest/body"
 	"portico/resource/serve/inflight"
 )
 
@@ -54,6 +55,7 @@ type requestState struct {
 	// seats are released with slot; nil: there are none. flowSchema and flowLevel are the uids
 	// of what the request was classified as; "" for none.
 	seats                 Seats
+	body                  body.Hold // the memory of a body that was read first
 	flowSchema, flowLevel [1]string
 	upgrade               *upgrade // nil: the request does not ask for another protocol
 	attached              atomic.Value

@@ -94,6 +94,7 @@ func (rs *requestState) enter(group *inflight.Group, cancel *context.CancelCause
 
 // untrack removes the request from the lifecycle after everything has observed its end.
 func (rs *requestState) untrack() {
+	rs.leaveInFlight()
 	if rs.longSlot != nil {
 		rs.longSlot.Release(rs.slotUser)
 	}
