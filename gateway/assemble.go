@@ -78,6 +78,9 @@ func (g *Gateway) readBackends() error {
 	return nil
 }
 
+// routes returns the routes as they are now. There are none before assembleSync.
+func (g *Gateway) routes() *proxy.Table { return g.sync.Table() }
+
 // closeAnonymous switches anonymous requests off if everything is allowed, as kube-apiserver does, unless the
 // AuthenticationConfiguration has them.
 func (g *Gateway) closeAnonymous() error {
@@ -91,7 +94,7 @@ func (g *Gateway) closeAnonymous() error {
 
 // assembleAccess makes authentication, authorization and flow control.
 func (g *Gateway) assembleAccess() (err error) {
-	g.core = newCoreClient(func() *proxy.Table { return g.sync.Table() }, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
+	g.core = newCoreClient(g.routes, func(svc, eps loop.Snapshot) { g.sync.SetServices(svc, eps) }, g.log)
 	if err := g.closeAnonymous(); err != nil {
 		return err
 	}
@@ -110,7 +113,8 @@ func (g *Gateway) assembleAccess() (err error) {
 	if g.authorizer, err = authorization.New(g.cfg.Authorization, engines, g.log); err != nil {
 		return err
 	}
-	g.flow = flow.New(flow.Config{Seats: g.cfg.seats(), RequestTimeout: g.cfg.RequestTimeout, Logger: g.log})
+	g.counts = &objectCounts{table: g.routes, own: g.metrics.Registry()}
+	g.flow = flow.New(flow.Config{Seats: g.cfg.seats(), RequestTimeout: g.cfg.RequestTimeout, Stats: g.counts.Of, Logger: g.log})
 	return nil
 }
 
@@ -261,7 +265,7 @@ func (g *Gateway) assembleServer() (err error) {
 	chain, err := filter.New(filter.Config{
 		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, IdentityHeaders: g.cfg.Authentication.IdentityHeaders(), Authorizer: g.authorizer, Impersonation: g.access.Impersonation,
 		Complete: g.complete, LongRunning: g.proxy.Streams, RequestTimeout: g.cfg.RequestTimeout, GoawayChance: g.cfg.GoawayChance,
-		FlowControl: control, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
+		FlowControl: control, BodyFirst: g.keepsSeats, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
 		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
 		Metrics: g.metrics, AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: filter.TrustedTracers,
 		Logger: g.log.With("server", "gateway"),
@@ -274,6 +278,16 @@ func (g *Gateway) assembleServer() (err error) {
 		Certificates: g.cfg.certificates(), ShutdownDelay: g.cfg.ShutdownDelay, Logger: g.log,
 	})
 	return err
+}
+
+// keepsSeats reports whether a request keeps its seats while it is answered: by the gateway, or by
+// a server that the gateway starts with. Others give them back when they are sent (Proxy.Send).
+func (g *Gateway) keepsSeats(a *resource.Action) bool {
+	if !a.IsResource {
+		return true
+	}
+	rt := g.sync.Table().Lookup(a.Group, a.Version)
+	return rt != nil && (rt.Local || rt.Static)
 }
 
 // infos returns the resources that the gateway stores.

@@ -66,6 +66,7 @@ type Gateway struct {
 	authorizer *authorization.Authorizer
 	nodes      *node.Authorizer // part of authorizer; nil: kubelets have no authorization of their own
 	flow       *flow.Flow
+	counts     *objectCounts
 	// admission decides on writes of the gateway's own kinds.
 	admission *ownAdmission
 
@@ -157,12 +158,22 @@ func (g *Gateway) Run(ctx context.Context) error {
 			func(ctx context.Context) error { return g.authorizer.Run(ctx, g.cfg.InstanceID) },
 			g.followNodes,
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
+			g.countObjects,
 			func(ctx context.Context) error { return g.etcd.Compact(ctx, g.cfg.InstanceID) },
 			func(ctx context.Context) error { return g.etcd.RecordVersion(ctx, "gateway", version.Version()) },
 			g.advertise,
 			g.identify,
 		)
 	})
+}
+
+// countObjects reads object counts for priority and fairness, if it is on, until ctx ends.
+func (g *Gateway) countObjects(ctx context.Context) error {
+	if !g.cfg.PriorityAndFairness {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return g.counts.run(ctx)
 }
 
 // advertise publishes the address of the gateway until ctx ends.

@@ -258,7 +258,7 @@ func TestDeletedLevel(t *testing.T) {
 func TestWork(t *testing.T) {
 	t.Parallel()
 	f := run(t)
-	f.engine.estimate = estimator(f.engine, func(gr string) (int64, int64, bool) { return 1000, 450_000, gr == "things.example.com" })
+	f.engine.estimate = estimator(f.engine, func(gr string) (Stats, bool) { return Stats{1000, 450_000}, gr == "things.example.com" })
 	for _, tc := range []struct {
 		method, target string
 		want           int

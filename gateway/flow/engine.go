@@ -56,11 +56,11 @@ func newEngine(cfg *Config, levels, schemas *rest.Resource) (*engine, error) {
 }
 
 // estimator estimates the seats of requests. stats is Config.Stats.
-func estimator(e *engine, stats func(string) (objects, bytes int64, ok bool)) request.WorkEstimatorFunc {
+func estimator(e *engine, stats func(string) (Stats, bool)) request.WorkEstimatorFunc {
 	of := func(groupResource string) (storage.Stats, error) {
 		if stats != nil {
-			if objects, bytes, ok := stats(groupResource); ok {
-				return storage.Stats{ObjectCount: objects, EstimatedAverageObjectSizeBytes: bytes / max(1, objects)}, nil
+			if s, ok := stats(groupResource); ok {
+				return storage.Stats{ObjectCount: s.Objects, EstimatedAverageObjectSizeBytes: s.Bytes / max(1, s.Objects)}, nil
 			}
 		}
 		return storage.Stats{}, request.ObjectCountNotFoundErr

@@ -37,13 +37,15 @@ type Config struct {
 	// RequestTimeout is the longest time of a request, of which it may wait a quarter, and a
 	// minute at most. Default filter.DefaultRequestTimeout.
 	RequestTimeout time.Duration
-	// Stats returns how many objects of a resource ("deployments.apps") its server has, and
-	// their size in bytes, for the seats of lists; ok is false where that is not known. nil:
-	// nothing is known.
-	Stats func(groupResource string) (objects, bytes int64, ok bool)
+	// Stats returns the Stats of a resource ("deployments.apps"), for the seats of lists; ok is
+	// false where they are not known, and a list takes one seat. nil: nothing is known.
+	Stats func(groupResource string) (stats Stats, ok bool)
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
+
+// Stats are how many objects of a resource there are, and their size in bytes.
+type Stats struct{ Objects, Bytes int64 }
 
 // Flow serves the flow control kinds, and admits requests by their objects.
 type Flow struct {
