@@ -18,7 +18,7 @@ func TestConfigurationOfInstallation(t *testing.T) {
 	e2e.NeedsInstallation(t)
 	file := filepath.Join(t.TempDir(), "portico.yaml")
 	const sections = `
-up: {max-requests-inflight: 301, max-mutating-requests-inflight: 302, discovery-grace: 1m, log-format: json, service-account-jwks-uri: "https://keys.example.com/jwks"}
+up: {enable-priority-and-fairness: false, max-requests-inflight: 301, max-mutating-requests-inflight: 302, discovery-grace: 1m, log-format: json, service-account-jwks-uri: "https://keys.example.com/jwks"}
 gateway: {request-timeout: 2m, max-mutating-requests-inflight: 303}
 core: {runtime-config: [batch/v1=false]}
 crd: {profiling: false}

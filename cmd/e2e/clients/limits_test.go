@@ -30,11 +30,32 @@ func gauge(t *testing.T, metrics, series string) int {
 	return int(n)
 }
 
-// Writes without the body that they announce occupy no more of a server behind the gateway than
-// one user's share: further ones get 429, and other users are served.
+// Writes without the body that they announce occupy no more than one user's share: further ones get
+// 429, and other users are served. With priority and fairness none reaches a server.
 func TestWritesWhoseBodyNeverComes(t *testing.T) {
 	t.Parallel()
-	up := e2e.Install(t, t.TempDir()) // writes of other tests would count
+	t.Run("priority and fairness", func(t *testing.T) {
+		t.Parallel()
+		up := e2e.Install(t, t.TempDir()) // writes of other tests would count
+		inCore := bodiesNeverCome(t, up, 450)
+		if inCore != 0 {
+			t.Errorf("%d writes in flight in the core server", inCore)
+		}
+	})
+	t.Run("limits", func(t *testing.T) {
+		t.Parallel()
+		const share = 150 // of 200 writes
+		up := e2e.Install(t, t.TempDir(), "--enable-priority-and-fairness=false")
+		if inCore := bodiesNeverCome(t, up, share); inCore < share/2 || inCore > 200 {
+			t.Errorf("%d writes in flight in the core server, want about %d", inCore, share)
+		}
+	})
+}
+
+// bodiesNeverCome has one user send 1000 requests without their bodies, of which share are not refused, while
+// others are served. It returns how many the core server has.
+func bodiesNeverCome(t *testing.T, up *e2e.Installation, share int64) (inCore int) {
+	t.Helper()
 	ns := e2e.NewNamespace(t, up.Client(t))
 	up.MustKubectl(t, "create", "rolebinding", "-n", ns, "writers", "--clusterrole=edit", "--user=hostile-"+ns, "--user=polite-"+ns)
 	url := up.Endpoint + "/api/v1/namespaces/" + ns + "/configmaps"
@@ -48,7 +69,7 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 	}
 	e2e.Eventually(t, "the rolebinding applies", func() error { return write(polite, "before") })
 
-	const requests, share = 1000, 150 // of the 200 writes that a server has in flight
+	const requests = 1000
 	var answered, other atomic.Int64
 	hostile := e2e.HTTPClient(t, up.UserConfig(t, "hostile-"+ns))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -80,9 +101,7 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 		}
 		return nil
 	})
-	if n := gauge(t, up.Metrics(t, "core"), `apiserver_current_inflight_requests{request_kind="mutating"}`); n < share/2 || n > 200 {
-		t.Errorf("%d writes in flight in the core server, want about %d", n, share)
-	}
+	inCore = gauge(t, up.Metrics(t, "core"), `apiserver_current_inflight_requests{request_kind="mutating"}`)
 	for i := range 10 {
 		if err := write(polite, fmt.Sprint("polite", i)); err != nil {
 			t.Errorf("another user: %v", err)
@@ -91,6 +110,7 @@ func TestWritesWhoseBodyNeverComes(t *testing.T) {
 			t.Errorf("the administrator: %v", err)
 		}
 	}
+	return inCore
 }
 
 // descriptors returns the number of open file descriptors of a process.

@@ -34,7 +34,7 @@ type Limits struct {
 func (l *Limits) AddInFlight(fs *pflag.FlagSet) {
 	fs.UintVar(&l.reads, "max-requests-inflight", filter.DefaultMaxInFlight, "maximum `number` of reads in flight; the sum of both limits is the number of seats of priority and fairness. Without it, the reads that are no watches or other long-running requests: more are answered 429, one user gets three quarters at most, and 0 means no limit")
 	fs.UintVar(&l.writes, "max-mutating-requests-inflight", filter.DefaultMaxMutatingInFlight, "maximum `number` of writes in flight, in the same way")
-	fs.BoolVar(&l.fair, "enable-priority-and-fairness", false, "queue requests by FlowSchemas and PriorityLevelConfigurations; else those beyond the two limits are refused")
+	fs.BoolVar(&l.fair, "enable-priority-and-fairness", true, "queue requests by FlowSchemas and PriorityLevelConfigurations; without it, those beyond the two limits are refused")
 }
 
 // AddLongRunning adds the limits of long-running requests.
@@ -61,7 +61,7 @@ func checkSeats(fs *pflag.FlagSet) error {
 	reads, _ := fs.GetUint("max-requests-inflight")
 	if writes, _ := fs.GetUint("max-mutating-requests-inflight"); fair && reads+writes == 0 {
 		return errors.New("--max-requests-inflight=0, --max-mutating-requests-inflight=0: their sum is the number of seats and must be positive; " +
-			"without --enable-priority-and-fairness requests have no limit then")
+			"with --enable-priority-and-fairness=false requests have no limit then")
 	}
 	return nil
 }
