@@ -206,6 +206,8 @@ var wrongInput = map[string]string{
 	"gateway --etcd-servers=http://127.0.0.1:1 --etcd-prefix=other":                             "--etcd-prefix=other: must begin with a slash",
 	"core --listen=unix://relative.sock":                                                        "must be absolute",
 	"core --event-ttl=-5s":                                                                      "--event-ttl=-5s: must not be negative",
+	"up --service-account-max-token-expiration=1m":                                              "--service-account-max-token-expiration=1m0s: must be at least",
+	"up --request-timeout=-1s":                                                                  "--request-timeout",
 	"core --service-account-max-token-expiration=1m":                                            "--service-account-max-token-expiration=1m0s: must be at least",
 	"core --advertise-address=foo":                                                              "--advertise-address=foo: must be an IP address",
 	"gateway --advertise-address=0.0.0.0:6443":                                                  "--advertise-address=0.0.0.0:6443: must be an IP address",

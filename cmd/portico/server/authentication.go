@@ -19,8 +19,6 @@ func addAuthentication(fs *pflag.FlagSet, cfg *authentication.Config) {
 	fs.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "PEM `file` of CAs; their client certificates name users (CN) and groups (O) (default: none)")
 	addIssuers(fs, &cfg.ServiceAccounts.Issuers)
 	fs.StringArrayVar(&cfg.ServiceAccounts.KeyFiles, "service-account-key-file", nil, "PEM `file` of keys that verify service-account tokens. May be repeated")
-	fs.StringSliceVar(&cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences`, one of which a token must have (default: the issuers)")
-	fs.StringVar(&cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of static tokens, one per line: token,user,uid,\"group,group\"")
 	AddTokenIssuers(fs, cfg)
 	AddTokens(fs, cfg)
 }
@@ -46,9 +44,11 @@ func AddTokenIssuers(fs *pflag.FlagSet, cfg *authentication.Config) {
 	fs.BoolVar(&cfg.AnonymousAuth, "anonymous-auth", true, "authenticate requests without credentials as system:anonymous")
 }
 
-// AddTokens adds those of service accounts, bootstrap tokens and front proxies that portico up passes
-// on.
+// AddTokens adds those of service accounts, fixed and bootstrap tokens and front proxies that portico
+// up passes on.
 func AddTokens(fs *pflag.FlagSet, cfg *authentication.Config) {
+	fs.StringSliceVar(&cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences`, one of which a token must have (default: the issuers)")
+	fs.StringVar(&cfg.TokenAuthFile, "token-auth-file", "", "CSV `file` of static tokens, one per line: token,user,uid,\"group,group\"")
 	fs.StringVar(&cfg.ClientCRLFile, "client-crl-file", "", "PEM `file` of lists of revoked client certificates, signed by their authorities (default: none are revoked)")
 	fs.StringVar(&cfg.ServiceAccounts.JWKSURI, "service-account-jwks-uri", "", "`URL` of the keys in /.well-known/openid-configuration (default: /openid/v1/jwks of the issuer)")
 	fs.BoolVar(&cfg.ServiceAccounts.Lookup, "service-account-lookup", true, "accept tokens of Secrets only while the Secret has them")

@@ -13,6 +13,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"portico/backends/core"
 	"portico/resource/masterlease"
 	"portico/resource/serve/filter"
 )
@@ -91,6 +92,12 @@ var forms = map[string]func(value string) string{
 	"service-account-jwks-uri": func(value string) string {
 		if u, err := url.Parse(value); err != nil || u.Scheme != "https" || u.Host == "" {
 			return "must be a URL with https, as in https://keys.example.com/openid/v1/jwks"
+		}
+		return ""
+	},
+	"service-account-max-token-expiration": func(value string) string {
+		if longest, err := time.ParseDuration(value); err != nil || longest < core.MinMaxTokenExpiration {
+			return fmt.Sprintf("must be at least %v", core.MinMaxTokenExpiration)
 		}
 		return ""
 	},

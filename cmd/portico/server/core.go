@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -40,9 +39,6 @@ func NewCore() *cobra.Command {
 		Example: coreExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.cfg.MaxTokenExpiration < core.MinMaxTokenExpiration {
-				return fmt.Errorf("--service-account-max-token-expiration=%v: must be at least %v", f.cfg.MaxTokenExpiration, core.MinMaxTokenExpiration)
-			}
 			if err := f.cfg.Admission.Check(); err != nil {
 				return err
 			}
@@ -62,9 +58,8 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	f.begin(fs, &f.cfg.Config, "127.0.0.1:7443", "through which objects of other servers are deleted with their namespace (default: objects of this server only)")
 	addIssuers(fs, &f.cfg.ServiceAccountIssuers)
 	fs.StringVar(&f.cfg.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "PEM `file` of the key that signs service-account tokens (default: no tokens are issued)")
-	fs.DurationVar(&f.cfg.MaxTokenExpiration, "service-account-max-token-expiration", core.DefaultMaxTokenExpiration, "maximum `lifetime` of a token, between 1h and 2^32 seconds; longer requests are shortened with a warning")
 	fs.StringSliceVar(&f.cfg.APIAudiences, "api-audiences", nil, "comma-separated `audiences` of tokens if their requests name none (default: the issuers)")
-	AddTokenExtension(fs, &f.cfg.ExtendTokenExpiration)
+	AddTokenLifetimes(fs, &f.cfg.MaxTokenExpiration, &f.cfg.ExtendTokenExpiration)
 	fs.StringVar(&f.cfg.RootCAFile, "root-ca-file", "", "PEM `file` published as ConfigMap kube-root-ca.crt in every namespace (default: none)")
 	fs.StringSliceVar(&f.cfg.ServiceClusterIPRanges, "service-cluster-ip-range", []string{DefaultServiceCIDR}, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
 	AddNodePorts(fs, &f.cfg.ServiceNodePortRange)
@@ -78,9 +73,10 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	f.end(fs, &f.cfg.Config)
 }
 
-// AddTokenExtension adds --service-account-extend-token-expiration.
-func AddTokenExtension(fs *pflag.FlagSet, to *bool) {
-	fs.BoolVar(to, "service-account-extend-token-expiration", true, "let tokens that pods get for 3607s, those of volumes of new pods, live a year; the use of one that should have been replaced is noted in audit and metrics")
+// AddTokenLifetimes adds the flags of the lifetimes of service-account tokens.
+func AddTokenLifetimes(fs *pflag.FlagSet, longest *time.Duration, extend *bool) {
+	fs.DurationVar(longest, "service-account-max-token-expiration", core.DefaultMaxTokenExpiration, "maximum `lifetime` of a token, between 1h and 2^32 seconds; longer requests are shortened with a warning")
+	fs.BoolVar(extend, "service-account-extend-token-expiration", true, "let tokens that pods get for 3607s, those of volumes of new pods, live a year; the use of one that should have been replaced is noted in audit and metrics")
 }
 
 // AddKubelet adds the flags of connections to kubelets.

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"portico/cmd/internal/logging"
 	"portico/cmd/internal/pace"
@@ -105,13 +107,12 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.proxy.add(fs)
 	fs.StringVar(&f.cfg.ProxyCertFile, "proxy-client-cert-file", "", "PEM `file` of the client certificate for servers behind the gateway")
 	fs.StringVar(&f.cfg.ProxyKeyFile, "proxy-client-key-file", "", "PEM `file` of the key of --proxy-client-cert-file")
-	fs.DurationVar(&f.cfg.RequestTimeout, "request-timeout", filter.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
 	AddFeatureGates(fs, &f.cfg.CBOR, &f.cfg.Encryption.KMSv1)
 	AddBrowser(fs, &f.cfg.Browser)
 	f.limits.AddInFlight(fs)
 	f.limits.AddLongRunning(fs)
+	AddRequests(fs, &f.cfg.RequestTimeout, &f.cfg.GoawayChance)
 	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails, for load balancers to notice")
-	fs.Float64Var(&f.cfg.GoawayChance, "goaway-chance", 0, "`probability`, up to 0.02, that a request closes its HTTP/2 connection once its requests are done, so that load balancers choose again")
 	AddDiscoveryGrace(fs, &f.cfg.Grace)
 	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "unique `name` among the gateways on one etcd (default: host name and process id)")
 	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` for a copy of routes and access policy, for a start while etcd is away (default: none)")
@@ -123,6 +124,12 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/, and /debug/flags/v to set the log level")
 	f.log.Add(fs)
 	config.AddFlag(fs)
+}
+
+// AddRequests adds the flags of the time of a request and of connections that it ends.
+func AddRequests(fs *pflag.FlagSet, timeout *time.Duration, goaway *float64) {
+	fs.DurationVar(timeout, "request-timeout", filter.DefaultRequestTimeout, "maximum `time` of a request, without watches and streams")
+	fs.Float64Var(goaway, "goaway-chance", 0, "`probability`, up to 0.02, that a request closes its HTTP/2 connection once its requests are done, so that load balancers choose again")
 }
 
 // complete turns flags into configuration.
