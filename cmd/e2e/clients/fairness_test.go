@@ -292,6 +292,7 @@ func TestSeatsAreGivenBack(t *testing.T) {
 	f.Shows(t, "/api/v1/namespaces/default/configmaps/a", `"name":"a"`)
 	f.served(t, 5)
 	f.bodiesHoldNone(t)
+	f.readersHoldNone(t)
 	f.drain(t)
 }
 
@@ -322,6 +323,33 @@ func (f *fair) bodiesHoldNone(t *testing.T) {
 	f.served(t, 20)
 	if n := f.seats(t, "current_executing_seats"); n != 0 {
 		t.Errorf("%d seats are held", n)
+	}
+}
+
+// readersHoldNone has eve list more than is sent to a client that does not read, by more requests than there are seats.
+func (f *fair) readersHoldNone(t *testing.T) {
+	t.Helper()
+	list := strings.TrimSuffix(f.object, "/a")
+	for i := range 12 {
+		f.Post(t, "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"metadata":{"name":"large%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 900_000)))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, list, nil)
+			req.Header.Set("Accept-Encoding", "identity")
+			resp, err := f.eve.Do(req)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("list: %v %v", resp, err)
+			}
+		})
+	}
+	all.Wait()
+	f.served(t, 20)
+	cancel()
+	for i := range 12 {
+		f.Do(t, http.MethodDelete, fmt.Sprintf("/api/v1/namespaces/default/configmaps/large%d", i), "")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -40,6 +41,10 @@ type Admission struct {
 	Seats      Seats
 	RetryAfter int
 }
+
+// sendingTime is how long a response is sent before its request gives back its seats: a client
+// that does not read holds none after it.
+const sendingTime = time.Second
 
 // Seats of a request. Release gives them back. End must be called when the request has ended,
 // and releases them too. Of each the first call counts.
@@ -162,6 +167,9 @@ func (c *Chain) takeSeats(w http.ResponseWriter, r *http.Request, action *resour
 
 // leaveInFlight releases what the request holds since limitInFlight. Further calls do nothing.
 func (rs *requestState) leaveInFlight() {
+	if rs.sending != nil {
+		rs.sending.Stop()
+	}
 	rs.releaseSlot()
 	rs.body.Release()
 	if rs.seats != nil {

@@ -55,7 +55,8 @@ type requestState struct {
 	// seats are released with slot; nil: there are none. flowSchema and flowLevel are the uids
 	// of what the request was classified as; "" for none.
 	seats                 Seats
-	body                  body.Hold // the memory of a body that was read first
+	body                  body.Hold   // the memory of a body that was read first
+	sending               *time.Timer // releases the seats while the response is sent; nil: it has not begun
 	flowSchema, flowLevel [1]string
 	upgrade               *upgrade // nil: the request does not ask for another protocol
 	attached              atomic.Value
@@ -292,8 +293,11 @@ func (rs *requestState) setHeader(code int) {
 	if rs.flowSchema[0] != "" {
 		h[headerFlowSchema], h[headerFlowLevel] = rs.flowSchema[:], rs.flowLevel[:]
 	}
-	if code == http.StatusSwitchingProtocols || rs.action.Verb == "watch" || rs.action.Streams && resource.IsEventStream(h) {
+	switch {
+	case code == http.StatusSwitchingProtocols || rs.action.Verb == "watch" || rs.action.Streams && resource.IsEventStream(h):
 		rs.releaseSlot()
+	case rs.seats != nil:
+		rs.sending = time.AfterFunc(sendingTime, rs.releaseSlot)
 	}
 	rs.code = code
 	rs.firstByte = time.Since(rs.start)
