@@ -71,7 +71,7 @@ func (i *issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 
 // make starts the issuers of a valid configuration, which read their keys until ctx ends.
 func (i *issuers) make(ctx context.Context, c *apiserver.AuthenticationConfiguration) (*generation, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, forKeys{}, true))
 	g := &generation{issuers: map[string]oidc.AuthenticatorTokenWithHealthCheck{}, cancel: cancel}
 	var all []authenticator.Token
 	for _, jwt := range c.JWT {
@@ -104,7 +104,7 @@ func (i *issuers) client(of apiserver.Issuer) (*http.Client, error) {
 		}
 	}
 	transport := net.SetTransportDefaults(&http.Transport{DialContext: dialer(of.EgressSelectorType, i.egress), TLSClientConfig: &tls.Config{RootCAs: roots}})
-	return &http.Client{Transport: admission.BoundAnswers(transport, maxIssuerResponse), Timeout: issuerTimeout}, nil
+	return &http.Client{Transport: &boundedKeys{next: admission.BoundAnswers(transport, maxIssuerResponse)}, Timeout: issuerTimeout}, nil
 }
 
 // dialer returns the dialer of a type of egress; nil: there is none, and connections are direct.

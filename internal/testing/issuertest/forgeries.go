@@ -23,7 +23,7 @@ func Forgeries(i, other *Issuer, accounts string) map[string]string {
 	if err != nil {
 		panic(err) // there is no other source of randomness
 	}
-	stranger := &Issuer{URL: i.URL, Key: key}
+	stranger := &Issuer{URL: i.URL, Key: key, id: KeyID}
 	own := Claims{"kty": "RSA", "alg": "RS256", "kid": KeyID, "n": b64(key.N.Bytes()), "e": b64(big.NewInt(int64(key.E)).Bytes())}
 	good, now := i.Token(nil), time.Now()
 	signature := good[strings.LastIndexByte(good, '.'):]

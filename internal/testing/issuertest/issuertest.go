@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// KeyID is the id of the key of every Issuer: issuers do not agree on ids.
+// KeyID is the id of the first key of every Issuer: issuers do not agree on ids.
 const KeyID = "key"
 
 // Audience is the audience of tokens.
@@ -42,6 +42,8 @@ type Issuer struct {
 	// Requests counts the requests for its documents.
 	Requests atomic.Int64
 	server   *httptest.Server
+	id       string                 // of Key
+	served   atomic.Pointer[Claims] // the public part of the key that it serves
 }
 
 // Start returns an issuer that listens until Close.
@@ -50,7 +52,8 @@ func Start() (*Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Issuer{Key: key}
+	i := &Issuer{Key: key, id: KeyID}
+	i.served.Store(i.public())
 	i.server = httptest.NewTLSServer(i)
 	i.URL = i.server.URL
 	i.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.server.Certificate().Raw}))
@@ -59,6 +62,26 @@ func Start() (*Issuer, error) {
 
 // Close ends the listener.
 func (i *Issuer) Close() { i.server.Close() }
+
+// Rotate makes the issuer serve a new key instead of the one before, and returns an issuer of the same
+// URL that signs with it and has no listener.
+func (i *Issuer) Rotate() (*Issuer, error) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return nil, err
+	}
+	next := &Issuer{URL: i.URL, CA: i.CA, Key: key, id: rand.Text()}
+	i.served.Store(next.public())
+	return next, nil
+}
+
+// public returns the public part of its key.
+func (i *Issuer) public() *Claims {
+	return &Claims{
+		"kty": "RSA", "use": "sig", "alg": "RS256", "kid": i.id,
+		"n": b64(i.Key.N.Bytes()), "e": b64(big.NewInt(int64(i.Key.E)).Bytes()),
+	}
+}
 
 // ServeHTTP serves the documents, below any path.
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -70,16 +93,13 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	document := Claims{"issuer": i.URL, "jwks_uri": i.URL + "/keys"}
 	if r.URL.Path == "/keys" {
-		document = Claims{"keys": []Claims{{
-			"kty": "RSA", "use": "sig", "alg": "RS256", "kid": KeyID,
-			"n": b64(i.Key.N.Bytes()), "e": b64(big.NewInt(int64(i.Key.E)).Bytes()),
-		}}}
+		document = Claims{"keys": []*Claims{i.served.Load()}}
 	}
 	_ = json.NewEncoder(w).Encode(document) // the client is gone
 }
 
 // Header returns the header of its tokens.
-func (i *Issuer) Header() Claims { return Claims{"alg": "RS256", "typ": "JWT", "kid": KeyID} }
+func (i *Issuer) Header() Claims { return Claims{"alg": "RS256", "typ": "JWT", "kid": i.id} }
 
 // Payload returns the claims of a valid token of user jane with others replaced, or removed for nil.
 func (i *Issuer) Payload(others Claims) Claims {
