@@ -171,12 +171,7 @@ func usersOfIssuers(t *testing.T, up *e2e.Installation, login, second *issuertes
 		{"a token with a group of the system", login.Token(issuertest.Claims{"roles": []string{"system:masters"}}), ""},
 		{"a token by the key of the other issuer", second.Sign(login.Header(), login.Payload(issuertest.Claims{"roles": []string{}})), ""},
 	} {
-		user, err := whoAmI(t.Context(), with(t, up, tc.token))
-		review, reviewErr := up.Client(t).AuthenticationV1().TokenReviews().Create(t.Context(),
-			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: tc.token}}, metav1.CreateOptions{})
-		if reviewErr != nil || (err == nil) != (tc.want != "") || user.Username != tc.want || review.Status.User.Username != tc.want || review.Status.Authenticated != (tc.want != "") {
-			t.Errorf("%s: user %q, %v; a review says %+v, %v; want %q", tc.name, user.Username, err, review.Status, reviewErr, tc.want)
-		}
+		tokenIsOf(t, up, tc.name, tc.token, tc.want)
 	}
 	metrics, err := up.Client(t).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	for i, ready := range map[*issuertest.Issuer]string{login: "1", second: "0"} {
