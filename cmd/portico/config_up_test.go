@@ -12,14 +12,15 @@ import (
 )
 
 // Sections of a file reach the children of `up`; its environment is stronger, and flags are stronger than
-// that. A change of the log level or of a limit in the file takes effect while the processes run, one of another
-// flag and one that is invalid are lines of their logs.
+// that. What two of them permit together and should not is one warning. A change of the log level or of a
+// limit in the file takes effect while the processes run, one of another flag and one that is invalid are
+// lines of their logs.
 func TestConfigurationOfInstallation(t *testing.T) {
 	e2e.NeedsInstallation(t)
 	file := filepath.Join(t.TempDir(), "portico.yaml")
 	const sections = `
 up: {enable-priority-and-fairness: false, max-requests-inflight: 301, max-mutating-requests-inflight: 302, discovery-grace: 1m, log-format: json, service-account-jwks-uri: "https://keys.example.com/jwks"}
-gateway: {request-timeout: 2m, max-mutating-requests-inflight: 303}
+gateway: {request-timeout: 2m, authorization-mode: [Node, RBAC], max-mutating-requests-inflight: 303}
 core: {runtime-config: [batch/v1=false]}
 crd: {profiling: false}
 `
@@ -29,6 +30,9 @@ crd: {profiling: false}
 	t.Setenv("PORTICO_DISCOVERY_GRACE", "3m")
 	t.Setenv("PORTICO_MAX_LONG_RUNNING_REQUESTS", "6000")
 	up := e2e.Install(t, t.TempDir(), "--max-long-running-requests=7000")
+	if want := "portico: warning: the authorizer Node "; strings.Count(up.Output.String(), want) != 1 {
+		t.Errorf("no line %q, or several:\n%s", want, up.Output)
+	}
 	_, flags := up.Do(t, "GET", "/flagz", "")
 	for _, want := range []string{"etcd-prefix=/configured", "request-timeout=2m0s", "max-requests-inflight=301", "max-mutating-requests-inflight=303",
 		"discovery-grace=3m0s", "max-long-running-requests=7000"} {

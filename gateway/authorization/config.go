@@ -61,12 +61,18 @@ func (c *Config) Check() error {
 }
 
 // AllowsAll reports whether an authorizer allows everything.
-func (c *Config) AllowsAll() (bool, error) {
+func (c *Config) AllowsAll() (bool, error) { return c.has(typeAlwaysAllow) }
+
+// AllowsNodes reports whether an authorizer is that of kubelets.
+func (c *Config) AllowsNodes() (bool, error) { return c.has(typeNode) }
+
+// has reports whether an authorizer is of a type.
+func (c *Config) has(kind apiserver.AuthorizerType) (bool, error) {
 	cfg, _, err := c.load(authorizationcel.NewDefaultCompiler())
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(cfg.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return a.Type == typeAlwaysAllow }), nil
+	return slices.ContainsFunc(cfg.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return a.Type == kind }), nil
 }
 
 // load returns the configuration of the file, with its content, or that of the other fields.

@@ -18,6 +18,9 @@ import (
 	"portico/resource/rest"
 )
 
+// NodeRestriction is the name of the plugin that restricts what nodes write.
+const NodeRestriction = "NodeRestriction"
+
 // nodeRestricted are the resources that NodeRestriction limits.
 var nodeRestricted = on("pods", "nodes", "persistentvolumeclaims", "serviceaccounts", "leases.coordination.k8s.io", "csinodes.storage.k8s.io",
 	"resourceslices.resource.k8s.io", "certificatesigningrequests.certificates.k8s.io", "podcertificaterequests.certificates.k8s.io")

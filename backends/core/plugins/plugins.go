@@ -94,7 +94,7 @@ func all() []row {
 		{name: "LimitPodHardAntiAffinityTopology", resources: on("pods"), make: newLimitPodHardAntiAffinityTopology},
 		{name: "LimitRanger", on: true, resources: on("pods", "persistentvolumeclaims"), make: newLimitRanger},
 		{name: "ServiceAccount", on: true, resources: on("pods"), make: newServiceAccount},
-		{name: "NodeRestriction", resources: nodeRestricted, make: newNodeRestriction},
+		{name: NodeRestriction, resources: nodeRestricted, make: newNodeRestriction},
 		{name: "TaintNodesByCondition", on: true, resources: on("nodes"), make: newTaintNodesByCondition},
 		{name: "AlwaysPullImages", resources: on("pods"), make: newAlwaysPullImages},
 		{name: "ImagePolicyWebhook", missing: noWebhook},
@@ -183,6 +183,11 @@ func (o *Options) checkNames() error {
 		}
 	}
 	return nil
+}
+
+// Enables reports whether a plugin is used.
+func (o *Options) Enables(name string) bool {
+	return slices.ContainsFunc(o.enabled(), func(r row) bool { return r.name == name })
 }
 
 // enabled returns the rows of the plugins to use.

@@ -7,8 +7,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"portico/backends/core/plugins"
 	"portico/cmd/portico/config"
 	"portico/cmd/portico/server"
+	"portico/gateway/authorization"
 )
 
 // Flags that up sets for its children.
@@ -102,6 +104,34 @@ func (s *stack) passedOn(child *cobra.Command) (args []string) {
 		}
 	})
 	return args
+}
+
+// valuesFor returns the values that a child gets of a flag of up.
+func (f *upFlags) valuesFor(child, flag string) []string {
+	of := f.all.Lookup(flag)
+	given := of.Changed && config.SourceOf(of).Section == ""
+	if !given && f.config.Has(child, flag) {
+		return strings.Split(strings.Join(f.config.Values(child, flag), ","), ",")
+	}
+	if list, ok := of.Value.(pflag.SliceValue); ok {
+		return list.GetSlice()
+	}
+	return []string{of.Value.String()}
+}
+
+// warnings returns what the flags permit and an operator hardly means, of a valid configuration.
+func (f *upFlags) warnings() (lines []string) {
+	one := func(flag string) string { return strings.Join(f.valuesFor("gateway", flag), ",") }
+	authorizers := authorization.Config{
+		ConfigFile: one("authorization-config"), WebhookConfigFile: one("authorization-webhook-config-file"), Modes: f.valuesFor("gateway", "authorization-mode"),
+	}
+	admission := plugins.Options{Enable: f.valuesFor("core", "enable-admission-plugins"), Disable: f.valuesFor("core", "disable-admission-plugins")}
+	// The gateway reports what is wrong with its section of the file.
+	if nodes, err := authorizers.AllowsNodes(); err == nil && nodes && !admission.Enables(plugins.NodeRestriction) {
+		lines = append(lines, "the authorizer Node lets each node write the objects of all nodes, as the admission plugin NodeRestriction is off; "+
+			"add --enable-admission-plugins="+plugins.NodeRestriction)
+	}
+	return lines
 }
 
 // ofGateway reports whether up passes a flag on to the gateway only.

@@ -137,3 +137,43 @@ func TestOwnFlagsAreKnown(t *testing.T) {
 		}
 	}
 }
+
+// An authorizer for nodes without the plugin that restricts what they write is a warning that says what to add,
+// wherever the two are set; both, or neither, are none.
+func TestWarningOfNodesWithoutRestriction(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "authorization.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}, {type: RBAC, name: rbac}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const enable = "--enable-admission-plugins=AlwaysPullImages,NodeRestriction"
+	for _, tc := range []struct {
+		sections string
+		args     []string
+		warns    bool
+	}{
+		{sections: "all: {}"},
+		{sections: "all: {}", args: []string{"--authorization-mode=RBAC"}},
+		{sections: "all: {}", args: []string{"--authorization-mode=Node,RBAC"}, warns: true},
+		{sections: "all: {}", args: []string{"--authorization-config=" + file}, warns: true},
+		{sections: "all: {}", args: []string{"--authorization-mode=Node,RBAC", "--enable-admission-plugins=AlwaysPullImages"}, warns: true},
+		{sections: "all: {}", args: []string{"--authorization-mode=Node,RBAC", enable}},
+		{sections: "all: {}", args: []string{"--authorization-config=" + file, enable}},
+		{sections: "gateway: {authorization-mode: [Node, RBAC]}", warns: true},
+		{sections: "gateway: {authorization-config: " + file + "}", warns: true},
+		{sections: "gateway: {authorization-mode: [Node, RBAC]}\ncore: {enable-admission-plugins: [NodeRestriction]}"},
+		{sections: "gateway: {authorization-mode: [RBAC]}\nup: {authorization-mode: [Node]}"},
+		{sections: "gateway: {authorization-mode: [RBAC]}", args: []string{"--authorization-mode=Node"}, warns: true},
+		{sections: "core: {enable-admission-plugins: [NodeRestriction]}\nall: {authorization-mode: [Node]}"},
+		{sections: "core: {enable-admission-plugins: [AlwaysPullImages]}\nall: {authorization-mode: [Node], enable-admission-plugins: [NodeRestriction]}", warns: true},
+	} {
+		s, err := configured(t, tc.sections, tc.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := s.flags.warnings()
+		if warned := len(lines) == 1 && strings.HasSuffix(lines[0], "add --enable-admission-plugins=NodeRestriction"); warned != tc.warns || len(lines) > 0 && !warned {
+			t.Errorf("%s %q: %q", tc.sections, tc.args, lines)
+		}
+	}
+}

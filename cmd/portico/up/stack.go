@@ -170,6 +170,10 @@ func (s *stack) run(ctx context.Context) error {
 
 // runChildren runs the other children until ctx ends or one of them fails for good.
 func (s *stack) runChildren(ctx context.Context) error {
+	for _, line := range s.flags.warnings() {
+		s.log.Warn(line)
+		fmt.Fprintln(s.errOut, "portico: warning: "+line)
+	}
 	s.say("starting core server, CRD server and gateway")
 	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket(), "/readyz"), nil)
 	if err != nil {
