@@ -47,7 +47,7 @@ func (p *policy) node() {
 	p.clusterRole("system:node",
 		on("create", "authentication.k8s.io", "tokenreviews"), on("create", "authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews"),
 		on(read, "-", "services"), on("create "+read, "-", "nodes"), on("patch update", "-", "nodes/status"), on("patch update", "-", "nodes"),
-		on("create patch update", "-", "events"), on(read, "-", "pods"), on("create delete", "-", "pods"), on("patch update", "-", "pods/status"),
+		on("create patch update", "- events.k8s.io", "events"), on(read, "-", "pods"), on("create delete", "-", "pods"), on("patch update", "-", "pods/status"),
 		on("create", "-", "pods/eviction"), on(read, "-", "configmaps secrets"),
 		on("get", "-", "persistentvolumeclaims persistentvolumes"), on("get", "-", "endpoints"),
 		on("create "+read, "certificates.k8s.io", "certificatesigningrequests"),
@@ -55,7 +55,7 @@ func (p *policy) node() {
 		on("create", "-", "serviceaccounts/token"), on("get patch update", "-", "persistentvolumeclaims/status"),
 		on(read, "storage.k8s.io", "csidrivers"), on("create delete get patch update", "storage.k8s.io", "csinodes"),
 		on(read, "node.k8s.io", "runtimeclasses"), on("get", "resource.k8s.io", "resourceclaims"), on("deletecollection", "resource.k8s.io", "resourceslices"),
-		on(read, "certificates.k8s.io", "clustertrustbundles"), on("get", "-", "serviceaccounts"))
+		on(read, "certificates.k8s.io", "clustertrustbundles"), on("get", "-", "serviceaccounts"), on("create "+read, "certificates.k8s.io", "podcertificaterequests"))
 	// As upstream, the binding exists without subjects.
 	p.bind("system:node")
 }
