@@ -7,6 +7,7 @@ package podrefs
 import (
 	"cmp"
 	"iter"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -150,16 +151,17 @@ func Claims(pod *corev1.Pod) (names []string) {
 }
 
 // ResourceClaims returns the names of the ResourceClaims that a pod refers to or that were created
-// for it.
+// for it, from the templates of its spec.
 func ResourceClaims(pod *corev1.Pod) (names []string) {
 	for _, c := range pod.Spec.ResourceClaims {
-		if c.ResourceClaimName != nil {
-			names = append(names, *c.ResourceClaimName)
+		name := c.ResourceClaimName
+		if name == nil && c.ResourceClaimTemplateName != nil {
+			if i := slices.IndexFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == c.Name }); i >= 0 {
+				name = pod.Status.ResourceClaimStatuses[i].ResourceClaimName
+			}
 		}
-	}
-	for _, s := range pod.Status.ResourceClaimStatuses {
-		if s.ResourceClaimName != nil {
-			names = append(names, *s.ResourceClaimName)
+		if name != nil {
+			names = append(names, *name)
 		}
 	}
 	if s := pod.Status.ExtendedResourceClaimStatus; s != nil && s.ResourceClaimName != "" {

@@ -51,7 +51,8 @@ func TestPods(t *testing.T) {
 			}
 		}
 	}
-	pod := parse[corev1.Pod](t, `{"status":{"resourceClaimStatuses":[{"name":"r","resourceClaimName":"a"},{"name":"s"}],"extendedResourceClaimStatus":{"resourceClaimName":"b"}}}`)
+	pod := parse[corev1.Pod](t, `{"spec":{"resourceClaims":[{"name":"r","resourceClaimTemplateName":"x"},{"name":"s","resourceClaimTemplateName":"x"},{"name":"t","resourceClaimTemplateName":"x"},{"name":"u"}]},
+"status":{"resourceClaimStatuses":[{"name":"r","resourceClaimName":"a"},{"name":"s"},{"name":"u","resourceClaimName":"c"},{"name":"none","resourceClaimName":"d"}],"extendedResourceClaimStatus":{"resourceClaimName":"b"}}}`)
 	if got := ResourceClaims(pod); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("claims that were created for a pod: %q", got)
 	}

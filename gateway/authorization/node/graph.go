@@ -85,7 +85,7 @@ func (g *graph) concerns(node string, o object) bool {
 		return g.nodes[o] == node
 	case volumes:
 		v, ok := g.volumes[o.name]
-		return ok && g.used(node, v.claim)
+		return ok && o.namespace == "" && g.used(node, v.claim)
 	case secrets:
 		for name := range g.bySecret[o] {
 			if g.used(node, g.volumes[name].claim) {

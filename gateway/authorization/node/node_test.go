@@ -156,6 +156,7 @@ func TestRules(t *testing.T) {
 		"PATCH " + ns + "persistentvolumeclaims/claim/status": true, "PATCH " + ns + "persistentvolumeclaims/other/status": false,
 		"GET " + ns + "persistentvolumeclaims/claim/status": false, "PUT " + ns + "persistentvolumeclaims/claim": false,
 		"GET /api/v1/persistentvolumes/pv": true, "GET /api/v1/persistentvolumes": false, "GET /api/v1/persistentvolumes/other": false,
+		"GET " + ns + "persistentvolumes/pv":    false,
 		"GET " + ns + "serviceaccounts/account": true, "GET " + ns + "serviceaccounts/other": false, "GET " + ns + "serviceaccounts": false,
 		"POST " + ns + "serviceaccounts/account/token": true, "POST " + ns + "serviceaccounts/other/token": false, "POST " + ns + "serviceaccounts": false,
 		"GET /api/v1/pods" + at: true, "GET " + ns + "pods" + at: true, "GET /api/v1/pods?watch=1&" + at[1:]: true, "GET /api/v1/pods": false,

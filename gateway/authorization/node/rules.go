@@ -127,6 +127,8 @@ func lease(node string, act *resource.Action) (bool, *object, string) {
 
 func csiNode(node string, act *resource.Action) (bool, *object, string) {
 	switch {
+	case act.Subresource == "status":
+		return no("CSINode status access requires CSIVolumeHealth feature") // off by default, and not there
 	case act.Subresource != "":
 		return no("cannot authorize CSINode subresources")
 	case !is(act, "get create update patch delete"):
