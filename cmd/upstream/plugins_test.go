@@ -117,7 +117,7 @@ func TestPluginsDoAsThoseOfKubeAPIServer(t *testing.T) {
 	byWrite := map[string][]*pluginComparison{}
 	var all []*pluginComparison
 	for _, p := range compared {
-		c := &pluginComparison{name: p.name, ours: newOurs(t, p.name, p.config), theirs: newTheirs(t, p.name, p.config, p.register)}
+		c := &pluginComparison{name: p.name, ours: newOurs(t, p.name, p.config, stored(), allow), theirs: newTheirs(t, p.name, p.config, p.register, stored(), nil)}
 		all = append(all, c)
 		for _, w := range p.writes {
 			byWrite[w] = append(byWrite[w], c)

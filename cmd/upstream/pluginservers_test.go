@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/warning"
@@ -38,21 +39,23 @@ type ourPlugin struct {
 	warnings  []string
 }
 
-func newOurs(t *testing.T, name, config string) *ourPlugin {
+// newOurs returns a plugin that finds objects, which then have what a server sets, and whose users have
+// the rights of authorize.
+func newOurs(t *testing.T, name, config string, objects []porticorest.Object, authorize func(context.Context, *resource.Action) error) *ourPlugin {
 	t.Helper()
 	o := &ourPlugin{resources: map[schema.GroupResource]*porticorest.Resource{}}
 	storage := memstore.New()
 	for _, k := range kinds.All(kinds.Config{}) {
 		o.resources[k.GroupResource()] = &porticorest.Resource{Kind: k, Store: storage.Store(&k.Info)}
 	}
-	for _, obj := range stored() {
+	for i, obj := range objects {
 		gvks, _, err := scheme.Scheme.ObjectKinds(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range o.resources {
 			if r.GroupKind() == gvks[0].GroupKind() {
-				if _, err := porticorest.CreateObject(t.Context(), r, obj); err != nil {
+				if objects[i], err = porticorest.CreateObject(t.Context(), r, obj); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -72,7 +75,7 @@ func newOurs(t *testing.T, name, config string) *ourPlugin {
 		Resource: func(group, res string) *porticorest.Resource {
 			return o.resources[schema.GroupResource{Group: group, Resource: res}]
 		},
-		Authorize: func(context.Context, *resource.Action) error { return nil },
+		Authorize: authorize,
 		Warn:      func(_ context.Context, text string) { o.warnings = append(o.warnings, text) },
 		Mapper:    meta.MultiRESTMapper{},
 	})
@@ -113,17 +116,17 @@ func (o *ourPlugin) do(w write) pluginOutcome {
 // theirPlugin is a plugin of kube-apiserver.
 type theirPlugin struct{ plugin admission.Interface }
 
-func newTheirs(t *testing.T, name, config string, register func(*admission.Plugins)) *theirPlugin {
+func newTheirs(t *testing.T, name, config string, register func(*admission.Plugins), stored []porticorest.Object, authorize authorizer.Authorizer) *theirPlugin {
 	t.Helper()
 	var objects []runtime.Object
-	for _, o := range stored() {
+	for _, o := range stored {
 		objects = append(objects, o)
 	}
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	all := admission.NewPlugins()
 	register(all)
-	init := initializer.New(client, nil, factory, nil, utilfeature.DefaultFeatureGate, compatibility.DefaultKubeEffectiveVersionForTest(), nil, nil)
+	init := initializer.New(client, nil, factory, authorize, utilfeature.DefaultFeatureGate, compatibility.DefaultKubeEffectiveVersionForTest(), nil, nil)
 	var plugin admission.Interface
 	var err error
 	if config == "" {

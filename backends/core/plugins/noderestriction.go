@@ -21,7 +21,7 @@ import (
 // NodeRestriction is the name of the plugin that restricts what nodes write.
 const NodeRestriction = "NodeRestriction"
 
-// nodeRestricted are the resources that NodeRestriction limits.
+// nodeRestricted are the resources that NodeRestriction limits. A node without a name may write none at all.
 var nodeRestricted = on("pods", "nodes", "persistentvolumeclaims", "serviceaccounts", "leases.coordination.k8s.io", "csinodes.storage.k8s.io",
 	"resourceslices.resource.k8s.io", "certificatesigningrequests.certificates.k8s.io", "podcertificaterequests.certificates.k8s.io")
 
@@ -60,6 +60,7 @@ func (n *nodeRestriction) admit(ctx context.Context, a *rest.Attributes) error {
 	switch {
 	case node == "":
 		err = fmt.Errorf("could not determine node from user %q", a.Action.User.Name)
+	case !slices.Contains(nodeRestricted, a.Kind.GroupResource()):
 	case a.Kind.Resource == "pods":
 		err = n.pod(ctx, node, a)
 	case a.Kind.Resource == "nodes":
@@ -113,10 +114,10 @@ func ownLease(node string, a *rest.Attributes) error {
 }
 
 func csiNode(node string, a *rest.Attributes) error {
-	if !whole(a) {
-		return errors.New("CSIVolumeHealth feature gate is disabled")
+	if err := sameName(node, a, "CSINode"); err != nil || whole(a) {
+		return err
 	}
-	return sameName(node, a, "CSINode")
+	return errors.New("CSIVolumeHealth feature gate is disabled")
 }
 
 // slice permits slices of the node to be created and deleted; node authorization knows the others.

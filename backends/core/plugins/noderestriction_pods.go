@@ -14,6 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/utils/ptr"
 
 	"portico/resource"
@@ -60,10 +63,14 @@ func (n *nodeRestriction) mirrorPod(ctx context.Context, node string, a *rest.At
 	if pod.Spec.NodeName != node {
 		return fmt.Errorf("node %q can only create pods with spec.nodeName set to itself", node)
 	}
-	if len(pod.OwnerReferences) != 1 {
+	if len(pod.OwnerReferences) > 1 {
 		return fmt.Errorf("node %q can only create pods with a single owner reference set to itself", node)
 	}
-	switch owner := pod.OwnerReferences[0]; {
+	var owner metav1.OwnerReference
+	if len(pod.OwnerReferences) == 1 {
+		owner = pod.OwnerReferences[0]
+	}
+	switch {
 	case owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != node:
 		return fmt.Errorf("node %q can only create pods with an owner reference set to itself", node)
 	case !ptr.Deref(owner.Controller, false):
@@ -75,75 +82,82 @@ func (n *nodeRestriction) mirrorPod(ctx context.Context, node string, a *rest.At
 	if err != nil {
 		return err
 	}
-	if uid := pod.OwnerReferences[0].UID; uid != known.UID {
-		return fmt.Errorf("node %s UID mismatch: expected %s got %s", node, uid, known.UID)
+	if owner.UID != known.UID {
+		return fmt.Errorf("node %s UID mismatch: expected %s got %s", node, owner.UID, known.UID)
 	}
-	if what := referred(&pod.Spec); what != "" {
+	what, err := referred(&pod.Spec)
+	if err != nil {
+		return fmt.Errorf("error checking mirror pod for API references: %w", err)
+	}
+	if what != "" {
 		return fmt.Errorf("node %q can not create pods that reference %s", node, what)
 	}
 	return nil
 }
 
 // referred returns what other objects a pod refers to; "": none.
-func referred(spec *corev1.PodSpec) string {
+func referred(spec *corev1.PodSpec) (string, error) {
 	switch {
 	case spec.ServiceAccountName != "":
-		return "serviceaccounts"
+		return "serviceaccounts", nil
 	case len(podrefs.Secrets(spec)) > 0:
-		return "secrets"
+		return "secrets", nil
 	case len(podrefs.ConfigMaps(spec)) > 0:
-		return "configmaps"
+		return "configmaps", nil
 	case len(spec.ResourceClaims) > 0:
-		return "resourceclaims"
+		return "resourceclaims", nil
 	}
 	for i := range spec.Volumes {
-		if what := referredBy(&spec.Volumes[i]); what != "" {
-			return what
+		if what, err := referredBy(&spec.Volumes[i]); what != "" || err != nil {
+			return what, err
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // referredBy returns what other objects a volume refers to; "": none. Sources that are not known
-// to refer to none count as referring to one.
-func referredBy(v *corev1.Volume) string {
+// to refer to none are an error.
+func referredBy(v *corev1.Volume) (string, error) {
 	switch {
 	case v.AWSElasticBlockStore != nil, v.AzureDisk != nil, v.CephFS != nil, v.Cinder != nil, v.DownwardAPI != nil, v.EmptyDir != nil, v.FC != nil,
 		v.FlexVolume != nil, v.Flocker != nil, v.GCEPersistentDisk != nil, v.GitRepo != nil, v.HostPath != nil, v.Image != nil, v.ISCSI != nil,
 		v.NFS != nil, v.PhotonPersistentDisk != nil, v.PortworxVolume != nil, v.Quobyte != nil, v.RBD != nil, v.ScaleIO != nil, v.StorageOS != nil,
 		v.VsphereVolume != nil:
-		return ""
+		return "", nil
 	case v.ConfigMap != nil:
-		return "configmaps (via configmap volumes)"
+		return "configmaps (via configmap volumes)", nil
 	case v.Secret != nil:
-		return "secrets (via secret volumes)"
+		return "secrets (via secret volumes)", nil
 	case v.CSI != nil:
-		return "csidrivers (via CSI volumes)"
+		return "csidrivers (via CSI volumes)", nil
 	case v.Glusterfs != nil:
-		return "endpoints (via glusterFS volumes)"
+		return "endpoints (via glusterFS volumes)", nil
 	case v.PersistentVolumeClaim != nil:
-		return "persistentvolumeclaims"
+		return "persistentvolumeclaims", nil
 	case v.Ephemeral != nil:
-		return "persistentvolumeclaims (via ephemeral volumes)"
+		return "persistentvolumeclaims (via ephemeral volumes)", nil
 	case v.AzureFile != nil:
-		return "secrets (via azureFile volumes)"
+		return "secrets (via azureFile volumes)", nil
 	case v.Projected == nil:
-		return fmt.Sprintf("objects of an unknown type (volume %q)", v.Name)
+		return "", fmt.Errorf("unknown volume type for volume  %q", v.Name)
 	}
 	for _, s := range v.Projected.Sources {
 		switch {
-		case s.DownwardAPI != nil:
+		case s.ConfigMap != nil: // without a name
+			return "configmaps (via projected volumes)", nil
+		case s.Secret != nil:
+			return "secrets (via projected volumes)", nil
 		case s.ServiceAccountToken != nil:
-			return "serviceaccounts (via projected volumes)"
+			return "serviceaccounts (via projected volumes)", nil
 		case s.ClusterTrustBundle != nil:
-			return "clustertrustbundles"
+			return "clustertrustbundles", nil
 		case s.PodCertificate != nil:
-			return "podcertificates"
-		default:
-			return fmt.Sprintf("objects (via projected volume %q)", v.Name)
+			return "podcertificates", nil
+		case s.DownwardAPI == nil:
+			return "", fmt.Errorf("unknown source for projected volume %q", v.Name)
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // podStatus permits the status of pods of the node, without what names claims of devices.
@@ -213,10 +227,18 @@ func (n *nodeRestriction) audience(ctx context.Context, a *rest.Attributes, requ
 	default:
 		return errors.New("node may only request 0 or 1 audiences")
 	}
+	var errs []error
 	for i := range pod.Spec.Volumes {
-		if n.mounts(ctx, pod, &pod.Spec.Volumes[i], audience) {
+		mounts, err := n.mounts(ctx, pod, &pod.Spec.Volumes[i], audience)
+		if mounts {
 			return nil
 		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := utilerrors.NewAggregate(errs); err != nil {
+		return fmt.Errorf("error validating audience %q: %v", audience, err) // 403, also if something is not found
 	}
 	if err := n.right(ctx, a, "request-serviceaccounts-token-audience", audience, a.Key.Name); err != nil {
 		return fmt.Errorf("%s is not authorized to request tokens for audience %q", a.Action.User.Name, audience)
@@ -224,78 +246,104 @@ func (n *nodeRestriction) audience(ctx context.Context, a *rest.Attributes, requ
 	return nil
 }
 
-// mounts reports whether a volume needs tokens of an audience.
-func (n *nodeRestriction) mounts(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string) bool {
+// mounts reports whether a volume needs tokens of an audience. Volumes of kinds that CSI drivers took
+// over are not those of a driver.
+func (n *nodeRestriction) mounts(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string) (bool, error) {
 	if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
 		return s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience
 	}) {
-		return true
+		return true, nil
 	}
 	name := ""
 	if v.CSI != nil {
 		name = v.CSI.Driver
 	}
 	for _, claim := range podrefs.Claims(&corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: corev1.PodSpec{Volumes: []corev1.Volume{*v}}}) {
-		name = n.driverOf(ctx, resource.Key{Namespace: pod.Namespace, Name: claim})
+		var err error
+		if name, err = n.driverOf(ctx, resource.Key{Namespace: pod.Namespace, Name: claim}); err != nil {
+			return false, err
+		}
 	}
 	if name == "" {
-		return false
+		return false, nil
 	}
 	driver, err := readLive[*storagev1.CSIDriver](ctx, n.drivers, resource.Key{Name: name})
-	return err == nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience })
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }), nil
 }
 
 // driverOf returns the CSI driver of the volume of a claim; "": there is none.
-func (n *nodeRestriction) driverOf(ctx context.Context, claim resource.Key) string {
+func (n *nodeRestriction) driverOf(ctx context.Context, claim resource.Key) (string, error) {
 	c, err := readLive[*corev1.PersistentVolumeClaim](ctx, n.claims, claim)
-	if err != nil || c.Spec.VolumeName == "" {
-		return ""
+	if err != nil {
+		return "", err
+	}
+	if c.Spec.VolumeName == "" {
+		return "", apierrors.NewNotFound(corev1.Resource("persistentvolumes"), "")
 	}
 	v, err := readLive[*corev1.PersistentVolume](ctx, n.volumes, resource.Key{Name: c.Spec.VolumeName})
 	if err != nil || v.Spec.CSI == nil {
-		return ""
+		return "", err
 	}
-	return v.Spec.CSI.Driver
+	return v.Spec.CSI.Driver, nil
 }
 
 // podCertificate permits requests for certificates of pods of the node, by the signers of their
 // volumes and those that the node has a right to.
 func (n *nodeRestriction) podCertificate(ctx context.Context, node string, a *rest.Attributes) error {
-	if a.Operation != rest.Create || !whole(a) {
+	switch {
+	case a.Operation != rest.Create:
 		return fmt.Errorf("unexpected operation %v", a.Operation)
+	case !whole(a):
+		return fmt.Errorf("unexpected subresource %v", subresourceOf(a))
 	}
 	r, ok := a.Object.(*certificatesv1.PodCertificateRequest)
 	if !ok {
 		return errObject
 	}
 	spec, namespace := &r.Spec, a.Key.Namespace
+	name := namespace + "/" + spec.PodName
 	if string(spec.NodeName) != node {
 		return fmt.Errorf("PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q", spec.NodeName, node)
 	}
 	known, err := readLive[*corev1.Node](ctx, n.nodes, resource.Key{Name: node})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case known.UID != spec.NodeUID:
+		return fmt.Errorf("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node (%q)", name, spec.NodeUID, known.UID)
 	}
 	pod, err := readLive[*corev1.Pod](ctx, n.pods, resource.Key{Namespace: namespace, Name: spec.PodName})
 	if err != nil {
 		return err
 	}
-	account, err := readLive[*corev1.ServiceAccount](ctx, n.accounts, resource.Key{Namespace: namespace, Name: spec.ServiceAccountName})
-	if err != nil {
-		return err
-	}
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	switch {
-	case known.UID != spec.NodeUID, pod.UID != spec.PodUID, account.UID != spec.ServiceAccountUID:
-		return fmt.Errorf("the UIDs of node %q, pod %q and service account %q are others", node, spec.PodName, spec.ServiceAccountName)
+	case pod.UID != spec.PodUID:
+		return fmt.Errorf("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod %q", name, spec.PodUID, pod.UID)
 	case pod.Spec.NodeName != node:
-		return fmt.Errorf("pod %q is not running on node %q named in the PodCertificateRequest", namespace+"/"+spec.PodName, node)
+		return fmt.Errorf("pod %q is not running on node %q named in the PodCertificateRequest", name, node)
 	case mirror:
-		return fmt.Errorf("pod %q is a mirror pod", namespace+"/"+spec.PodName)
+		return fmt.Errorf("pod %q is a mirror pod", name)
 	case pod.Spec.ServiceAccountName != spec.ServiceAccountName:
 		return fmt.Errorf("PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)",
-			namespace+"/"+spec.PodName, spec.ServiceAccountName, pod.Spec.ServiceAccountName)
+			name, spec.ServiceAccountName, pod.Spec.ServiceAccountName)
 	}
+	account, err := readLive[*corev1.ServiceAccount](ctx, n.accounts, resource.Key{Namespace: namespace, Name: spec.ServiceAccountName})
+	switch {
+	case err != nil:
+		return err
+	case account.UID != spec.ServiceAccountUID:
+		return fmt.Errorf("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account (%q)",
+			name, spec.ServiceAccountUID, account.UID)
+	}
+	return n.signer(ctx, a, pod, spec)
+}
+
+// signer permits the signers of the volumes of a pod, and those that the node has a right to.
+func (n *nodeRestriction) signer(ctx context.Context, a *rest.Attributes, pod *corev1.Pod, spec *certificatesv1.PodCertificateRequestSpec) error {
 	for i := range pod.Spec.Volumes {
 		if p := pod.Spec.Volumes[i].Projected; p != nil && slices.ContainsFunc(p.Sources, func(s corev1.VolumeProjection) bool {
 			return s.PodCertificate != nil && s.PodCertificate.SignerName == spec.SignerName
@@ -305,7 +353,7 @@ func (n *nodeRestriction) podCertificate(ctx context.Context, node string, a *re
 	}
 	signer := strings.ReplaceAll(spec.SignerName, "/", ":") // as upstream: names of resources have no slashes
 	if n.right(ctx, a, "request-serviceaccounts-podcertificate-signer", signer, spec.ServiceAccountName) != nil {
-		return fmt.Errorf("pod %q does not mount a podCertificate projected volume for signer %q", namespace+"/"+spec.PodName, spec.SignerName)
+		return fmt.Errorf("pod %q does not mount a podCertificate projected volume for signer %q", a.Key.Namespace+"/"+spec.PodName, spec.SignerName)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TestNodeRestrictionMirrorPods(t *testing.T) {
 		{name: "mirror", now: mirror()},
 		{name: "no mirror", now: mirror(func(p *corev1.Pod) { p.Annotations = nil }), err: "can only create mirror pods"},
 		{name: "another node", now: mirror(func(p *corev1.Pod) { p.Spec.NodeName = "n2" }), err: "can only create pods with spec.nodeName set to itself"},
-		{name: "no owner", now: mirror(func(p *corev1.Pod) { p.OwnerReferences = nil }), err: single},
+		{name: "no owner", now: mirror(func(p *corev1.Pod) { p.OwnerReferences = nil }), err: "with an owner reference set to itself"},
 		{name: "two owners", now: mirror(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) }), err: single},
 		{name: "version", now: owner(func(o *metav1.OwnerReference) { o.APIVersion = "v2" }), err: "with an owner reference set to itself"},
 		{name: "kind", now: owner(func(o *metav1.OwnerReference) { o.Kind = "Pod" }), err: "with an owner reference set to itself"},
@@ -98,7 +98,6 @@ func TestNodeRestrictionMirrorPods(t *testing.T) {
 		{corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, "persistentvolumeclaims (via ephemeral volumes)"},
 		{corev1.VolumeSource{AzureFile: &corev1.AzureFileVolumeSource{}}, "secrets (via azureFile volumes)"},
 		{corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{SecretRef: &named}}, "secrets"},
-		{corev1.VolumeSource{}, "objects of an unknown type"},
 	} {
 		writes = append(writes, nodeWrite{name: "volume: " + c.err, now: mirror(withVolume(c.source)), err: orNothing(reference, c.err)})
 	}
@@ -112,11 +111,12 @@ func TestNodeRestrictionMirrorPods(t *testing.T) {
 		{corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}, "podcertificates"},
 		{corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: named}}, "secrets"},
 		{corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: named}}, "configmaps"},
-		{corev1.VolumeProjection{}, `objects (via projected volume "v")`},
+		{corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}, "secrets (via projected volumes)"},
 	} {
 		writes = append(writes, nodeWrite{name: "projected: " + c.err, now: mirror(withProjection(c.source)), err: orNothing(reference, c.err)})
 	}
-	w.test(writes...)
+	w.test(append(writes, nodeWrite{name: "unknown volume", now: mirror(withVolume(corev1.VolumeSource{})), err: `unknown volume type for volume  "v"`},
+		nodeWrite{name: "unknown projection", now: mirror(withProjection(corev1.VolumeProjection{})), err: `unknown source for projected volume "v"`})...)
 	if err := admit(t, newWorld(t).only("NodeRestriction"), w.write(mirror(), nil, byNode)); !apierrors.IsNotFound(err) {
 		t.Errorf("a node that does not exist: %v", err)
 	}
@@ -213,8 +213,8 @@ func TestNodeRestrictionTokens(t *testing.T) {
 	for _, c := range []struct{ pod, audience, err string }{
 		{"bare", "granted", ""}, {"bare", "vault", `is not authorized to request tokens for audience "vault"`}, {"bare", "", `for audience ""`},
 		{"projected", "of-volume", ""}, {"projected", "", "not authorized"}, {"projected", "of-driver", "not authorized"}, {"default", "", ""},
-		{"inline", "of-driver", ""}, {"inline", "of-volume", "not authorized"}, {"unknown", "of-driver", "not authorized"},
-		{"claims", "of-driver", ""}, {"own", "of-driver", ""}, {"pending", "of-driver", "not authorized"}, {"other", "granted", "bound to a pod scheduled on a different node"},
+		{"inline", "of-driver", ""}, {"inline", "of-volume", "not authorized"}, {"unknown", "of-driver", `error validating audience "of-driver": csidrivers.storage.k8s.io "none" not found`}, {"unknown", "granted", "error validating audience"},
+		{"claims", "of-driver", ""}, {"own", "of-driver", ""}, {"pending", "of-driver", "error validating audience"}, {"other", "granted", "bound to a pod scheduled on a different node"},
 	} {
 		expect(t, c.pod+" "+c.audience, ask(c.pod, nil, c.audience), c.err)
 	}
@@ -271,15 +271,14 @@ func TestNodeRestrictionPodCertificates(t *testing.T) {
 	signer := func(name string) rest.Object {
 		return of(func(s *certificatesv1.PodCertificateRequestSpec) { s.SignerName = name })
 	}
-	const others = "are others"
 	w.test([]nodeWrite{
 		{name: "mounted", now: request("own", nil)},
 		{name: "granted", now: signer("example.com/granted")},
 		{name: "neither", now: signer("example.com/neither"), err: "does not mount a podCertificate projected volume for signer"},
 		{name: "another node", now: of(func(s *certificatesv1.PodCertificateRequestSpec) { s.NodeName = "n2" }), err: "which is not the requesting node"},
-		{name: "uid of the node", now: of(func(s *certificatesv1.PodCertificateRequestSpec) { s.NodeUID = "u" }), err: others},
-		{name: "uid of the pod", now: of(func(s *certificatesv1.PodCertificateRequestSpec) { s.PodUID = "u" }), err: others},
-		{name: "uid of the account", now: of(func(s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountUID = "u" }), err: others},
+		{name: "uid of the node", now: of(func(s *certificatesv1.PodCertificateRequestSpec) { s.NodeUID = "u" }), err: "names node UID"},
+		{name: "uid of the pod", now: of(func(s *certificatesv1.PodCertificateRequestSpec) { s.PodUID = "u" }), err: "contains pod UID"},
+		{name: "uid of the account", now: of(func(s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountUID = "u" }), err: "names service account UID"},
 		{name: "pod elsewhere", now: request("other", nil), err: `is not running on node "n1"`},
 		{name: "mirror", now: request("mirror", nil), err: "is a mirror pod"},
 		{name: "account", now: of(func(s *certificatesv1.PodCertificateRequestSpec) {
@@ -288,9 +287,12 @@ func TestNodeRestrictionPodCertificates(t *testing.T) {
 		{name: "update", now: request("own", nil), old: request("own", nil), err: "unexpected operation"},
 		{name: "status", sub: "status", now: request("own", nil), old: request("own", nil), err: "unexpected operation"},
 	}...)
+	gone := put(w, podOn("gone", "n1", mounts, func(p *corev1.Pod) { p.Spec.ServiceAccountName = "gone" }))
 	for _, r := range []rest.Object{
-		of(func(s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "gone" }),
-		of(func(s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountName = "gone" }),
+		of(func(s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "none" }),
+		of(func(s *certificatesv1.PodCertificateRequestSpec) {
+			s.PodName, s.PodUID, s.ServiceAccountName = gone.Name, gone.UID, "gone"
+		}),
 	} {
 		if err := admit(t, w.only("NodeRestriction"), w.write(r, nil, byNode)); !apierrors.IsNotFound(err) {
 			t.Errorf("got %v", err)

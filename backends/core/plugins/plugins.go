@@ -94,7 +94,7 @@ func all() []row {
 		{name: "LimitPodHardAntiAffinityTopology", resources: on("pods"), make: newLimitPodHardAntiAffinityTopology},
 		{name: "LimitRanger", on: true, resources: on("pods", "persistentvolumeclaims"), make: newLimitRanger},
 		{name: "ServiceAccount", on: true, resources: on("pods"), make: newServiceAccount},
-		{name: NodeRestriction, resources: nodeRestricted, make: newNodeRestriction},
+		{name: NodeRestriction, make: newNodeRestriction},
 		{name: "TaintNodesByCondition", on: true, resources: on("nodes"), make: newTaintNodesByCondition},
 		{name: "AlwaysPullImages", resources: on("pods"), make: newAlwaysPullImages},
 		{name: "ImagePolicyWebhook", missing: noWebhook},
