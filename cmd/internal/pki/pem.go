@@ -8,9 +8,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
@@ -110,7 +114,11 @@ func newKey() (*ecdsa.PrivateKey, error) {
 
 // writeFile replaces the file at path atomically, with mode 0600. The folder must exist.
 func writeFile(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	dir, temporary := filepath.Dir(path), "."+filepath.Base(path)+"."
+	if err := removeTemporary(dir, temporary); err != nil {
+		return fmt.Errorf("write file: %w", err)
+	}
+	f, err := os.CreateTemp(dir, temporary+"*")
 	if err != nil {
 		return fmt.Errorf("write file: %w", err)
 	}
@@ -134,6 +142,25 @@ func writeFile(path string, data []byte) (err error) {
 		return err
 	}
 	return rename(f.Name(), path)
+}
+
+// removeTemporary removes the files of os.CreateTemp that a process left that was killed in writeFile: a prefix and a number.
+// The call that writes what it did not write removes them.
+func removeTemporary(dir, prefix string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		number, is := strings.CutPrefix(entry.Name(), prefix)
+		if _, err := strconv.ParseUint(number, 10, 64); !is || err != nil {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // beforeRename is called before a file gets its name. Tests crash there.

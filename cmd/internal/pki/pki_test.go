@@ -26,6 +26,26 @@ func ensure(t *testing.T, cfg Config) *Files {
 	return f
 }
 
+// A file that a process left that was killed while it wrote is removed when the file is written again; files of other programs stay.
+func TestTemporaryFilesAreRemoved(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "pki")
+	f := ensure(t, Config{Dir: dir})
+	left, swap, other := filepath.Join(dir, ".admin.key.123"), filepath.Join(dir, ".admin.key.swp"), filepath.Join(dir, ".gateway.key.123")
+	for _, path := range []string{left, swap, other} {
+		write(t, path, "half a k")
+	}
+	if err := os.Remove(f.Admin.KeyFile); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, Config{Dir: dir})
+	for path, want := range map[string]bool{left: false, swap: true, other: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 // A second call writes nothing. Only the user may read the files.
 func TestEnsureIsIdempotent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
