@@ -81,6 +81,8 @@ var runElsewhere = map[string]string{
 	"portico register core --all-groups --url=https://server-0:7443 --url=https://server-1:7443 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                               "TestRegisteredServers",
 	"portico register crd --all-groups --url=https://server-0:7444 --url=https://server-1:7444 --ca-file=pki/admin/serving-ca.crt --health-path='/readyz?exclude=etcd&exclude=etcd-readiness'":                                                                                                                                                "TestRegisteredServers",
 	"portico upgrade-check --etcd-servers=https://etcd-0:2379,https://etcd-1:2379,https://etcd-2:2379 --etcd-cafile=/etc/portico/pki/etcd-ca.crt --etcd-certfile=/etc/portico/pki/etcd-client.crt --etcd-keyfile=/etc/portico/pki/etcd-client.key --config=/etc/portico/portico.yaml":                                                         "TestPage",
+	"portico certs installation --dir=next $flags": "TestReplaceTheAuthorities",
+	"portico certs installation --dir=pki $flags":  "TestReplaceTheAuthorities",
 	// docs/adopting.md
 	"kubectl ws :root:team": "by hand: it needs kcp",
 	"kubectl get namespaces -o json | jq \"$CLEAN\" > namespaces.json":                                           "by hand: it needs kcp",
