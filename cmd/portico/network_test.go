@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"portico/cmd/e2e"
+	"portico/resource/serve/socket"
 )
 
 // The gateway of `up` has the flags of TLS, of connections and of browsers, by flag and by file; its other
@@ -37,8 +38,14 @@ up:
   cors-allowed-origins: ['^https://console\.example\.com(:|$)']
 gateway: {strict-transport-security-directives: [max-age=600, preload]}
 `)
-	up := e2e.Install(t, filepath.Join(dir, "data"), "--config="+file, "--tls-min-version=VersionTLS13", "--max-connections-per-address=200")
+	up := e2e.Install(t, filepath.Join(dir, "data"), "--config="+file, "--tls-min-version=VersionTLS13", "--max-connections-per-address=200", "--permit-port-sharing")
 	address := strings.TrimPrefix(up.Endpoint, "https://")
+	other, err := socket.ListenTCP(address, true)
+	if err != nil {
+		t.Errorf("another process of the user: %v", err)
+	} else {
+		other.Close()
+	}
 	shown := func(name string) string {
 		conn, err := tls.Dial("tcp", address, &tls.Config{ServerName: name, InsecureSkipVerify: true})
 		if err != nil {

@@ -150,6 +150,9 @@ var wrongInput = map[string]string{
 	// Flags that would have no effect.
 	"up --tls-min-version=VersionTLS13 --tls-cipher-suites=TLS_AES_128_GCM_SHA256":                      "--tls-cipher-suites has no effect with --tls-min-version=VersionTLS13",
 	"core --etcd-servers=http://127.0.0.1:1 --listen=unix:///x --tls-min-version=VersionTLS13":          "--tls-min-version has no effect: --listen names unix sockets only",
+	"core --etcd-servers=http://127.0.0.1:1 --listen=unix:///x --permit-port-sharing":                   "--permit-port-sharing has no effect: --listen names unix sockets only",
+	"gateway --etcd-servers=http://127.0.0.1:1 --listen=systemd:x,unix:///x --permit-port-sharing":      "--permit-port-sharing has no effect: --listen names no host:port",
+	"up --listen=systemd:x --permit-port-sharing --data-dir=portico":                                    "--permit-port-sharing has no effect: --listen names no host:port",
 	"crd --etcd-servers=http://127.0.0.1:1 --listen=unix:///x --max-connections-per-address=5":          "--max-connections-per-address has no effect: --listen names unix sockets only",
 	"up --listen=unix:///x --listen=127.0.0.1:0 --data-dir=/proc/x --tls-cipher-suites=TLS_AES_128_GCM": "--tls-cipher-suites=TLS_AES_128_GCM: Cipher suite",
 	"up --audit-log-path=audit.log":                                                                  "--audit-log-path without --audit-policy-file: nothing would be audited",

@@ -71,6 +71,9 @@ type ListenAddress struct {
 	// can make the server hold that much for readHeaderTimeout. A longer header is a 431, or ends
 	// an HTTP/2 connection. Default DefaultMaxHeaderBytes.
 	MaxHeaderBytes int
+	// SharePort lets other processes of this user listen on the same host:port, SO_REUSEPORT. It has no effect on
+	// other addresses.
+	SharePort bool
 	// PeerUID closes connections of unix sockets from processes that do not run under
 	// this process's effective uid.
 	PeerUID bool

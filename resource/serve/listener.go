@@ -90,7 +90,7 @@ func (s *Server) sockets(address *ListenAddress) ([]net.Listener, error) {
 	if path, ok := address.socketPath(); ok {
 		bound, err = socket.Listen(path, address.PeerUID, s.log)
 	} else {
-		bound, err = net.Listen("tcp", address.Address)
+		bound, err = socket.ListenTCP(address.Address, address.SharePort)
 	}
 	if err != nil {
 		return nil, err

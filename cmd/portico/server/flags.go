@@ -112,7 +112,8 @@ func (f *listenFlags) config() ([]serve.ListenAddress, error) {
 	if name := f.given(); !network && name != "" {
 		return nil, fmt.Errorf("--%s has no effect: --listen names unix sockets only; leave it out", name)
 	}
-	return out, nil
+	_, err := f.SharesPort(f.addresses)
+	return out, err
 }
 
 // frontProxyFlags name the clients that are trusted to name users.

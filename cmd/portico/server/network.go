@@ -24,6 +24,7 @@ type NetworkFlags struct {
 	sni         []string
 	streams     uint
 	headerBytes uint
+	sharePort   bool
 	bounds      inflight.Bounds
 	all         *pflag.FlagSet
 }
@@ -32,8 +33,11 @@ type NetworkFlags struct {
 // other processes listen on sockets.
 var Network = []string{
 	"tls-min-version", "tls-cipher-suites", "tls-curve-preferences", "tls-sni-cert-key", "http2-max-streams-per-connection",
-	"max-request-header-bytes", "max-connections", "max-unauthenticated-connections", "max-connections-per-address",
+	"max-request-header-bytes", "max-connections", "max-unauthenticated-connections", "max-connections-per-address", sharing,
 }
+
+// sharing is the name of a flag.
+const sharing = "permit-port-sharing"
 
 // Add adds the flags. Those of TLS and HTTP/2 have kube-apiserver's names.
 func (f *NetworkFlags) Add(fs *pflag.FlagSet) {
@@ -46,6 +50,7 @@ func (f *NetworkFlags) Add(fs *pflag.FlagSet) {
 		"are stronger than these, exact names than wildcards, earlier flags than later ones. May be repeated")
 	fs.UintVar(&f.streams, "http2-max-streams-per-connection", 0, "maximum `number` of concurrent requests on an HTTP/2 connection (default: 100; core and crd: 16)")
 	fs.UintVar(&f.headerBytes, "max-request-header-bytes", serve.DefaultMaxHeaderBytes, "maximum size of the header of a request in `bytes`; more is answered 431, or ends the connection. Not for unix sockets")
+	fs.BoolVar(&f.sharePort, sharing, false, "let other processes of this user, with this flag too, listen on the same host:port, SO_REUSEPORT (default: one process only)")
 	fs.UintVar(&f.bounds.All, "max-connections", 0, "maximum `number` of connections of network clients (default: by the number of files that the process may open)")
 	fs.UintVar(&f.bounds.Unauthenticated, "max-unauthenticated-connections", 0, "maximum `number` of them on which no user is authenticated (default: a twelfth, 512 at most)")
 	fs.UintVar(&f.bounds.PerAddress, "max-connections-per-address", 0, "maximum `number` of them from one IP address, or one IPv6 network of 64 bits; more are closed (default: no limit)")
@@ -62,12 +67,26 @@ func (f *NetworkFlags) given() string {
 	return ""
 }
 
+// SharesPort reports whether other processes may listen on the addresses, which have the form of --listen. It is an error if the
+// flag, given to this process, has no effect on any.
+func (f *NetworkFlags) SharesPort(addresses []string) (bool, error) {
+	for _, address := range addresses {
+		if !strings.HasPrefix(address, "unix://") && !strings.HasPrefix(address, "systemd:") {
+			return f.sharePort, nil
+		}
+	}
+	if f.sharePort && config.SourceOf(f.all.Lookup(sharing)).Section != config.All {
+		return false, fmt.Errorf("--%s has no effect: --listen names no host:port; leave it out", sharing)
+	}
+	return false, nil
+}
+
 // set completes an address.
 func (f *NetworkFlags) set(to *serve.ListenAddress) (err error) {
 	if to.MaxConcurrentStreams = uint32(f.streams); f.streams > maxStreams {
 		return fmt.Errorf("--http2-max-streams-per-connection=%d: must be at most %d", f.streams, maxStreams)
 	}
-	to.MaxHeaderBytes = int(f.headerBytes)
+	to.MaxHeaderBytes, to.SharePort = int(f.headerBytes), f.sharePort
 	if to.TLS.MinVersion, err = cliflag.TLSVersion(f.minVersion); err != nil {
 		return fmt.Errorf("--tls-min-version: %w", err)
 	}

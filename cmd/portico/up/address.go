@@ -29,8 +29,8 @@ type gatewayAddresses struct {
 }
 
 // resolve checks the values of --listen of `up`, and chooses ports for port 0. The processes of
-// the installation connect to the first network address.
-func (g *gatewayAddresses) resolve(values []string) error {
+// the installation connect to the first network address. share is that of the gateway.
+func (g *gatewayAddresses) resolve(values []string, share bool) error {
 	for _, value := range values {
 		name, isInherited := strings.CutPrefix(value, "systemd:")
 		switch {
@@ -42,7 +42,7 @@ func (g *gatewayAddresses) resolve(values []string) error {
 		case strings.HasPrefix(value, "unix://"):
 			g.listen = append(g.listen, value)
 		default:
-			host, port, err := freeAddress(value)
+			host, port, err := freeAddress(value, share)
 			if err != nil {
 				return err
 			}
@@ -103,12 +103,12 @@ func (g *gatewayAddresses) env() []string {
 
 // freeAddress checks that address can be bound, and chooses a port for port 0. The
 // gateway binds it later; if another process was faster, the gateway fails.
-func freeAddress(address string) (host, port string, err error) {
+func freeAddress(address string, share bool) (host, port string, err error) {
 	const remedy = "choose another address with --listen, for example --listen=127.0.0.1:0 for any free port"
 	if host, _, err = net.SplitHostPort(address); err != nil {
 		return "", "", fmt.Errorf("listen on %q: must have the form host:port; %s", address, remedy)
 	}
-	ln, err := net.Listen("tcp", address)
+	ln, err := socket.ListenTCP(address, share)
 	var op *net.OpError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

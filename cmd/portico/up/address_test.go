@@ -28,7 +28,7 @@ func TestCertificateHosts(t *testing.T) {
 func TestGatewayAddresses(t *testing.T) {
 	t.Parallel()
 	var g gatewayAddresses
-	if err := g.resolve([]string{"unix:///run/portico/gateway.sock", "0.0.0.0:0", "[::1]:0"}); err != nil {
+	if err := g.resolve([]string{"unix:///run/portico/gateway.sock", "0.0.0.0:0", "[::1]:0"}, false); err != nil {
 		t.Fatal(err)
 	}
 	if want := "127.0.0.1:" + g.port; g.reachable() != want || g.listen[1] != "0.0.0.0:"+g.port || !strings.HasPrefix(g.listen[2], "[::1]:") {
@@ -39,7 +39,7 @@ func TestGatewayAddresses(t *testing.T) {
 		"systemd:other": "listen on systemd:other: systemd passed no socket; start the .socket unit",
 	} {
 		var g gatewayAddresses
-		if err := g.resolve([]string{value}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err := g.resolve([]string{value}, false); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: got %v", value, err)
 		}
 	}

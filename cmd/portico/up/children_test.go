@@ -11,6 +11,7 @@ import (
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pki"
 	"portico/cmd/portico/server"
+	"portico/resource/serve/socket"
 )
 
 // `up` passes the flags that its children have on to them, audit flags to the gateway only, and
@@ -51,7 +52,7 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 
 func TestFreeAddress(t *testing.T) {
 	t.Parallel()
-	host, port, err := freeAddress("127.0.0.1:0")
+	host, port, err := freeAddress("127.0.0.1:0", false)
 	if err != nil || host != "127.0.0.1" || port == "0" {
 		t.Fatal(host, port, err)
 	}
@@ -60,8 +61,21 @@ func TestFreeAddress(t *testing.T) {
 		t.Fatal("the address is not free:", err)
 	}
 	defer ln.Close()
-	if _, _, err := freeAddress(ln.Addr().String()); err == nil || !strings.Contains(err.Error(), "in use by another process") {
-		t.Errorf("busy: %v", err)
+	shared, err := socket.ListenTCP("127.0.0.1:0", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	for _, busy := range []struct {
+		address string
+		share   bool
+	}{{ln.Addr().String(), false}, {ln.Addr().String(), true}, {shared.Addr().String(), false}} {
+		if _, _, err := freeAddress(busy.address, busy.share); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+			t.Errorf("%+v: %v", busy, err)
+		}
+	}
+	if _, _, err := freeAddress(shared.Addr().String(), true); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -34,6 +34,7 @@ var (
 		"encryption-provider-config-automatic-reload": "up or all",
 		"service-account-issuer":                      "all",
 		"service-cluster-ip-range":                    "up or all",
+		"permit-port-sharing":                         "up or all",
 	}
 )
 

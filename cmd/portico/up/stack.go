@@ -130,7 +130,11 @@ func (s *stack) checkLive(ctx context.Context) error {
 
 // prepare makes the files that the processes need.
 func (s *stack) prepare() (err error) {
-	if err := s.addresses.resolve(s.flags.listen); err != nil {
+	share, err := s.flags.network.SharesPort(s.flags.listen)
+	if err != nil {
+		return err
+	}
+	if err := s.addresses.resolve(s.flags.listen, share); err != nil {
 		return err
 	}
 	if s.hosts, err = certificateHosts(s.addresses.hosts, s.flags.cidrs, s.flags.sans); err != nil {

@@ -1,5 +1,5 @@
-// Package socket listens on unix sockets, takes the uid of each client from the kernel, and
-// takes the sockets that systemd passes to a process.
+// Package socket listens on unix sockets, takes the uid of each client from the kernel, takes the
+// sockets that systemd passes to a process, and binds ports that processes share.
 //
 // Runs in: gateway, core, crd, portico up.
 package socket

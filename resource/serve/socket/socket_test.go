@@ -2,12 +2,14 @@ package socket
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"portico/resource/authn"
@@ -67,6 +69,68 @@ func TestExistingFiles(t *testing.T) {
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != "precious" {
 		t.Error("the file is gone")
+	}
+}
+
+// Listeners that share a port get connections in turns of the kernel's; one that does not share it is refused. SO_REUSEADDR,
+// kube-apiserver's --permit-address-sharing, is set on every listener.
+func TestSharedPort(t *testing.T) {
+	t.Parallel()
+	first, err := ListenTCP("127.0.0.1:0", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := first.Addr().String()
+	second, err := ListenTCP(address, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alone, err := ListenTCP(address, false); !errors.Is(err, syscall.EADDRINUSE) {
+		alone.Close()
+		t.Errorf("a listener that does not share the port: %v", err)
+	}
+	accepted := make(chan int)
+	for i, bound := range []net.Listener{first, second} {
+		go func() {
+			for {
+				conn, err := bound.Accept()
+				if err != nil {
+					return
+				}
+				_ = conn.Close()
+				accepted <- i
+			}
+		}()
+	}
+	// With 200 connections the one or the other gets none at a chance of 2 to the power of -199.
+	var got [2]int
+	for range 200 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[<-accepted]++
+		_ = conn.Close()
+	}
+	if got[0] == 0 || got[1] == 0 {
+		t.Errorf("connections: %v", got)
+	}
+	_ = errors.Join(first.Close(), second.Close())
+
+	alone, err := ListenTCP(address, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+	raw, err := alone.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reuse int
+	if err := errors.Join(raw.Control(func(fd uintptr) {
+		reuse, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR)
+	}), err); err != nil || reuse == 0 {
+		t.Errorf("SO_REUSEADDR is %d: %v", reuse, err)
 	}
 }
 
