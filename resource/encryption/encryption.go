@@ -12,8 +12,10 @@ package encryption
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -132,6 +134,24 @@ func Open(cfg Config) (*Encryption, error) {
 	return e, nil
 }
 
+// Probe asks the KMS plugins of the file once and returns why one cannot be used.
+func (cfg Config) Probe(ctx context.Context) error {
+	cfg.Reload = false // nothing runs longer than the call
+	e, err := Open(cfg)
+	if err != nil || e == nil {
+		return err
+	}
+	defer e.Close()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+	if err != nil {
+		return err
+	}
+	for _, c := range e.checks {
+		err = errors.Join(err, c.Check(r))
+	}
+	return err
+}
+
 // Apply makes a client of etcd encrypt and decrypt.
 func (e *Encryption) Apply(to *etcd.Config) {
 	if e != nil {
@@ -176,12 +196,32 @@ func (e *Encryption) of(resource schema.GroupResource) value.Transformer {
 
 // ToStorage implements etcd.Transformer.
 func (e *Encryption) ToStorage(of schema.GroupResource, data, aad []byte) ([]byte, error) {
-	return e.of(of).TransformToStorage(e.ctx, data, value.DefaultContext(aad))
+	stored, err := e.of(of).TransformToStorage(e.ctx, data, value.DefaultContext(aad))
+	if err != nil { // only a KMS fails
+		return nil, fmt.Errorf("the KMS provider of %s in --encryption-provider-config cannot encrypt (health check %s): %w", of, CheckName, err)
+	}
+	return stored, nil
 }
 
 // FromStorage implements etcd.Transformer. A KMS that does not answer is waited for once.
 func (e *Encryption) FromStorage(of schema.GroupResource, data, aad []byte) (plain []byte, stale bool, err error) {
-	return e.outages.decrypt(e.ctx, data, func() ([]byte, bool, error) {
+	plain, stale, err = e.outages.decrypt(e.ctx, data, func() ([]byte, bool, error) {
 		return e.of(of).TransformFromStorage(e.ctx, data, value.DefaultContext(aad))
 	})
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %w", lacking(of, data), err)
+	}
+	return plain, stale, nil
+}
+
+// lacking says what a value needs that cannot be decrypted. Upstream's errors name neither provider nor key.
+func lacking(of schema.GroupResource, data []byte) string {
+	by := strings.SplitN(etcd.Encryption(data), ":", 3)
+	switch {
+	case len(by) < 3:
+		return fmt.Sprintf("it is not encrypted, and --encryption-provider-config has no provider identity for %s", of)
+	case by[0] == "kms":
+		return fmt.Sprintf("it is encrypted by KMS provider %q (%s), which does not answer (health check %s) or is not in --encryption-provider-config", by[2], by[1], CheckName)
+	}
+	return fmt.Sprintf("it is encrypted by provider %s (%s) with key %q, which --encryption-provider-config lacks or has with another secret", by[0], by[1], by[2])
 }

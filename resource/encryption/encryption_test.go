@@ -3,6 +3,7 @@ package encryption
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -175,6 +176,32 @@ func TestProviders(t *testing.T) {
 				t.Errorf("without a configuration: %v", err)
 			}
 		})
+	}
+}
+
+// A value that the configuration cannot decrypt is refused with an error that names what is missing.
+func TestOtherConfigurations(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	e, _ := open(t, false, rule("secrets", keys("aesgcm", "one")))
+	c := client(t, server.DirectEndpoint(), e)
+	create(t, c, secrets, "x")
+	create(t, c, configMaps, "x")
+	const lacks = `it is encrypted by provider aesgcm (v1) with key "one", which --encryption-provider-config lacks or has with another secret: `
+	for name, tt := range map[string]struct {
+		rule, want string
+		of         *resource.Info
+	}{
+		"another secret":   {rule("secrets", "{aesgcm: {keys: [{name: one, secret: "+secret("other")+"}]}}"), lacks, secrets},
+		"another key":      {rule("secrets", keys("aesgcm", "two")), lacks, secrets},
+		"another provider": {rule("secrets", keys("aescbc", "one")), lacks, secrets},
+		"no provider":      {rule("nodes", keys("aesgcm", "one")), lacks, secrets},
+		"no identity":      {rule("configmaps", keys("aesgcm", "one")), "it is not encrypted, and --encryption-provider-config has no provider identity for configmaps: ", configMaps},
+	} {
+		other, _ := open(t, false, tt.rule)
+		if err := get(t, client(t, server.DirectEndpoint(), other), tt.of, "x"); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -421,10 +448,14 @@ func TestKMSAwayAtStart(t *testing.T) {
 			if took := time.Since(began); took > 20*time.Second {
 				t.Errorf("other resources were served after %v", took)
 			}
-			if n, err := count(t, of(secrets)); err == nil || resource.AsStatus(err).Code != http.StatusInternalServerError || !strings.Contains(err.Error(), "secrets") {
+			const unreadable = `it is encrypted by KMS provider "vault" (v2), which does not answer (health check kms-providers)`
+			if n, err := count(t, of(secrets)); err == nil || resource.AsStatus(err).Code != http.StatusInternalServerError || !strings.Contains(err.Error(), "secrets") || !strings.Contains(err.Error(), unreadable) {
 				t.Errorf("list of what cannot be decrypted: %d objects, %v", n, err)
 			}
-			if err := health(t, e); err == nil {
+			if _, err := e.ToStorage(secrets.GroupResource(), []byte("{}"), []byte("key")); err == nil || !strings.Contains(err.Error(), "the KMS provider of secrets in --encryption-provider-config cannot encrypt (health check kms-providers)") {
+				t.Errorf("encrypt: %v", err)
+			}
+			if health(t, e) == nil || e.cfg.Probe(t.Context()) == nil {
 				t.Error("the check passes")
 			}
 			away.end(plugin)
@@ -442,7 +473,7 @@ func TestKMSAwayAtStart(t *testing.T) {
 				}
 				return err
 			})
-			eventually(t, "the check passes", func() error { return health(t, e) })
+			eventually(t, "the check passes", func() error { return errors.Join(health(t, e), e.cfg.Probe(t.Context())) })
 		})
 	}
 }
