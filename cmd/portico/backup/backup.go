@@ -123,6 +123,10 @@ func (o *options) run(ctx context.Context, file string, out, errOut io.Writer) e
 	if err != nil {
 		return err
 	}
+	encrypted, err := encryptedIn(ctx, client)
+	if err != nil {
+		return err
+	}
 	write := func(w io.Writer) error {
 		p := cli.StartProgress(ctx, errOut, "writing the backup", m.Parts[0].Size, cli.Size)
 		defer p.Stop()
@@ -137,6 +141,9 @@ func (o *options) run(ctx context.Context, file string, out, errOut io.Writer) e
 		return err
 	}
 	printMade(out, file, m, len(recipients) > 0)
+	if len(encrypted) > 0 {
+		fmt.Fprintf(out, "objects are encrypted, %s: keep the file of --encryption-provider-config, its keys and its KMS; a restored installation needs them\n", describeEncrypted(encrypted))
+	}
 	return nil
 }
 

@@ -148,6 +148,12 @@ func (r *restoration) printRestored(dir *datadir.Dir, member *restored) {
 	if r.files[configName] != nil {
 		start += " --config=" + cli.ShellQuote(dir.File("portico.yaml"))
 	}
+	if len(member.encrypted) > 0 {
+		fmt.Fprintf(r.out, "objects are encrypted, %s: start with the --encryption-provider-config of before, which has these keys; without it they cannot be read\n", describeEncrypted(member.encrypted))
+		if r.files[configName] == nil {
+			start += " --encryption-provider-config=FILE"
+		}
+	}
 	if !r.manifest.has(pkiFolder) && r.from == "" {
 		fmt.Fprintln(r.out, "the backup has no keys: portico up makes new ones, and clients need a new kubeconfig")
 	}

@@ -26,6 +26,8 @@ type restored struct {
 	folder   string
 	revision int64
 	objects  int64
+	// encrypted are the numbers of encrypted objects by key.
+	encrypted map[string]int64
 }
 
 // restoreEtcd makes the data folder of etcd in work, and starts an etcd on it once to count
@@ -59,6 +61,7 @@ func (r *restoration) restoreEtcd(ctx context.Context, dir *datadir.Dir, work st
 
 // inspect compares what the restored etcd serves with the manifest.
 func (r *restoration) inspect(ctx context.Context, dir *datadir.Dir, member *restored, log *slog.Logger) error {
+	all := ctx
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	server, err := embedetcd.Start(ctx, embedetcd.Config{Dir: member.folder, SocketDir: dir.Run, Logger: log, OnFatal: func(err error) {
@@ -86,7 +89,8 @@ func (r *restoration) inspect(ctx context.Context, dir *datadir.Dir, member *res
 	if r.from == "" && !maps.Equal(counts, r.manifest.Objects) {
 		return fmt.Errorf("restore: the restored etcd has %d objects and the manifest names %d", member.objects, r.manifest.total())
 	}
-	return nil
+	member.encrypted, err = encryptedIn(all, client)
+	return err
 }
 
 // readBroken reads the keys of an installation with an etcd that does not start. The result locks

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"portico/cmd/internal/embedetcd"
@@ -138,6 +139,28 @@ func (s *snapshot) manifest(ctx context.Context, files map[string][]byte) (*Mani
 		m.Parts = append(m.Parts, Part{Name: name, Size: int64(len(files[name])), SHA256: hex.EncodeToString(sum[:])})
 	}
 	return m, nil
+}
+
+// encryptedIn returns how many values in etcd are encrypted, by provider, version and key, as in
+// aescbc:v1:key1.
+func encryptedIn(ctx context.Context, client *etcd.Client) (map[string]int64, error) {
+	by := map[string]int64{}
+	err := client.Scan(ctx, "", func(_ string, value []byte) error {
+		if key := etcd.Encryption(value); key != "" {
+			by[key]++
+		}
+		return nil
+	})
+	return by, err
+}
+
+// describeEncrypted returns a text of what encryptedIn returned.
+func describeEncrypted(by map[string]int64) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, fmt.Sprintf("%d by %s", by[key], key))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // openPart returns the content of a part; what is read of the snapshot is counted.
