@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/embedetcd"
 	"portico/cmd/internal/pace"
@@ -73,6 +76,7 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 		return err
 	}
 	slog.SetDefault(s.log)
+	klog.SetLogger(logr.FromSlogHandler(s.log.Handler()).V(1)) // of the engines of encryption
 	if err := s.start(ctx); err != nil {
 		s.log.Error("cannot go on", "err", err)
 		return err
@@ -179,6 +183,7 @@ func (s *stack) runChildren(ctx context.Context) error {
 		fmt.Fprintln(s.errOut, "portico: warning: "+line)
 	}
 	s.say("starting core server, CRD server and gateway")
+	go s.reportKMS(ctx)
 	core, err := s.startChild("core", s.coreArgs(), backendReady(s.coreSocket(), "/readyz"), nil)
 	if err != nil {
 		return err
@@ -212,6 +217,14 @@ func (s *stack) runChildren(ctx context.Context) error {
 		return fmt.Errorf("run CRD server: %w", err)
 	case err := <-gateway.done:
 		return fmt.Errorf("run gateway: %w", err)
+	}
+}
+
+// reportKMS says which KMS plugin cannot be used. The processes start without it, unless it encrypted what they need to
+// become ready.
+func (s *stack) reportKMS(ctx context.Context) {
+	if err := s.flags.encryption.Probe(ctx); err != nil && ctx.Err() == nil {
+		s.say(fmt.Sprintf("what a KMS encrypted is not served until its plugin answers: %v", err))
 	}
 }
 

@@ -68,6 +68,7 @@ type upFlags struct {
 	log                       server.LogFlags
 	maxLogSize, maxLogBackups int
 	signs                     bool // by authorities of its own
+	encryption                encryption.Config
 	all                       *pflag.FlagSet
 	config                    *config.File // of --config; nil without
 }
@@ -166,7 +167,7 @@ func New() *cobra.Command {
 				}
 				f.dataDir = dir
 			}
-			f.signs = children.signing.Empty()
+			f.signs, f.encryption = children.signing.Empty(), children.encryption
 			return advise(runStack(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
