@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"portico/cmd/e2e"
+	"portico/cmd/internal/testtools"
 	"portico/internal/testing/kmstest"
 )
 
@@ -22,10 +24,7 @@ func TestKMSAwayOverRestarts(t *testing.T) {
 	t.Parallel()
 	e2e.NeedsInstallation(t)
 	plugin, dir := kmstest.Start(t), t.TempDir()
-	file := filepath.Join(t.TempDir(), "encryption.yaml")
-	e2e.WriteFile(t, file, fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"+
-		"- {resources: [secrets, widgets.example.com], providers: [{kms: {apiVersion: v2, name: vault, timeout: 1s, endpoint: %q}}]}\n", plugin.Endpoint()))
-	flag := "--encryption-provider-config=" + file
+	flag := encryptedByKMS(t, plugin, "secrets, widgets.example.com")
 	up := e2e.Install(t, dir, flag)
 	owner := createEncrypted(t, up, e2e.DynamicClient(t, up.Config(t)))
 	up.Post(t, "/api/v1/namespaces/default/configmaps", fmt.Sprintf(
@@ -68,6 +67,51 @@ func TestKMSAwayOverRestarts(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// encryptedByKMS returns the flag of a configuration that encrypts resources by a KMS.
+func encryptedByKMS(t *testing.T, plugin *kmstest.Plugin, resources string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "encryption.yaml")
+	e2e.WriteFile(t, file, fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"+
+		"- {resources: [%s], providers: [{kms: {apiVersion: v2, name: vault, timeout: 1s, endpoint: %q}}]}\n", resources, plugin.Endpoint()))
+	return "--encryption-provider-config=" + file
+}
+
+// An installation with everything encrypted by a KMS that is away says so and waits, and is ready once the KMS is back.
+func TestKMSAwayOfAllResources(t *testing.T) {
+	t.Parallel()
+	e2e.NeedsInstallation(t)
+	plugin, dir := kmstest.Start(t), t.TempDir()
+	flag := encryptedByKMS(t, plugin, "'*.*'")
+	up := e2e.Install(t, dir, flag)
+	createEncrypted(t, up, e2e.DynamicClient(t, up.Config(t)))
+	if err := up.Stop(); err != nil {
+		t.Error(err)
+	}
+	plugin.Stop()
+	started, err := testtools.Start(dir, flag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := started.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, text := range []string{"what a KMS encrypted is not served until its plugin answers: ", "waiting for core: 500 Internal Server Error"} {
+		if err := started.Await(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plugin.Serve(t)
+	if err := started.Await("Ctrl-C stops it"); err != nil {
+		t.Fatal(err)
+	}
+	again := regexp.MustCompile(`(?m)^  endpoint +(\S+)$`).FindStringSubmatch(started.Output.String())
+	up.Endpoint = again[1] // its port is another one
+	up.Shows(t, "/api/v1/namespaces/default/secrets", base64.StdEncoding.EncodeToString([]byte(plainWord)))
+	up.Shows(t, "/apis/example.com/v1/namespaces/default/widgets", plainColour)
 }
 
 // refusedWithoutKMS checks what an installation serves while its KMS is away. name is of a ConfigMap that is created.
