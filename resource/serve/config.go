@@ -67,6 +67,8 @@ type ListenAddress struct {
 	// Default DefaultMaxConcurrentStreams. A server behind the gateway needs more: each of
 	// its connections carries the watches of many clients.
 	MaxConcurrentStreams uint32
+	// DisableHTTP2 leaves HTTP/1.1 as the only protocol of a network address.
+	DisableHTTP2 bool
 	// MaxHeaderBytes bounds the header of a request on a network address: an unauthenticated client
 	// can make the server hold that much for readHeaderTimeout. A longer header is a 431, or ends
 	// an HTTP/2 connection. Default DefaultMaxHeaderBytes.

@@ -131,10 +131,14 @@ func (s *Server) newHTTPServer(address *ListenAddress, isUnix bool) (*http.Serve
 	case address.TLS.CertFile == "":
 		return nil, errNoCertificate
 	}
-	server.Protocols.SetHTTP2(true)
+	protocols := []string{"http/1.1"}
+	if !address.DisableHTTP2 {
+		server.Protocols.SetHTTP2(true)
+		protocols = []string{"h2", "http/1.1"}
+	}
 	server.ConnContext, server.ConnState = inflight.ConnContext, inflight.ConnState
 	address.TLS.warn(s.log)
 	var err error
-	server.TLSConfig, err = address.TLS.config(address.ClientCAs)
+	server.TLSConfig, err = address.TLS.config(address.ClientCAs, protocols...)
 	return server, err
 }

@@ -238,6 +238,35 @@ func onNetwork(t *testing.T, h http.HandlerFunc) (*testServer, *pki) {
 	return s, p
 }
 
+// An address without HTTP/2 serves clients that offer it over HTTP/1.1, whether or not it names authorities.
+func TestAddressWithoutHTTP2(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	s := newTestServer(t, ok, func(c *testConfig) {
+		c.Server.Listen = []ListenAddress{p.listen(), p.listen(), p.listen()}
+		c.Server.Listen[0].DisableHTTP2, c.Server.Listen[1].DisableHTTP2 = true, true
+		c.Server.Listen[0].ClientCAs = nil
+	})
+	s.start(t)
+	for i, want := range []string{"http/1.1", "http/1.1", "h2"} {
+		config := p.tlsConfig()
+		config.NextProtos = []string{"h2", "http/1.1"}
+		conn, err := tls.Dial("tcp", s.Addresses()[i].String(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if got := conn.ConnectionState().NegotiatedProtocol; got != want {
+			t.Errorf("address %d: %s, want %s", i, got, want)
+		}
+		if want == "http/1.1" {
+			if code := asks(t, conn, "/x", "jane"); code != http.StatusOK {
+				t.Errorf("address %d: %d", i, code)
+			}
+		}
+	}
+}
+
 // Clients on a network are authenticated by their certificates; identity headers are not
 // believed and do not reach the handler. A certificate of an unknown authority completes
 // the handshake and is a 401.

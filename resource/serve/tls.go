@@ -58,8 +58,9 @@ func (t *TLS) files() []authn.CertificateFile {
 }
 
 // config asks every client for a certificate and accepts every response: a certificate
-// that cannot be verified is a 401 with a reason, not a failed handshake.
-func (t *TLS) config(clientCAs func() *x509.CertPool) (*tls.Config, error) {
+// that cannot be verified is a 401 with a reason, not a failed handshake. protocols are those of
+// ALPN, the preferred one first.
+func (t *TLS) config(clientCAs func() *x509.CertPool, protocols ...string) (*tls.Config, error) {
 	certificates, err := t.open()
 	if err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func (t *TLS) config(clientCAs func() *x509.CertPool) (*tls.Config, error) {
 		MinVersion:       max(t.MinVersion, tls.VersionTLS10),
 		CipherSuites:     t.CipherSuites,
 		CurvePreferences: t.CurvePreferences,
-		NextProtos:       []string{"h2", "http/1.1"},
+		NextProtos:       protocols,
 		GetCertificate:   certificates.choose,
 		ClientAuth:       tls.RequestClientCert,
 	}

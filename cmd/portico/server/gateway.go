@@ -97,6 +97,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.SortFlags = false
 	f.listen.add(fs, "127.0.0.1:6443", "for clients of the same user on this machine, by tokens only")
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`address:port` at which clients reach the gateway, an endpoint of Service default/kubernetes while it runs (default: none)")
+	f.listen.AddHTTP2(fs)
 	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.AddPrefix(fs)
 	AddEncryption(fs, &f.cfg.Encryption)

@@ -25,6 +25,7 @@ type NetworkFlags struct {
 	streams     uint
 	headerBytes uint
 	sharePort   bool
+	noHTTP2     bool
 	bounds      inflight.Bounds
 	all         *pflag.FlagSet
 }
@@ -33,11 +34,14 @@ type NetworkFlags struct {
 // other processes listen on sockets.
 var Network = []string{
 	"tls-min-version", "tls-cipher-suites", "tls-curve-preferences", "tls-sni-cert-key", "http2-max-streams-per-connection",
-	"max-request-header-bytes", "max-connections", "max-unauthenticated-connections", "max-connections-per-address", sharing,
+	"max-request-header-bytes", "max-connections", "max-unauthenticated-connections", "max-connections-per-address", sharing, disableHTTP2,
 }
 
-// sharing is the name of a flag.
-const sharing = "permit-port-sharing"
+// Names of flags.
+const (
+	sharing      = "permit-port-sharing"
+	disableHTTP2 = "disable-http2-serving"
+)
 
 // Add adds the flags. Those of TLS and HTTP/2 have kube-apiserver's names.
 func (f *NetworkFlags) Add(fs *pflag.FlagSet) {
@@ -56,11 +60,16 @@ func (f *NetworkFlags) Add(fs *pflag.FlagSet) {
 	fs.UintVar(&f.bounds.PerAddress, "max-connections-per-address", 0, "maximum `number` of them from one IP address, or one IPv6 network of 64 bits; more are closed (default: no limit)")
 }
 
+// AddHTTP2 adds the flag that switches HTTP/2 off, for the gateway: it uses HTTP/2 itself towards core and CRD server.
+func (f *NetworkFlags) AddHTTP2(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.noHTTP2, disableHTTP2, false, "serve HTTP/1.1 only on network addresses (default: HTTP/2 too)")
+}
+
 // given returns the name of a flag that was given to this process, and has no effect on unix sockets; ""
 // without.
 func (f *NetworkFlags) given() string {
 	for _, name := range Network {
-		if flag := f.all.Lookup(name); name != "http2-max-streams-per-connection" && flag.Changed && config.SourceOf(flag).Section != config.All {
+		if flag := f.all.Lookup(name); name != "http2-max-streams-per-connection" && flag != nil && flag.Changed && config.SourceOf(flag).Section != config.All {
 			return name
 		}
 	}
@@ -86,7 +95,7 @@ func (f *NetworkFlags) set(to *serve.ListenAddress) (err error) {
 	if to.MaxConcurrentStreams = uint32(f.streams); f.streams > maxStreams {
 		return fmt.Errorf("--http2-max-streams-per-connection=%d: must be at most %d", f.streams, maxStreams)
 	}
-	to.MaxHeaderBytes, to.SharePort = int(f.headerBytes), f.sharePort
+	to.MaxHeaderBytes, to.SharePort, to.DisableHTTP2 = int(f.headerBytes), f.sharePort, f.noHTTP2
 	if to.TLS.MinVersion, err = cliflag.TLSVersion(f.minVersion); err != nil {
 		return fmt.Errorf("--tls-min-version: %w", err)
 	}
@@ -122,6 +131,11 @@ func (f *NetworkFlags) Check() error {
 	}
 	if _, err := f.bounds.Limits(); err != nil {
 		return err
+	}
+	for _, name := range []string{"http2-max-streams-per-connection", "goaway-chance"} {
+		if flag := f.all.Lookup(name); f.noHTTP2 && flag != nil && flag.Changed && config.SourceOf(flag).Section != config.All {
+			return fmt.Errorf("--%s has no effect with --%s; leave one of them out", name, disableHTTP2)
+		}
 	}
 	suites := address.TLS.CipherSuites
 	if len(suites) == 0 {

@@ -183,6 +183,7 @@ func New() *cobra.Command {
 	f.quota.Add(flags)
 	flags.String("access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
 	f.network.Add(flags)
+	f.network.AddHTTP2(flags)
 	server.AddBrowser(flags, new(filter.Browser))
 	limits.AddInFlight(flags)
 	limits.AddLongRunning(flags)
