@@ -10,8 +10,8 @@ import (
 
 const (
 	// keyRate is how often a second the keys of an issuer are requested at most, after keyBurst requests.
-	keyRate  rate.Limit = 1
-	keyBurst            = 3
+	keyRate  = rate.Limit(1)
+	keyBurst = 3
 )
 
 // errKeysRequested reports a token whose key is not known, while the keys may not be requested again.
