@@ -140,8 +140,8 @@ func restrictUsers(t *testing.T, r *restrictions) {
 		r.compare(t, nodeWrite{name: u.Name, resource: core("pods"), now: pod, user: u})
 		r.compare(t, nodeWrite{name: u.Name, resource: core("configmaps"), now: &corev1.ConfigMap{ObjectMeta: objectNamed("ns", "m")}, user: u})
 	}
-	for _, name := range []string{"configmaps", "secrets", "services", "endpoints"} {
-		obj := map[string]porticorest.Object{"configmaps": &corev1.ConfigMap{}, "secrets": &corev1.Secret{}, "services": &corev1.Service{}, "endpoints": &corev1.Endpoints{}}[name]
+	for _, name := range []string{"configmaps", "secrets", "services"} {
+		obj := map[string]porticorest.Object{"configmaps": &corev1.ConfigMap{}, "secrets": &corev1.Secret{}, "services": &corev1.Service{}}[name]
 		obj.SetNamespace("ns")
 		obj.SetName("x")
 		r.compare(t, nodeWrite{name: "another kind", resource: core(name), now: obj})
@@ -160,9 +160,11 @@ var nodeLabels = strings.Fields(`plain example.com/x notkubernetes.io/x kubernet
 func restrictNodes(t *testing.T, r *restrictions) {
 	changes := []change[*corev1.Node]{
 		{"source", func(n *corev1.Node) {
+			//lint:ignore SA1019 clients may send the deprecated field
 			n.Spec.ConfigSource = &corev1.NodeConfigSource{ConfigMap: &corev1.ConfigMapNodeConfigSource{Namespace: "ns", Name: "a", UID: "u", KubeletConfigKey: "k"}}
 		}},
 		{"another source", func(n *corev1.Node) {
+			//lint:ignore SA1019 clients may send the deprecated field
 			n.Spec.ConfigSource = &corev1.NodeConfigSource{ConfigMap: &corev1.ConfigMapNodeConfigSource{Namespace: "ns", Name: "b", UID: "u", KubeletConfigKey: "k"}}
 		}},
 		{"taint", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}} }},
