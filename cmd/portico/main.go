@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -34,12 +35,16 @@ import (
 	"portico/resource/serve/version"
 )
 
+// excerpt is what follows an error about a CEL expression: its line, and below that where in the line.
+// The error has the expression and the numbers of both.
+var excerpt = regexp.MustCompile(`\n \| .*\n \| [.．]*[\^＾]`)
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	// A second signal ends the process at once: it has the default handler again.
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "portico: "+err.Error())
+		fmt.Fprintln(os.Stderr, "portico: "+excerpt.ReplaceAllString(err.Error(), ""))
 		os.Exit(1)
 	}
 }

@@ -91,7 +91,7 @@ func (cfg *Config) IdentityHeaders() (names authn.HeaderNames) {
 
 // Check reads the files of issuers and of the webhook, and returns what is wrong with them.
 func (cfg *Config) Check() error {
-	_, _, err := cfg.configuration(nil)
+	_, _, err := cfg.configuration(cfg.ServiceAccounts.Issuers)
 	if err == nil && cfg.Webhook.ConfigFile != "" {
 		_, err = newWebhook(cfg.Webhook, nil, cfg.Egress.ControlPlane, nil)
 	}

@@ -62,7 +62,11 @@ func (cfg *Config) configuration(accounts []string) (c *apiserver.Authentication
 		return &apiserver.AuthenticationConfiguration{}, "", nil
 	}
 	if err := validate(c, accounts, cfg.Egress); err != nil {
-		return nil, "", fmt.Errorf("invalid authentication configuration: %w", err)
+		err = fmt.Errorf("invalid authentication configuration: %w", err)
+		if cfg.ConfigFile != "" {
+			err = fmt.Errorf("--authentication-config=%s: %w", cfg.ConfigFile, err)
+		}
+		return nil, "", err
 	}
 	return c, text, nil
 }

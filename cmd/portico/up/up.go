@@ -120,7 +120,14 @@ func (f *upFlags) check(children *childFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := f.readConfig(); err != nil {
+		return err
+	}
 	f.etcd.Dial, children.issuers.Egress = via.Etcd, via
+	children.issuers.ServiceAccounts.Issuers = []string{tokenIssuer}
+	if f.config.Has(config.All, "service-account-issuer") {
+		children.issuers.ServiceAccounts.Issuers = f.config.Values(config.All, "service-account-issuer")
+	}
 	if err := children.check(); err != nil {
 		return err
 	}
@@ -135,9 +142,6 @@ func (f *upFlags) check(children *childFlags) error {
 	}
 	if f.maxLogSize < 1 || f.maxLogBackups < 1 {
 		return errors.New("--log-max-size and --log-max-backups must be at least 1")
-	}
-	if err := f.readConfig(); err != nil {
-		return err
 	}
 	return f.checkQuota()
 }
