@@ -28,7 +28,7 @@ import (
 // installation.
 func (g *Gateway) assembleAdmission() (rest.Admission, error) {
 	engine, err := admission.NewEngine(admission.EngineConfig{
-		Egress:  g.cfg.Egress,
+		Egress: g.cfg.Egress, ConfigFile: g.cfg.AdmissionConfigFile,
 		BaseURL: loopbackURL, Transport: g.core, UserAgent: userAgent, Warn: filter.AddWarning, Authorizer: g.authorizer,
 		Waited: filter.AddWait, Logger: g.log,
 	})

@@ -67,6 +67,8 @@ type Config struct {
 	MaxLongRunning, MaxLongRunningPerUser int
 	// Connections bound the connections of clients.
 	Connections inflight.Bounds
+	// AdmissionConfigFile is admission.EngineConfig.ConfigFile.
+	AdmissionConfigFile string
 	// Egress says how connections leave the gateway. Default: directly.
 	Egress egress.Selector
 	// Browser is what responses tell browsers.

@@ -263,6 +263,7 @@ func (c *Core) assembleEngine() (err error) {
 	if c.transport, err = c.cfg.GatewayTransport(); c.transport == nil {
 		return err
 	}
+	c.cfg.AdmissionConfigFile = c.cfg.Admission.ConfigFile
 	c.engine, err = c.cfg.Engine(name, c.transport, func(i *resource.Info) resource.Store {
 		if r := c.find(i.Group, i.Resource); r != nil && c.serves(r.GVR(r.Versions[0])) {
 			return c.cache.Early(&r.Info) // before the cache is filled: writes wait for the engine

@@ -65,6 +65,8 @@ type Config struct {
 	Connections inflight.Bounds
 	// Egress says how connections leave the process. Default: directly.
 	Egress egress.Selector
+	// AdmissionConfigFile is admission.EngineConfig.ConfigFile.
+	AdmissionConfigFile string
 	// CBOR serves and accepts CBOR too.
 	CBOR bool
 	// Profiling serves /debug/pprof.
@@ -150,7 +152,7 @@ func Authorize(gateway *client.Client) func(context.Context, *resource.Action) e
 func (cfg *Config) Engine(name string, transport http.RoundTripper, store func(*resource.Info) resource.Store) (*admission.Engine, error) {
 	return admission.NewEngine(admission.EngineConfig{
 		Store: store, BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: UserAgent(name), Warn: filter.AddWarning, Egress: cfg.Egress,
-		Logger: cfg.Logger, Waited: filter.AddWait,
+		ConfigFile: cfg.AdmissionConfigFile, Logger: cfg.Logger, Waited: filter.AddWait,
 	})
 }
 

@@ -196,6 +196,8 @@ var wrongInput = map[string]string{
 	"up --oidc-issuer-url=https://a --oidc-client-id=x --oidc-signing-algs=HS256":                    "--oidc-signing-algs",
 	"gateway --oidc-groups-claim=x":                                                                  "--oidc-groups-claim without --oidc-issuer-url: there is no issuer",
 	"gateway --oidc-required-claim=x":                                                                "must have the form name=value",
+	"gateway --etcd-servers=unix:///x --listen=unix:///y --admission-control-config-file=empty":      "--admission-control-config-file=empty: ",
+	"crd --etcd-servers=unix:///x --admission-control-config-file=admission.yaml":                    "--admission-control-config-file without --gateway",
 	"gateway --authentication-token-webhook-version=v1":                                              "--authentication-token-webhook-version without --authentication-token-webhook-config-file",
 	"up --authentication-token-webhook-config-file=none":                                             "--authentication-token-webhook-config-file",
 	"gateway --authentication-token-webhook-config-file=x --authentication-token-webhook-version=v2": "must be v1 or v1beta1",

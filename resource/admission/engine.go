@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	upstream "k8s.io/apiserver/pkg/authorization/authorizer"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
@@ -58,6 +59,8 @@ type EngineConfig struct {
 	Store func(info *resource.Info) resource.Store
 	// Egress says how webhooks are reached. Default: directly.
 	Egress egress.Selector
+	// ConfigFile is an AdmissionConfiguration with the credentials for webhooks, read once; "": none.
+	ConfigFile string
 	// Warn receives the warnings of webhooks and policies; nil drops them.
 	Warn rest.Warn
 	// Authorizer is the variable `authorizer` of CEL expressions; nil: SubjectAccessReviews.
@@ -94,6 +97,8 @@ type Engine struct {
 	matcher        *matching.Matcher
 	authorizer     upstream.UnconditionalAuthorizer
 	services       *serviceResolver
+	// credentials for webhooks, by plugin.
+	credentials map[string]webhookutil.AuthenticationInfoResolver
 	// parameters and mapper find the parameters of policies.
 	parameters dynamic.Interface
 	mapper     meta.RESTMapper
@@ -121,7 +126,7 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 		cfg.Logger = slog.Default()
 	}
 	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme()}
-	if err := e.connect(); err != nil {
+	if err := errors.Join(e.readCredentials(), e.connect()); err != nil {
 		return nil, fmt.Errorf("make admission engine: %w", err)
 	}
 	e.scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{}, &corev1.Service{})

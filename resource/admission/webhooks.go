@@ -61,7 +61,7 @@ func newMutatingWebhooks(e *Engine, i *informer.Informer) *webhooks {
 			if err != nil {
 				return nil, err
 			}
-			return plugin.Admit, e.initialize(plugin.Webhook)
+			return plugin.Admit, e.initialize(mutating.PluginName, plugin.Webhook)
 		}),
 	}
 }
@@ -74,18 +74,20 @@ func newValidatingWebhooks(e *Engine, i *informer.Informer) *webhooks {
 			if err != nil {
 				return nil, err
 			}
-			return plugin.Validate, e.initialize(plugin.Webhook)
+			return plugin.Validate, e.initialize(validating.PluginName, plugin.Webhook)
 		}),
 	}
 }
 
 // initialize sets the dependencies of a webhook engine.
-func (e *Engine) initialize(w *generic.Webhook) error {
+func (e *Engine) initialize(name string, w *generic.Webhook) error {
 	w.SetExternalKubeClientSet(e.namespaces.client())
 	w.SetExternalKubeInformerFactory(e.factory)
 	w.SetUnconditionalAuthorizer(e.authorizer)
 	w.SetServiceResolver(e.services)
-	w.SetAuthenticationInfoResolverWrapper(WebhookClients(e.cfg.Egress))
+	w.SetAuthenticationInfoResolverWrapper(func(webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
+		return WebhookClients(e.cfg.Egress)(e.credentials[name])
+	})
 	return w.ValidateInitialization()
 }
 

@@ -121,9 +121,9 @@ func all() []row {
 		{name: "NodeDeclaredFeatureValidator", on: true, resources: on("pods"), make: newNodeDeclaredFeatureValidator},
 		{name: "PodResizeValidator", on: true, resources: on("pods"), make: newPodResizeValidator},
 		{name: admission.PluginMutatingPolicies, on: true, make: inEngine},
-		{name: admission.PluginMutatingWebhooks, on: true, make: inEngine},
+		{name: admission.PluginMutatingWebhooks, on: true, make: webhooksOf(admission.PluginMutatingWebhooks), configured: true},
 		{name: admission.PluginValidatingPolicies, on: true, make: inEngine},
-		{name: admission.PluginValidatingWebhooks, on: true, make: inEngine},
+		{name: admission.PluginValidatingWebhooks, on: true, make: webhooksOf(admission.PluginValidatingWebhooks), configured: true},
 		{name: quota.Name, on: true, make: newResourceQuota, configured: true},
 		{name: "AlwaysDeny", missing: noEffect},
 	}
@@ -131,6 +131,14 @@ func all() []row {
 
 // inEngine is for the plugins of the engine of webhooks and policies.
 func inEngine(*Config) (rest.Admission, error) { return nil, nil }
+
+// webhooksOf is inEngine for a plugin whose configuration the engine reads too.
+func webhooksOf(plugin string) func(*Config) (rest.Admission, error) {
+	return func(cfg *Config) (rest.Admission, error) {
+		_, err := admission.WebhookCredentials(cfg.files[plugin])
+		return nil, err
+	}
+}
 
 // Options are the flags of admission plugins, with kube-apiserver's names.
 type Options struct {

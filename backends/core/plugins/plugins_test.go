@@ -203,6 +203,9 @@ func TestOptions(t *testing.T) {
 		return name
 	}
 	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
+	webhooks := func(field string) string {
+		return file(head + "plugins: [{name: ValidatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, " + field + "}}]\n")
+	}
 	for _, tc := range []struct {
 		name    string
 		options Options
@@ -224,6 +227,10 @@ func TestOptions(t *testing.T) {
 		{name: "unknown plugin", options: Options{ConfigFile: file(head + "plugins: [{name: Nonesuch}]\n")}, err: `plugins[0]: there is no plugin "Nonesuch"`},
 		{name: "missing plugin", options: Options{ConfigFile: file(head + "plugins: [{name: ImagePolicyWebhook}]\n")}, err: "plugins[0]: plugin ImagePolicyWebhook: a Validating"},
 		{name: "no configuration", options: Options{ConfigFile: file(head + "plugins: [{name: NamespaceLifecycle, configuration: {a: b}}]\n")}, err: "plugin NamespaceLifecycle has no configuration"},
+		{name: "webhooks", options: Options{ConfigFile: webhooks(`kubeConfigFile: ` + file("apiVersion: v1\nkind: Config\n"))}},
+		{name: "a relative kubeconfig", options: Options{ConfigFile: webhooks(`kubeConfigFile: x`)}, err: "admission plugin ValidatingAdmissionWebhook: configuration: kubeConfigFile: Invalid value"},
+		{name: "no kubeconfig", options: Options{ConfigFile: webhooks(`kubeConfigFile: /nonesuch/x`)}, err: "configuration: kubeConfigFile: stat /nonesuch/x"},
+		{name: "webhooks of files", options: Options{ConfigFile: webhooks(`staticManifestsDir: /x`)}, err: "staticManifestsDir"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"portico/backends/crd"
@@ -37,6 +39,9 @@ func NewCRD() *cobra.Command {
 		Example: crdExample,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.cfg.AdmissionConfigFile != "" && f.cfg.Gateway.URL == "" {
+				return errors.New("--admission-control-config-file without --gateway: webhooks are read through the gateway")
+			}
 			return f.run(cmd, &f.cfg.Config, func() (server, error) { return crd.New(f.cfg) })
 		},
 	}
@@ -48,5 +53,6 @@ func (f *crdFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.begin(fs, &f.cfg.Config, "127.0.0.1:7444", "through which namespaces are followed (default: no object can be created in a namespace)")
+	addAdmissionConfig(fs, &f.cfg.AdmissionConfigFile)
 	f.end(fs, &f.cfg.Config)
 }

@@ -127,11 +127,16 @@ func (f *frontProxyFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.names, "requestheader-allowed-names", nil, "comma-separated common `names` allowed in certificates of these clients (default: any)")
 }
 
+// addAdmissionConfig adds --admission-control-config-file.
+func addAdmissionConfig(fs *pflag.FlagSet, to *string) {
+	fs.StringVar(to, "admission-control-config-file", "", "AdmissionConfiguration `file`, as for kube-apiserver: credentials for webhooks, and configurations of admission plugins of the core server (default: none)")
+}
+
 // AddAdmission adds the flags of admission plugins, which have kube-apiserver's names.
 func AddAdmission(fs *pflag.FlagSet, o *plugins.Options) {
 	fs.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "comma-separated `names` of admission plugins of the core server to use besides those that are on by default")
 	fs.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "comma-separated `names` of admission plugins of the core server not to use, of those that are on by default")
-	fs.StringVar(&o.ConfigFile, "admission-control-config-file", "", "AdmissionConfiguration `file` with the configurations of admission plugins of the core server (default: none)")
+	addAdmissionConfig(fs, &o.ConfigFile)
 	o.NotReadyTolerationSeconds = fs.Int64("default-not-ready-toleration-seconds", plugins.DefaultTolerationSeconds, "`seconds` that a new pod tolerates its node not to be ready, unless it says otherwise")
 	o.UnreachableTolerationSeconds = fs.Int64("default-unreachable-toleration-seconds", plugins.DefaultTolerationSeconds, "`seconds` that a new pod tolerates its node to be unreachable, unless it says otherwise")
 }

@@ -105,6 +105,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.backendCAs, "backend-ca-file", nil, "PEM file of CAs for the certificate of a backend, as `name=file`; a file without a name is for all (default: the system's)")
 	addAuthentication(fs, &f.cfg.Authentication)
 	AddAuthorization(fs, &f.cfg.Authorization)
+	addAdmissionConfig(fs, &f.cfg.AdmissionConfigFile)
 	f.proxy.add(fs)
 	fs.StringVar(&f.cfg.ProxyCertFile, "proxy-client-cert-file", "", "PEM `file` of the client certificate for servers behind the gateway")
 	fs.StringVar(&f.cfg.ProxyKeyFile, "proxy-client-key-file", "", "PEM `file` of the key of --proxy-client-cert-file")
