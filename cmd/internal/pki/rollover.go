@@ -80,6 +80,7 @@ func (a *authority) trustNext(now time.Time, life time.Duration) error {
 		return fmt.Errorf("make CA %s: %w", a.cert.Subject.CommonName, err)
 	}
 	template := authorityTemplate(a.cert.Subject, next.cert.NotBefore, earlier(next.cert.NotAfter, a.cert.NotAfter))
+	template.AuthorityKeyId = a.cert.SubjectKeyId // both have one name: verifiers try the key of this identifier first
 	cross, err := sign(template, a.cert, key, a.key)
 	if err != nil {
 		return fmt.Errorf("make cross-certificate of %s: %w", a.cert.Subject.CommonName, err)

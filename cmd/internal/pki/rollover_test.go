@@ -153,6 +153,33 @@ func TestSigningKeyIsPublishedFirst(t *testing.T) {
 	}
 }
 
+// As many replacements may be requested one after the other as earlier CAs are trusted. What was read at any time accepts the latest
+// leaf, although crypto/x509 makes a bounded number of attempts to verify it.
+func TestManyRequestedReplacements(t *testing.T) {
+	t.Parallel()
+	dir, now := t.TempDir(), time.Now()
+	var taken []snapshot
+	for range MaxEarlier + 2 {
+		f := ensure(t, Config{Dir: dir, Now: now})
+		taken = append(taken, take(t, f.ServingCAFile, f.Serving, now))
+		if err := ReplaceAuthorities.Request(dir); err != nil {
+			t.Fatal(err)
+		}
+		f = ensure(t, Config{Dir: dir, Now: now})
+		taken = append(taken, take(t, f.ServingCAFile, f.Serving, now))
+		now = f.NextUse
+	}
+	latest := taken[len(taken)-1]
+	if all, err := Replacements(dir); err != nil || len(all[0].Earlier) <= MaxEarlier {
+		t.Fatalf("%d earlier CAs: %v", len(all[0].Earlier), err)
+	}
+	for i, s := range taken {
+		if err := s.accepts(latest, now, x509.ExtKeyUsageServerAuth); err != nil {
+			t.Errorf("what was read at step %d of %d: %v", i, len(taken), err)
+		}
+	}
+}
+
 func publishes(t *testing.T, file string, private any) bool {
 	t.Helper()
 	keys, err := keyutil.ParsePublicKeysPEM([]byte(file))

@@ -21,6 +21,10 @@ const (
 	RetireAuthorities Rotation = "retire-authorities"
 )
 
+// MaxEarlier is how many replaced CAs may be trusted when another replacement is requested: crypto/x509 makes 100 attempts to
+// verify a certificate, of which a chain over n CAs of one name takes up to n*n/4. Without a request two are trusted at most.
+const MaxEarlier = 8
+
 // Request asks for it.
 func (r Rotation) Request(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, string(r)), nil, 0o600); err != nil {

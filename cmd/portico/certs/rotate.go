@@ -74,10 +74,13 @@ func rotate(ctx context.Context, out io.Writer, dataDir string, retire bool) err
 	request := pki.ReplaceAuthorities
 	if retire {
 		request = pki.RetireAuthorities
-		for _, r := range before {
-			if !r.UsedFrom.IsZero() {
-				return fmt.Errorf("--retire: a replacement is under way, and the next %s signs from %s on; retire the earlier one then", r.Name, r.UsedFrom.Local().Format(time.RFC3339))
-			}
+	}
+	for _, r := range before {
+		switch {
+		case retire && !r.UsedFrom.IsZero():
+			return fmt.Errorf("--retire: a replacement is under way, and the next %s signs from %s on; retire the earlier one then", r.Name, r.UsedFrom.Local().Format(time.RFC3339))
+		case !retire && r.UsedFrom.IsZero() && len(r.Earlier) >= pki.MaxEarlier:
+			return fmt.Errorf("%d earlier certificates of %s are trusted, and clients verify no longer chains; end the trust in them first, with --retire", len(r.Earlier), r.Name)
 		}
 	}
 	if err := request.Request(dir); err != nil {
