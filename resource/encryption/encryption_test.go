@@ -56,7 +56,7 @@ func configuration(rules ...string) string {
 }
 
 // write replaces a file at once.
-func write(t *testing.T, file, text string) {
+func write(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func write(t *testing.T, file, text string) {
 }
 
 // open opens a configuration for the length of the test.
-func open(t *testing.T, reload bool, rules ...string) (e *Encryption, file string) {
+func open(t testing.TB, reload bool, rules ...string) (e *Encryption, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "encryption.yaml")
 	write(t, file, configuration(rules...))

@@ -56,48 +56,64 @@ type provider struct {
 	next   decryption      // of the latest value that was refused
 }
 
-// decrypt calls run for a value, and waits for a KMS for patience at most.
-func (o *outages) decrypt(ctx context.Context, data []byte, run decryption) ([]byte, bool, error) {
+// decrypt calls run for a value, and waits for a KMS for patience at most. With a key that was decrypted it calls run itself:
+// upstream has the key, and a goroutine for each value took a third of the time to decrypt it. Upstream forgets keys after a
+// day; the KMS is asked again then, and waited for until its time-out.
+func (o *outages) decrypt(ctx context.Context, data []byte, run decryption) (plain []byte, stale bool, err error) {
 	kms, key := sealedBy(data)
 	if kms == "" {
 		return run()
 	}
-	if err := o.refuse(kms, key, run); err != nil {
+	known, err := o.refuse(kms, key, run)
+	if err != nil {
 		return nil, false, err
 	}
+	began := time.Now()
+	if known {
+		plain, stale, err = run()
+	} else {
+		plain, stale, err = run.within(patience)
+	}
+	o.record(ctx, kms, key, time.Since(began), err, run)
+	return plain, stale, err
+}
+
+// within waits for the result for a limited time.
+func (run decryption) within(limit time.Duration) ([]byte, bool, error) {
 	type result struct {
 		plain []byte
 		stale bool
 		err   error
 	}
-	began, results := time.Now(), make(chan result, 1)
+	results := make(chan result, 1)
 	go func() {
 		var r result
 		r.plain, r.stale, r.err = run()
 		results <- r
 	}()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	var r result
 	select {
-	case r = <-results:
+	case r := <-results:
+		return r.plain, r.stale, r.err
 	case <-timer.C:
-		r.err = fmt.Errorf("the KMS plugin has not answered within %v", patience)
+		return nil, false, fmt.Errorf("the KMS plugin has not answered within %v", limit)
 	}
-	o.record(ctx, kms, key, time.Since(began), r.err, run)
-	return r.plain, r.stale, r.err
 }
 
-// refuse returns why a value is not decrypted: its KMS is away, and the key is not cached.
-func (o *outages) refuse(kms, key string, run decryption) error {
+// refuse returns why a value is not decrypted: its KMS is away, and the key is not cached. known says that it is cached.
+func (o *outages) refuse(kms, key string, run decryption) (known bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.kms[kms]
-	if p == nil || p.away == nil || p.keys[key] {
-		return nil
+	if p == nil {
+		return false, nil
+	}
+	if p.keys[key] || p.away == nil {
+		return p.keys[key], nil
 	}
 	p.next = run
-	return p.away
+	return false, p.away
 }
 
 // record records an attempt.
