@@ -273,5 +273,5 @@ func (m *installed) apiResources(ctx context.Context) error {
 
 // works measures work on objects of one definition in both installations, in turns.
 func (m *installed) works(ctx context.Context) error {
-	return compareWork(ctx, m.report, [2]*runner{m.one, m.many}, [2]string{"one definition", "many"}, 0.8)
+	return compareWork(ctx, m.report, []*runner{m.one, m.many}, []string{"one definition", "many"}, workloads, 0.8)
 }

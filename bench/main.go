@@ -34,7 +34,7 @@ func main() {
 	// The second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	root := newRoot()
-	root.AddCommand(newRatesCommand(), newRestartCommand(), newCostsCommand(), newObjectsCommand(), newManyCommand(), newSecurityCommand(), newChildCommand("chain-server", serveBytes), newChildCommand("chain-proxy", serveProxy),
+	root.AddCommand(newRatesCommand(), newRestartCommand(), newCostsCommand(), newObjectsCommand(), newManyCommand(), newSecurityCommand(), newEncryptionCommand(), newChildCommand("chain-server", serveBytes), newChildCommand("chain-proxy", serveProxy),
 		newChildCommand(roleStaticServer, serveStatic))
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())

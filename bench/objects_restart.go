@@ -58,7 +58,7 @@ func (m *manyObjects) restartServer(ctx context.Context) error {
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill CRD server: %w", err)
 	}
-	return m.back(ctx, "restart of the CRD server", 0, func() error { return m.findRestarted(before) })
+	return m.back(ctx, "restart of the CRD server", 0, func() error { return m.findRestarted("crd", before) })
 }
 
 // restartAll stops and starts the installation.

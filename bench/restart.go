@@ -88,7 +88,7 @@ func (r *runner) restart(ctx context.Context, s *subject, out io.Writer) error {
 		return fmt.Errorf("kill CRD server: %w", err)
 	}
 	began := time.Now()
-	if err := until(ctx, func() error { return r.findRestarted(before) }); err != nil {
+	if err := until(ctx, func() error { return r.findRestarted("crd", before) }); err != nil {
 		return err
 	}
 	say("killed → new process started", "%.2f s", time.Since(began).Seconds())
@@ -101,10 +101,10 @@ func (r *runner) restart(ctx context.Context, s *subject, out io.Writer) error {
 	return r.listWhole(ctx, s, peak, say)
 }
 
-// findRestarted looks for the process that replaced the one with the ID before.
-func (r *runner) findRestarted(before int) error {
+// findRestarted looks for the process of a name that replaced the one with the ID before.
+func (r *runner) findRestarted(name string, before int) error {
 	now, err := findProcesses(r.o.dataDir)
-	if err != nil || now["crd"] == 0 || now["crd"] == before {
+	if err != nil || now[name] == 0 || now[name] == before {
 		return errNotYet
 	}
 	r.procs = now

@@ -82,7 +82,7 @@ func measureSecurity(ctx context.Context, o options, out, errOut io.Writer) (err
 	}
 	report := newReport(&o)
 	defer func() { report.print(out) }() // the results so far, even after a failure
-	return compareWork(ctx, report, runners, [2]string{"the defaults", "everything on"}, securityBar)
+	return compareWork(ctx, report, runners[:], []string{"the defaults", "everything on"}, workloads, securityBar)
 }
 
 // issuer is an issuer of OpenID Connect tokens.

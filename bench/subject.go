@@ -70,6 +70,18 @@ func configMaps(namespace string) *subject {
 	}
 }
 
+// workloads are the custom resources of a runner.
+func workloads(r *runner) *subject { return customResources(r.group, r.namespace) }
+
+// secrets are Secrets of one value. The sequence number is an annotation, because values are in base64.
+func secrets(r *runner) *subject {
+	return &subject{
+		name: "Secrets", server: "core", resource: "secrets", apiVersion: "v1", kind: "Secret", namespace: r.namespace,
+		annotations: `,"sequence":"%d"`, head: `"data":{`,
+		tail: func(filling int) string { return `"value":"` + strings.Repeat("v", filling/4*4) + `"}` },
+	}
+}
+
 // pods are Pods that wait for a node. The sequence number is an annotation, because hardly
 // any other field of a pod can be updated.
 func pods(namespace string) *subject {
