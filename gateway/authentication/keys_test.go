@@ -18,7 +18,7 @@ import (
 )
 
 // Thousands of forged tokens, each with a key of its own that nothing knows, make a few requests to their
-// issuer. Tokens of the known key are accepted meanwhile, and those of a new key within two seconds.
+// issuer. Tokens of the known key are accepted meanwhile, and those of a new key after a second.
 func TestForgedTokensRequestFewKeys(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -59,7 +59,7 @@ func TestForgedTokensRequestFewKeys(t *testing.T) {
 	if requests > most {
 		t.Errorf("%d requests, want at most %d", requests, most)
 	}
-	if took > 2*time.Second {
+	if took > 5*time.Second { // a second, and what a busy machine takes
 		t.Errorf("the new key was accepted after %v", took)
 	}
 }
