@@ -178,11 +178,18 @@ func NeedsInstallation(t *testing.T) {
 // Install starts an installation for one test, which stops it at its end.
 func Install(t *testing.T, dir string, args ...string) *Installation {
 	t.Helper()
+	return InstallWith(t, nil, dir, args...)
+}
+
+// InstallWith is Install with further variables in the environment.
+func InstallWith(t *testing.T, env []string, dir string, args ...string) *Installation {
+	t.Helper()
 	NeedsInstallation(t)
-	up, err := Launch(dir, args...)
+	launched, err := testtools.LaunchWith(env, dir, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	up := &Installation{launched}
 	t.Cleanup(func() {
 		if err := up.Stop(); err != nil && !t.Failed() {
 			t.Error(err)

@@ -98,9 +98,9 @@ func TestBadConfigurations(t *testing.T) {
 // Flags that a process refuses are named with the file or the variable that sets them.
 func TestSourcesOfBadValues(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "portico.yaml")
-	e2e.WriteFile(t, file, head+"core: {service-account-max-token-expiration: 5m}\ngateway: {backend: [core], etcd-servers: [unix:///x]}")
+	e2e.WriteFile(t, file, head+"core: {enable-admission-plugins: [Nope]}\ngateway: {backend: [core], etcd-servers: [unix:///x]}")
 	for _, tc := range []struct{ command, want string }{
-		{"core", file + ": core.service-account-max-token-expiration: --service-account-max-token-expiration=5m0s: must be at least"},
+		{"core", file + `: core.enable-admission-plugins: --enable-admission-plugins: there is no plugin "Nope"`},
 		{"gateway", file + `: gateway.backend: --backend "core": must have the form name=value`},
 	} {
 		if _, err := command(t, tc.command, "--config="+file); err == nil || !strings.HasPrefix(err.Error(), tc.want) {

@@ -16,7 +16,7 @@ import (
 // limit in the file takes effect while the processes run, one of another flag and one that is invalid are
 // lines of their logs.
 func TestConfigurationOfInstallation(t *testing.T) {
-	e2e.NeedsInstallation(t)
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "portico.yaml")
 	const sections = `
 up: {enable-priority-and-fairness: false, max-requests-inflight: 301, max-mutating-requests-inflight: 302, discovery-grace: 1m, log-format: json, service-account-jwks-uri: "https://keys.example.com/jwks"}
@@ -26,10 +26,8 @@ crd: {profiling: false}
 `
 	const issuers = `, service-account-issuer: ["https://new.example.com", "https://old.example.com"]}`
 	e2e.WriteFile(t, file, head+"all: {v: 0, etcd-prefix: /configured"+issuers+sections)
-	t.Setenv("PORTICO_CONFIG", file)
-	t.Setenv("PORTICO_DISCOVERY_GRACE", "3m")
-	t.Setenv("PORTICO_MAX_LONG_RUNNING_REQUESTS", "6000")
-	up := e2e.Install(t, t.TempDir(), "--max-long-running-requests=7000")
+	env := []string{"PORTICO_CONFIG=" + file, "PORTICO_DISCOVERY_GRACE=3m", "PORTICO_MAX_LONG_RUNNING_REQUESTS=6000"}
+	up := e2e.InstallWith(t, env, t.TempDir(), "--max-long-running-requests=7000")
 	if want := "portico: warning: the authorizer Node "; strings.Count(up.Output.String(), want) != 1 {
 		t.Errorf("no line %q, or several:\n%s", want, up.Output)
 	}

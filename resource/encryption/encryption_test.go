@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -23,7 +24,12 @@ import (
 	"portico/resource/watchcache"
 )
 
+// TestMain runs more tests in parallel than there are processors: they wait for time-outs of upstream.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	controller.EncryptionConfigFileChangePollDuration = 20 * time.Millisecond
 	os.Exit(m.Run())
 }

@@ -34,8 +34,11 @@ type Installation struct {
 }
 
 // Launch runs Start and returns when the installation is ready.
-func Launch(dir string, args ...string) (*Installation, error) {
-	i, err := Start(dir, args...)
+func Launch(dir string, args ...string) (*Installation, error) { return LaunchWith(nil, dir, args...) }
+
+// LaunchWith is Launch with further variables in the environment.
+func LaunchWith(env []string, dir string, args ...string) (*Installation, error) {
+	i, err := StartWith(env, dir, args...)
 	if err != nil {
 		return nil, err
 	}
