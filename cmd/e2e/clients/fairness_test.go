@@ -46,7 +46,7 @@ func installFair(t *testing.T, flags ...string) *fair {
 	up.MustKubectl(t, "create", "clusterrolebinding", "fair", "--clusterrole=cluster-admin", "--user=eve", "--user=bob")
 	up.MustKubectl(t, "create", "configmap", "a")
 	up.Post(t, "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations", `{"metadata":{"name":"fair"},"spec":{"type":"Limited","limited":{
-		"nominalConcurrencyShares":40,"borrowingLimitPercent":0,"limitResponse":{"type":"Queue","queuing":{"queues":64,"handSize":6,"queueLengthLimit":50}}}}}`)
+		"nominalConcurrencyShares":40,"borrowingLimitPercent":0,"limitResponse":{"type":"Queue","queuing":{"queues":64,"handSize":2,"queueLengthLimit":50}}}}}`)
 	up.Post(t, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", `{"metadata":{"name":"fair"},"spec":{"matchingPrecedence":10,
 		"priorityLevelConfiguration":{"name":"fair"},"distinguisherMethod":{"type":"ByUser"},"rules":[{
 		"subjects":[{"kind":"User","user":{"name":"eve"}},{"kind":"User","user":{"name":"bob"}}],
