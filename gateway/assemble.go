@@ -265,7 +265,7 @@ func (g *Gateway) assembleServer() (err error) {
 	chain, err := filter.New(filter.Config{
 		Handler: router, Refuse: g.refuseLoop, Authenticator: g.authn, IdentityHeaders: g.cfg.Authentication.IdentityHeaders(), Authorizer: g.authorizer, Impersonation: g.access.Impersonation,
 		Complete: g.complete, LongRunning: g.proxy.Streams, RequestTimeout: g.cfg.RequestTimeout, GoawayChance: g.cfg.GoawayChance,
-		FlowControl: control, BodyFirst: g.keepsSeats, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
+		FlowControl: control, SentOn: g.sentOn, MaxInFlight: g.cfg.MaxInFlight, MaxMutatingInFlight: g.cfg.MaxMutatingInFlight, Connections: g.connections, Browser: g.cfg.Browser,
 		MaxLongRunning: g.cfg.MaxLongRunning, MaxLongRunningPerUser: g.cfg.MaxLongRunningPerUser,
 		Metrics: g.metrics, AccessLog: g.accessLog, Audit: g.audit, Tracer: g.tracer, TrustsTrace: filter.TrustedTracers,
 		Logger: g.log.With("server", "gateway"),
@@ -280,14 +280,13 @@ func (g *Gateway) assembleServer() (err error) {
 	return err
 }
 
-// keepsSeats reports whether a request keeps its seats while it is answered: by the gateway, or by
-// a server that the gateway starts with. Others give them back when they are sent (Proxy.Send).
-func (g *Gateway) keepsSeats(a *resource.Action) bool {
+// sentOn reports whether a request is for a registered server, whose Backend limits it.
+func (g *Gateway) sentOn(a *resource.Action) bool {
 	if !a.IsResource {
-		return true
+		return false
 	}
 	rt := g.sync.Table().Lookup(a.Group, a.Version)
-	return rt != nil && (rt.Local || rt.Static)
+	return rt != nil && !rt.Local && !rt.Static
 }
 
 // infos returns the resources that the gateway stores.

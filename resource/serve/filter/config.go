@@ -71,9 +71,10 @@ type Config struct {
 	// FlowControl decides when requests run, in place of MaxInFlight and MaxMutatingInFlight;
 	// nil: these do.
 	FlowControl FlowControl
-	// BodyFirst reports whether the body of a request is read before FlowControl is asked, as
-	// body.Read does, and what the handlers get is a copy in memory. nil: none is.
-	BodyFirst func(a *resource.Action) bool
+	// SentOn reports whether a request is sent to a server with limits of its own: FlowControl
+	// is not asked about it. The bodies of others are read before it is asked, as body.Read
+	// does, and handlers get them from memory. nil: none is.
+	SentOn func(a *resource.Action) bool
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight; one user
 	// gets at most three quarters. Defaults DefaultMaxInFlight and
 	// DefaultMaxMutatingInFlight; below 0: no bound.

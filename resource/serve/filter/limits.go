@@ -100,8 +100,8 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 // if there is one; else reads and writes have separate limits, and no user gets all slots.
 // Health checks do not count, and long-running requests only while a watch begins, or a stream
 // of events, or another protocol; a request that is proxied to a registered server counts until
-// ReleaseInFlight. Without FlowControl watches do not count, and users without limits
-// (User.Unlimited) count and are never refused. leaveInFlight ends it.
+// ReleaseInFlight, and has no seats. Without FlowControl watches do not count, and users without
+// limits (User.Unlimited) count and are never refused. leaveInFlight ends it.
 func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	rs, action, limit := stateOf(r.Context()), resource.ActionFrom(r.Context()), c.limits.reads
 	long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
@@ -113,7 +113,7 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	}
 	switch {
 	case c.cfg.FlowControl != nil:
-		if !c.awaitBody(w, r, action) || !c.takeSeats(w, r, action) {
+		if c.flowControlled(action) && !(c.awaitBody(w, r, action) && c.takeSeats(w, r, action)) {
 			return false
 		}
 		limit.Exceed(action.User.Name)
@@ -126,11 +126,14 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// awaitBody reads the body of a request that Config.BodyFirst names, and reports whether the
-// request proceeds. A client that does not send the body holds no seats: meanwhile the request
-// has a slot in a limit of which one user gets three quarters.
+// flowControlled reports whether Config.FlowControl decides about a request.
+func (c *Chain) flowControlled(a *resource.Action) bool { return c.cfg.SentOn == nil || !c.cfg.SentOn(a) }
+
+// awaitBody reads the body of a request, and reports whether the request proceeds. A client that
+// does not send the body holds no seats: meanwhile the request has a slot in a limit of which one
+// user gets three quarters.
 func (c *Chain) awaitBody(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
-	if r.ContentLength == 0 || c.cfg.BodyFirst == nil || !c.cfg.BodyFirst(action) {
+	if r.ContentLength == 0 {
 		return true
 	}
 	if !takeSlot(c.limits.bodies, action.User) {
