@@ -38,8 +38,8 @@ func newSecurityCommand() *cobra.Command {
 			"an audit log, tracing, CORS and HSTS. In the first one the client has a certificate, and priority and fairness is off too.",
 		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.portico == "" || o.rounds < 1 || o.objects < o.rounds {
-				return errors.New("security needs --portico, at least 1 of --rounds and as many --objects")
+			if o.portico == "" || o.rounds < 1 || o.objects < 1 || o.objects%o.rounds != 0 {
+				return errors.New("security needs --portico, at least 1 of --rounds, and a multiple of it of --objects")
 			}
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.limit, fmt.Errorf("not finished within --limit=%v", o.limit))
 			defer cancel()

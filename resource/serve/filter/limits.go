@@ -127,7 +127,9 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // flowControlled reports whether Config.FlowControl decides about a request.
-func (c *Chain) flowControlled(a *resource.Action) bool { return c.cfg.SentOn == nil || !c.cfg.SentOn(a) }
+func (c *Chain) flowControlled(a *resource.Action) bool {
+	return c.cfg.SentOn == nil || !c.cfg.SentOn(a)
+}
 
 // awaitBody reads the body of a request, and reports whether the request proceeds. A client that
 // does not send the body holds no seats: meanwhile the request has a slot in a limit of which one
