@@ -120,7 +120,7 @@ func (f *upFlags) valuesFor(child, flag string) []string {
 	return []string{of.Value.String()}
 }
 
-// warnings returns what the flags permit and an operator hardly means, of a valid configuration.
+// warnings returns a line for each combination of flags, of a valid configuration, that leaves a gap.
 func (f *upFlags) warnings() (lines []string) {
 	one := func(flag string) string { return strings.Join(f.valuesFor("gateway", flag), ",") }
 	authorizers := authorization.Config{
