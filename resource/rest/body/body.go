@@ -4,6 +4,7 @@
 package body
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -106,6 +107,9 @@ func Read(r *http.Request, held *Hold) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
+	if m, ok := r.Body.(memory); ok {
+		return m.data, nil
+	}
 	if r.ContentLength > MaxSize {
 		return nil, refuse(r, tooLarge(MaxSize))
 	}
@@ -122,6 +126,25 @@ func Read(r *http.Request, held *Hold) ([]byte, error) {
 		return nil, refuse(r, tooLarge(MaxSize))
 	}
 	return data, nil
+}
+
+// memory is a body that Put put in place.
+type memory struct {
+	*bytes.Reader
+	data []byte
+}
+
+// Close implements io.Closer.
+func (memory) Close() error { return nil }
+
+// Put makes data, which was read from the body of a request, the body: GetBody returns it any number
+// of times, and Read returns data itself.
+func Put(r *http.Request, data []byte) {
+	r.ContentLength, r.TransferEncoding = int64(len(data)), nil
+	if r.Body = http.NoBody; len(data) > 0 {
+		r.GetBody = func() (io.ReadCloser, error) { return memory{bytes.NewReader(data), data}, nil }
+		r.Body, _ = r.GetBody() // never fails
+	}
 }
 
 // refuse drops the rest of the body and returns err.

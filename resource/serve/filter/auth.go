@@ -87,17 +87,18 @@ func isUnknownPeer(r *http.Request) bool {
 // authorize answers 403 unless the Authorizer allows the Action, and 500 if it fails. Without
 // an Authorizer it allows every request.
 func (c *Chain) authorize(w http.ResponseWriter, r *http.Request) bool {
-	if c.cfg.Authorizer == nil {
-		return true
-	}
 	action := resource.ActionFrom(r.Context())
 	rs := stateOf(r.Context())
+	if c.cfg.Authorizer == nil || rs.authorized {
+		return true
+	}
 	decision, reason, err := c.cfg.Authorizer.Authorize(r.Context(), action)
 	rs.filterTimes.authorization = rs.lap()
 	c.metrics.Authorized(decision, err, rs.filterTimes.authorization)
 	auditDecision(r.Context(), decision, reason, err)
 	switch {
 	case decision == authz.Allow:
+		rs.authorized = true
 		return true
 	case apierrors.IsServiceUnavailable(err):
 		response.WriteStatus(w, r, err)

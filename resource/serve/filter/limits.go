@@ -1,10 +1,9 @@
 package filter
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,8 +41,8 @@ type Admission struct {
 	RetryAfter int
 }
 
-// sendingTime is how long a response is sent before its request gives back its seats: a client
-// that does not read holds none after it.
+// sendingTime is how long a response is sent before its request gives back its seats for a slot in
+// limits.clients, if there is one: a client that does not read holds no seats.
 const sendingTime = time.Second
 
 // Seats of a request. Release gives them back. End must be called when the request has ended,
@@ -53,18 +52,18 @@ type Seats interface {
 	End()
 }
 
-// limits are the limits of requests in flight. bodies are requests with FlowControl whose bodies
-// arrive, and memory is for what has arrived.
+// limits are the limits of requests in flight. clients are requests with FlowControl that wait for
+// their clients to send bodies or to read responses, and memory is for the bodies.
 type limits struct {
-	reads, writes, longRunning, discovery, bodies *fairshare.Limit
+	reads, writes, longRunning, discovery, clients *fairshare.Limit
 
 	memory *body.Budget
 }
 
 func newLimits(cfg *Config) limits {
-	bodies := 0
+	clients := 0
 	if cfg.FlowControl != nil {
-		bodies = max(0, cfg.MaxInFlight) + max(0, cfg.MaxMutatingInFlight)
+		clients = max(0, cfg.MaxInFlight) + max(0, cfg.MaxMutatingInFlight)
 		cfg.MaxInFlight, cfg.MaxMutatingInFlight = -1, -1 // requests are only counted
 	}
 	discovery := 0
@@ -74,7 +73,7 @@ func newLimits(cfg *Config) limits {
 	return limits{
 		reads: fairshare.New(max(0, cfg.MaxInFlight), 0), writes: fairshare.New(max(0, cfg.MaxMutatingInFlight), 0),
 		longRunning: fairshare.New(cfg.MaxLongRunning, cfg.MaxLongRunningPerUser), discovery: fairshare.New(discovery, discoveryStreams),
-		bodies: fairshare.New(bodies, 0), memory: body.NewBudget(body.ReadMemory),
+		clients: fairshare.New(clients, 0), memory: body.NewBudget(body.ReadMemory),
 	}
 }
 
@@ -85,8 +84,8 @@ func (c *Chain) InFlight() (reads, writes *fairshare.Limit) { return c.limits.re
 // bounds returns the limits for the metrics.
 func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 	requests := map[string]metrics.Bound{"readOnly": l.reads, "mutating": l.writes}
-	if l.bodies.Max() > 0 {
-		requests["arriving"] = l.bodies
+	if l.clients.Max() > 0 {
+		requests["client"] = l.clients
 	}
 	return metrics.Bounds{
 		Requests:    requests,
@@ -131,18 +130,21 @@ func (c *Chain) flowControlled(a *resource.Action) bool {
 	return c.cfg.SentOn == nil || !c.cfg.SentOn(a)
 }
 
-// awaitBody reads the body of a request, and reports whether the request proceeds. A client that
-// does not send the body holds no seats: meanwhile the request has a slot in a limit of which one
-// user gets three quarters.
+// awaitBody reads the body of a request that is allowed, and reports whether the request proceeds.
+// A client that does not send the body holds no seats: meanwhile the request has a slot in a limit
+// of which one user gets three quarters.
 func (c *Chain) awaitBody(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
 	if r.ContentLength == 0 {
 		return true
 	}
-	if !takeSlot(c.limits.bodies, action.User) {
+	if !takeSlot(c.limits.clients, action.User) {
 		c.tooMany(w, r, action, retryAfter)
 		return false
 	}
-	defer c.limits.bodies.Release(action.User.Name)
+	defer c.limits.clients.Release(action.User.Name)
+	if !c.authorize(w, r) {
+		return false
+	}
 	rs := stateOf(r.Context())
 	rs.body = c.limits.memory.Hold(action.User)
 	data, err := body.Read(r, &rs.body)
@@ -150,11 +152,7 @@ func (c *Chain) awaitBody(w http.ResponseWriter, r *http.Request, action *resour
 		response.WriteStatus(w, r, err)
 		return false
 	}
-	r.ContentLength, r.TransferEncoding = int64(len(data)), nil
-	if r.Body = http.NoBody; len(data) > 0 {
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
-		r.Body, _ = r.GetBody()
-	}
+	body.Put(r, data)
 	return true
 }
 
@@ -166,15 +164,50 @@ func (c *Chain) takeSeats(w http.ResponseWriter, r *http.Request, action *resour
 		c.tooMany(w, r, action, admission.RetryAfter)
 		return false
 	}
-	rs.seats = admission.Seats
+	rs.seats, rs.clients = admission.Seats, c.limits.clients
 	return true
+}
+
+// sending is how the response of a request with seats is sent. The zero value is one that has not
+// begun. Safe for concurrent use.
+type sending struct {
+	timer *time.Timer
+
+	mu    sync.Mutex
+	slot  *fairshare.Limit // in which it holds a slot, instead of its seats; nil: it holds none
+	ended bool
+}
+
+// beginSending has the request give back its seats when sendingTime has passed.
+func (rs *requestState) beginSending() {
+	rs.sending.timer = time.AfterFunc(sendingTime, func() {
+		s := &rs.sending
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.ended && rs.clients.Take(rs.slotUser) {
+			s.slot = rs.clients
+			rs.releaseSlot()
+		}
+	})
+}
+
+// end releases the slot.
+func (s *sending) end(user string) {
+	if s.timer == nil {
+		return
+	}
+	s.timer.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended = true; s.slot != nil {
+		s.slot.Release(user)
+		s.slot = nil
+	}
 }
 
 // leaveInFlight releases what the request holds since limitInFlight. Further calls do nothing.
 func (rs *requestState) leaveInFlight() {
-	if rs.sending != nil {
-		rs.sending.Stop()
-	}
+	rs.sending.end(rs.slotUser)
 	rs.releaseSlot()
 	rs.body.Release()
 	if rs.seats != nil {

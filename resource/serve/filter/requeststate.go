@@ -55,8 +55,9 @@ type requestState struct {
 	// seats are released with slot; nil: there are none. flowSchema and flowLevel are the uids
 	// of what the request was classified as; "" for none.
 	seats                 Seats
-	body                  body.Hold   // the memory of a body that was read first
-	sending               *time.Timer // releases the seats while the response is sent; nil: it has not begun
+	body                  body.Hold // the memory of a body that was read first
+	sending               sending
+	clients               *fairshare.Limit // limits.clients of a request with seats
 	flowSchema, flowLevel [1]string
 	upgrade               *upgrade // nil: the request does not ask for another protocol
 	attached              atomic.Value
@@ -68,6 +69,7 @@ type requestState struct {
 	hsts   []string // Strict-Transport-Security; nil: none
 	origin []string // an allowed origin; nil: none
 
+	authorized   bool // authorize need not run again
 	cacheControl bool
 	hijacked     bool
 	uncounted    bool // another server counts the request
@@ -297,7 +299,7 @@ func (rs *requestState) setHeader(code int) {
 	case code == http.StatusSwitchingProtocols || rs.action.Verb == "watch" || rs.action.Streams && resource.IsEventStream(h):
 		rs.releaseSlot()
 	case rs.seats != nil:
-		rs.sending = time.AfterFunc(sendingTime, rs.releaseSlot)
+		rs.beginSending()
 	}
 	rs.code = code
 	rs.firstByte = time.Since(rs.start)
