@@ -280,7 +280,7 @@ func (g *Gateway) assembleServer() (err error) {
 	return err
 }
 
-// sentOn reports whether a request is for a registered server, whose Backend limits it.
+// sentOn reports whether a request is for a registered server: the limits of its Backend apply.
 func (g *Gateway) sentOn(a *resource.Action) bool {
 	if !a.IsResource {
 		return false

@@ -14,7 +14,7 @@ const (
 	keyBurst = 3
 )
 
-// errKeysRequested reports a token whose key is not known, while the keys may not be requested again.
+// errKeysRequested reports a token of an unknown key, at a time when the keys may not be requested again.
 var errKeysRequested = errors.New("the key of the token is unknown, and the keys of the issuer were requested less than a second ago")
 
 // forKeys marks the context of requests for the keys of an issuer and for its discovery document.

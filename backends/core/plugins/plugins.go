@@ -132,7 +132,7 @@ func all() []row {
 // inEngine is for the plugins of the engine of webhooks and policies.
 func inEngine(*Config) (rest.Admission, error) { return nil, nil }
 
-// webhooksOf is inEngine for a plugin whose configuration the engine reads too.
+// webhooksOf is inEngine for a plugin of webhooks. It checks the configuration, which the engine reads.
 func webhooksOf(plugin string) func(*Config) (rest.Admission, error) {
 	return func(cfg *Config) (rest.Admission, error) {
 		_, err := admission.WebhookCredentials(cfg.files[plugin])

@@ -178,7 +178,7 @@ func tokensOfTheIssuer(t *testing.T, up *e2e.Installation, issuer *issuertest.Is
 	}
 }
 
-// tokensOfTheWebhook checks whose its tokens are, and that an answer counts as long as the flag says.
+// tokensOfTheWebhook checks the users of its tokens, and that an answer is used again as long as the flag says.
 func tokensOfTheWebhook(t *testing.T, up *e2e.Installation, hook *directory) {
 	t.Helper()
 	tokenIsOf(t, up, "a token of the webhook", "ann", "ann", "staff", "admins", "system:authenticated")

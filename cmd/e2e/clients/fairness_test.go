@@ -296,7 +296,7 @@ func TestSeatsAreGivenBack(t *testing.T) {
 	f.drain(t)
 }
 
-// bodiesHoldNone has eve send more requests than there are seats, whose bodies do not come.
+// bodiesHoldNone has eve send the beginning of more bodies than there are seats.
 func (f *fair) bodiesHoldNone(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,7 +13,7 @@
 //     connection; a timer writes the 504 if the handler has written nothing, and cuts off
 //     its reads and writes. Responses are not buffered, and a request is in flight
 //     while its handler runs.
-//   - Bodies are limited where they are read (resource/rest/handlers): a limit on the connection
+//   - Bodies are limited where they are read (resource/rest/body): a limit on the connection
 //     would close it instead of answering with a Status, and would apply to streams.
 //
 // Runs in: gateway, core, crd.
@@ -130,7 +130,7 @@ func (c *Chain) filters() http.Handler {
 		before(
 			c.limitConnections, // limits.go: 429
 			c.limitLongRunning, // limits.go: 429
-			c.limitInFlight,    // limits.go: 429
+			c.limitInFlight,    // limits.go: 429; authorizes a request with a body before it waits for it
 			c.authorize,        // auth.go: 403
 		),
 	}

@@ -225,7 +225,7 @@ func takeSlot(limit *fairshare.Limit, user *resource.User) bool {
 	return limit.Take(user.Name)
 }
 
-// ReleaseInFlight releases the request's slot in flight, and its seats, when it is sent to a
+// ReleaseInFlight releases the request's slot in flight, and seats if it has any, when it is sent to a
 // registered server: from then on the limits of that server apply, and one that hangs does not
 // keep requests from others.
 // It does nothing outside of a chain and after the first call. Safe for concurrent use.
