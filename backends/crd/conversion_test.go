@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 )
@@ -269,7 +270,7 @@ func TestConversionsOfWatches(t *testing.T) {
 		select {
 		case port := <-ports:
 			sum += port
-		case <-time.After(20 * time.Second):
+		case <-time.After(await.Patience()):
 			t.Fatal("a watch lacks an event")
 		}
 	}
@@ -388,7 +389,7 @@ func TestHangingConversionWebhook(t *testing.T) {
 	for range 64 {
 		select {
 		case <-answers:
-		case <-time.After(20 * time.Second):
+		case <-time.After(await.Patience()):
 			t.Fatal("a request of the webhook does not end")
 		}
 	}

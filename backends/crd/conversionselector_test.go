@@ -6,9 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"portico/internal/testing/await"
 )
 
 const byHost = "?fieldSelector=spec.host%3Da.example.org"
@@ -88,7 +89,7 @@ func (s *Server) watchError(t *testing.T, path string) int32 {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(s.asAdmin))
 	t.Cleanup(web.Close)
-	client := &http.Client{Timeout: 20 * time.Second}
+	client := &http.Client{Timeout: await.Patience()}
 	res, err := client.Get(web.URL + path)
 	if err != nil {
 		t.Fatal(err)

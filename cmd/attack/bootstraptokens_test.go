@@ -9,6 +9,8 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"portico/internal/testing/await"
 )
 
 // tokenReview returns the user of a token by a TokenReview of the administrator; "": it is invalid.
@@ -108,7 +110,5 @@ func TestBootstrapTokens(t *testing.T) {
 		}
 	}
 	i.must(t, "DELETE", "/api/v1/namespaces/kube-system/secrets/bootstrap-token-aaaaaa", "")
-	if took := i.refusedAfter(t, client, "aaaaaa."+secret, time.Now()); took > revokedWithin {
-		t.Errorf("the token of a deleted Secret is refused after %v", took)
-	}
+	await.Bar(t, "the refusal of the token of a deleted Secret", i.refusedAfter(t, client, "aaaaaa."+secret, time.Now()), revokedWithin)
 }

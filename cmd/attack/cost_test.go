@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"portico/internal/testing/await"
 )
 
 // list returns a value n times, separated by commas.
@@ -157,7 +159,7 @@ func TestVersionsOfTLS(t *testing.T) {
 	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		config := target.tls(nil)
 		config.MinVersion, config.MaxVersion = version, version
-		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", target.host, config)
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: await.Patience()}, "tcp", target.host, config)
 		if (err == nil) != want {
 			t.Errorf("%s: %v", tls.VersionName(version), err)
 		}

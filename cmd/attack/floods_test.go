@@ -16,6 +16,8 @@ import (
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
+
+	"portico/internal/testing/await"
 )
 
 const (
@@ -100,7 +102,7 @@ func isTimeout(err error) bool {
 // Connections without a request are closed, and cost little until then.
 func TestFloodOfConnections(t *testing.T) {
 	plain := func(t *testing.T) net.Conn {
-		conn, err := net.DialTimeout("tcp", target.host, patience)
+		conn, err := net.DialTimeout("tcp", target.host, await.Patience())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // hostile is a server with invalid responses. asked counts the requests for them.
@@ -244,9 +246,7 @@ func (i *installation) unharmed(t *testing.T) {
 		if err != nil || code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %.300s %v", path, code, body, err)
 		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("%s took %v", path, took)
-		}
+		await.Bar(t, path, time.Since(began), 5*time.Second)
 	}
 	for name, peak := range i.peaks(t) {
 		if peak > maxMemory {

@@ -25,12 +25,10 @@ import (
 	"portico/cmd/e2e"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 	"portico/internal/testing/issuertest"
 	"portico/internal/testing/tracetest"
 )
-
-// patience bounds each wait.
-const patience = testtools.Patience
 
 // installation is the attacked installation.
 type installation struct {
@@ -168,7 +166,7 @@ func (i *installation) pair(name string) (*tls.Certificate, error) {
 // client returns a client with a certificate, or without one.
 func (i *installation) client(certificate *tls.Certificate) *http.Client {
 	return &http.Client{
-		Timeout: patience,
+		Timeout: await.Patience(),
 		Transport: &http.Transport{
 			TLSClientConfig: i.tls(certificate), ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: time.Minute,
 		},
@@ -190,7 +188,7 @@ func (i *installation) tls(certificate *tls.Certificate) *tls.Config {
 // ask sends a request and returns the status and the body of the response. Header lines are
 // "Name: value", or "" for none; the default Content-Type is JSON. The path is not changed.
 func (i *installation) ask(client *http.Client, method, path, body string, header ...string) (code int, answer string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Patience())
 	defer cancel()
 	var reader io.Reader
 	if body != "" {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // podOn is a pod of a node with a volume of a Secret.
@@ -37,7 +39,7 @@ func TestNodes(t *testing.T) {
 		i.must(t, "POST", ns+"/pods", podOn(name, "pod-"+name, "of-"+name))
 	}
 	kubelet := i.client(i.user(t, "system:node:n1", "system:nodes"))
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); ; time.Sleep(10 * time.Millisecond) {
 		code, body, err := i.ask(kubelet, "GET", ns+"/secrets/of-n1", "")
 		if code == http.StatusOK {
 			break

@@ -18,6 +18,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	xhttp2 "golang.org/x/net/http2"
+
+	"portico/internal/testing/await"
 )
 
 // answer is the response of the gateway to a raw request.
@@ -39,7 +41,7 @@ func (i *installation) dial(t *testing.T, certificate *tls.Certificate, protocol
 	t.Helper()
 	config := i.tls(certificate)
 	config.NextProtos = []string{protocol}
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", i.host, config)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: await.Patience()}, "tcp", i.host, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +59,7 @@ func (i *installation) send(t *testing.T, certificate *tls.Certificate, method, 
 	defer conn.Close()
 	// The gateway may respond before it has read everything.
 	_, _ = io.WriteString(conn, text)
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(await.Patience()))
 	reader := bufio.NewReader(conn)
 	var first answer
 	for n := 0; ; n++ {
@@ -103,7 +105,7 @@ func (i *installation) sendStream(t *testing.T, certificate *tls.Certificate, s 
 	t.Helper()
 	conn := i.dial(t, certificate, http2)
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(await.Patience()))
 	io.WriteString(conn, xhttp2.ClientPreface)
 	framer := xhttp2.NewFramer(conn, conn)
 	framer.AllowIllegalWrites = true

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"portico/internal/testing/await"
 )
 
 const signingRequests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -49,7 +51,7 @@ func (i *installation) request(t *testing.T, client *http.Client, signer string,
 	if approve {
 		i.must(t, "PATCH", signingRequests+"/"+name+"/approval", `{"status":{"conditions":[{"type":"Approved","status":"True","reason":"r","message":"m"}]}}`, merge)
 	}
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		var r certificatesv1.CertificateSigningRequest
 		if err := json.Unmarshal([]byte(i.must(t, "GET", signingRequests+"/"+name, "")), &r); err != nil {
 			t.Fatal(err)

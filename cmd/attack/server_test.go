@@ -20,6 +20,8 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"portico/internal/testing/await"
 )
 
 // request is a request that has reached a server.
@@ -72,8 +74,8 @@ func (s *server) take(t *testing.T) []*request {
 	for _, r := range all {
 		select {
 		case <-r.whole:
-		case <-time.After(patience):
-			t.Fatalf("not within %v: the end of %s %s", patience, r.method, r.uri)
+		case <-time.After(await.Patience()):
+			t.Fatalf("not within %v: the end of %s %s", await.Patience(), r.method, r.uri)
 		}
 	}
 	isFence := func(r *request) bool { return strings.HasSuffix(r.uri, "/things/"+name) }

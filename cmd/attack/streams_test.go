@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"portico/internal/testing/await"
 )
 
 // bindRole gives a user the rights of a ClusterRole everywhere.
@@ -25,7 +27,7 @@ func (i *installation) bindRole(t *testing.T, user, role string) {
 // firstLine returns the status and the first line of a response that does not end.
 func (i *installation) firstLine(t *testing.T, certificate *tls.Certificate, path string) (code int, line string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "GET", "https://"+i.host+path, nil)
 	if err != nil {

@@ -25,10 +25,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
-
-// Patience bounds each wait, see [testtools.Patience].
-const Patience = testtools.Patience
 
 // Program builds a program of [testtools] if needed and returns its path.
 func Program(t *testing.T, name string) string {
@@ -271,8 +269,8 @@ const NoCollector = "GOGC=off"
 // Kubectl runs the real kubectl and returns its output.
 func (up *Installation) Kubectl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	Program(t, testtools.Kubectl) // Patience does not include building it
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	Program(t, testtools.Kubectl) // the wait below does not include building it
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	out, err := up.KubectlCommand(ctx, t, args...).CombinedOutput()
 	if err != nil {
@@ -313,26 +311,25 @@ func (up *Installation) DumpLogs(t *testing.T) {
 	}
 }
 
-// Eventually polls until ok returns nil.
-func Eventually(t *testing.T, what string, ok func() error) {
+// Eventually polls until ok returns nil, and returns how long that took.
+func Eventually(t *testing.T, what string, ok func() error) (took time.Duration) {
 	t.Helper()
-	Within(t, Patience, what, ok)
-}
-
-// Within polls until ok returns nil, for at most limit.
-func Within(t *testing.T, limit time.Duration, what string, ok func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
+	began := time.Now()
+	for deadline := began.Add(await.Patience()); ; time.Sleep(20 * time.Millisecond) {
 		err := ok()
 		if err == nil {
-			return
+			return time.Since(began)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s: %v", limit, what, err)
+			t.Fatalf("not before the test's time is over: %s: %v", what, err)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// Within is Eventually for what may take no longer than bar, see [await.Bar].
+func Within(t *testing.T, bar time.Duration, what string, ok func() error) {
+	t.Helper()
+	await.Bar(t, what, Eventually(t, what, ok), bar)
 }
 
 // Alive reports whether a process runs; one that waits to be reaped does not.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico/cmd/internal/pki"
+	"portico/internal/testing/await"
 )
 
 // HTTPClient returns a client with the credentials of cfg and a time-out of Patience.
@@ -25,7 +26,7 @@ func HTTPClient(t *testing.T, cfg *rest.Config) *http.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.Timeout = Patience
+	client.Timeout = await.Patience()
 	return client
 }
 
@@ -121,7 +122,7 @@ func (up *Installation) Read(t *testing.T, server, path string) string {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(run, server+".sock")
-	client := &http.Client{Timeout: Patience, Transport: &http.Transport{
+	client := &http.Client{Timeout: await.Patience(), Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)

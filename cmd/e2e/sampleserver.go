@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // Apply applies a manifest and returns what kubectl prints.
@@ -186,7 +187,7 @@ func (s *SampleServer) Serves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Timeout: Patience, Transport: &http.Transport{
+	client := &http.Client{Timeout: await.Patience(), Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}},
 	}}
 	for _, path := range []string{"/readyz", "/apis"} {

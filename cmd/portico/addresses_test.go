@@ -17,6 +17,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // A gateway serves all addresses of --listen, and its certificate has their hosts and those of
@@ -79,7 +80,7 @@ func dialing(t *testing.T, network, address, name, dir string) *http.Client {
 		roots.AppendCertsFromPEM(ca)
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: name}
 	}
-	return &http.Client{Transport: transport, Timeout: e2e.Patience}
+	return &http.Client{Transport: transport, Timeout: await.Patience()}
 }
 
 // `up` passes the sockets of systemd on to its gateway, also when that is started again;

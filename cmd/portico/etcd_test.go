@@ -18,6 +18,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // An etcd that dies takes nothing with it: the gateway serves what it has in memory,
@@ -202,7 +203,7 @@ func refused(t *testing.T, name, program, dir, want string) {
 		"; RESTORE", fmt.Sprintf(" (its log: %s); RESTORE", filepath.Join(dir, "logs", "etcd.log"))).Replace(want)
 	want = strings.NewReplacer("RESTORE", fmt.Sprintf("the data in %s is damaged: restore a backup (portico restore FILE --data-dir=NEW), or what its database has (portico restore --from-data-dir=%s --data-dir=NEW)", etcd, dir),
 		"WRITABLE", fmt.Sprintf("make %s writable for this user, or choose another --data-dir", etcd)).Replace(want)
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, "up", "--listen=127.0.0.1:0", "--data-dir="+dir)

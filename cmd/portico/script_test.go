@@ -20,6 +20,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // The scripts in testdata/script share one running installation, so none of
@@ -69,7 +70,7 @@ func untilCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	deadline := time.Now().Add(e2e.Patience)
+	deadline := time.Now().Add(await.Patience())
 	for {
 		err := ts.Exec(args[1], args[2:]...)
 		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
@@ -114,7 +115,7 @@ func httpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	client, err := rest.HTTPClientFor(cfg)
 	ts.Check(err)
 	defer client.CloseIdleConnections()
-	client.Timeout = e2e.Patience
+	client.Timeout = await.Patience()
 	var body io.Reader
 	if fs.NArg() > 2 {
 		body = strings.NewReader(ts.ReadFile(fs.Arg(2)))

@@ -17,6 +17,7 @@ import (
 	"portico/cmd/e2e"
 	"portico/cmd/e2e/etcdprocess"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // directives are those of the units, which systemd 250 knows.
@@ -229,7 +230,7 @@ func listenForNotices(t *testing.T) *notified {
 // await reads until a message begins with text, and returns those before it.
 func (n *notified) await(t *testing.T, text string) (before []string) {
 	t.Helper()
-	if err := n.conn.SetReadDeadline(time.Now().Add(e2e.Patience)); err != nil {
+	if err := n.conn.SetReadDeadline(time.Now().Add(await.Patience())); err != nil {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 4096)

@@ -12,6 +12,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // A SIGTERM during the start ends the processes in order, and the next start succeeds.
@@ -62,7 +63,7 @@ func TestUpRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			program := e2e.Program(t, testtools.Portico)
-			ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 			defer cancel()
 			cmd := exec.CommandContext(ctx, program, append([]string{"up"}, tc.args...)...)
 			var stdout, stderr strings.Builder

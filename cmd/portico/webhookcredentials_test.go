@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // reloadsEnv is set in a long run, which replaces the files that the kubeconfig names.
@@ -98,7 +99,7 @@ users: [{name: "*", user: {client-certificate: client.crt, client-key: client.ke
 	for _, plural := range []string{"configmaps", "widgets", "clusterroles"} {
 		all = append(all, "/mutating "+plural, "/validating "+plural)
 	}
-	show("the first credentials are shown", "first Bearer first", e2e.Patience, all...)
+	show("the first credentials are shown", "first Bearer first", await.Patience(), all...)
 	if failed > 0 {
 		t.Errorf("%d calls failed", failed)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // A configuration of authentication or authorization that kube-apiserver refuses is refused before anything is started,
@@ -44,7 +45,7 @@ func TestWrongConfigurations(t *testing.T) {
 			if tc.command == "gateway" {
 				args = []string{"gateway", "--listen=unix://" + dir + "/g.sock", "--etcd-servers=unix://" + dir + "/e.sock"}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 			defer cancel()
 			cmd := exec.CommandContext(ctx, program, append(args, "--"+strings.ToLower(tc.kind)+"-config="+file)...)
 			var stdout, stderr strings.Builder

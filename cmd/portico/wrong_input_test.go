@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"portico/internal/testing/await"
 )
 
 // Wrong input ends a command with one line that names the flag, the argument or the file, before
@@ -34,7 +35,7 @@ func TestWrongInput(t *testing.T) {
 	}
 	for line, want := range wrongInput {
 		t.Run(line, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 			defer cancel()
 			root := newRoot()
 			root.SetOut(io.Discard)

@@ -28,6 +28,7 @@ import (
 	"portico/discovery/sources"
 	"portico/gateway/lastgood"
 	"portico/gateway/routing"
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/loop"
 	"portico/resource/rest"
@@ -286,7 +287,7 @@ func TestStreamsReportSchemas(t *testing.T) {
 	for _, text := range []string{"2", "3"} {
 		before := reports.Load()
 		crd.serves(t, text, "a.example.com")
-		within(t, promptly, "schema "+text, func() bool { return g.urls(t)[keyA] == crd.openapi.URL(keyA) && reports.Load() > before })
+		await.Until(t, "schema "+text, func() bool { return g.urls(t)[keyA] == crd.openapi.URL(keyA) && reports.Load() > before })
 	}
 }
 

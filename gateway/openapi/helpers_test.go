@@ -2,7 +2,6 @@ package openapi
 
 import (
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -34,19 +33,5 @@ func custom(gv discovery.GroupVersion, backend string) *apireg.APIService {
 		Spec: apireg.APIServiceSpec{
 			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: discovery.DefaultGroupPriority, VersionPriority: discovery.CustomVersionPriority,
 		},
-	}
-}
-
-// promptly is shorter than the intervals of checks and long enough for a busy machine.
-const promptly = 20 * time.Second
-
-func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	began := time.Now()
-	for !ok() {
-		if time.Since(began) > limit {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/util/proto"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 )
 
@@ -66,7 +67,7 @@ func TestOpenAPIV2ForClients(t *testing.T) {
 	crd.serves(t, "2", "a.example.com")
 	g.check(t)
 	// The old document is served until the new one is made.
-	within(t, promptly, "the changed schema is served", func() bool {
+	await.Until(t, "the changed schema is served", func() bool {
 		if doc, err = client.OpenAPISchema(); err != nil {
 			t.Fatal(err)
 		}

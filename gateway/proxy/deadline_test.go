@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // A request gets a whole 504 when its deadline passes, while its body is sent and while
@@ -26,7 +28,7 @@ func TestDeadlineThroughTheProxy(t *testing.T) {
 			config := client.Transport.(*http.Transport).TLSClientConfig.Clone()
 			config.NextProtos = nil
 			transport := &http.Transport{TLSClientConfig: config}
-			client = &http.Client{Transport: transport, Timeout: 30 * time.Second}
+			client = &http.Client{Transport: transport, Timeout: await.Patience()}
 			defer transport.CloseIdleConnections()
 		}
 		const path = shortPath + "?timeout=50ms"

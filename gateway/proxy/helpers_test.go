@@ -24,6 +24,7 @@ import (
 	"portico/apiservice"
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/serve/filter"
 )
@@ -150,7 +151,7 @@ func frontOf(t *testing.T, trust upstream.Trust, address string) *front {
 // do sends a request and follows no redirect.
 func (f *front) do(t *testing.T, method, path string, body io.Reader, header http.Header) *http.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, method, f.URL+path, body)
 	if err != nil {

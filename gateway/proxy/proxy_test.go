@@ -19,6 +19,7 @@ import (
 
 	"portico/apiservice"
 	"portico/gateway/upstream"
+	"portico/internal/testing/await"
 )
 
 // The server gets the user in front-proxy headers, and neither credentials nor identity
@@ -218,7 +219,7 @@ func TestProxyUpgrade(t *testing.T) {
 			if word != "early\n" {
 				fmt.Fprint(conn, word)
 			}
-			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+			_ = conn.SetReadDeadline(time.Now().Add(await.Patience()))
 			if got, err := r.ReadString('\n'); err != nil || got != strings.ToUpper(word) {
 				t.Fatalf("%s: got %q %v, want %q", method, got, err, word)
 			}

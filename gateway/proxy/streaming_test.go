@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // freed is how long a server may wait to learn that its client is gone: shorter
@@ -39,7 +41,7 @@ func passages(t *testing.T, behind http.HandlerFunc) []passage {
 			TLSClientConfig: roots, Protocols: protocols, ExpectContinueTimeout: time.Hour, DisableCompression: true,
 		}
 		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport, Timeout: time.Minute}
+		return &http.Client{Transport: transport, Timeout: await.Patience()}
 	}
 	roots := toSocket.Client().Transport.(*http.Transport).TLSClientConfig
 	return []passage{
@@ -337,7 +339,7 @@ func TestLongRefusalOfUnsentBody(t *testing.T) {
 		flush(w)
 	}) {
 		t.Run(p.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 			defer cancel()
 			res, err := p.send(t, ctx, "POST", longPath, strings.NewReader(strings.Repeat("x", 1000)), http.Header{"Expect": {"100-continue"}})
 			if err != nil {

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"portico/apiservice/backend"
+	"portico/internal/testing/await"
 )
 
 // BenchmarkRoundTrip measures a GET of 1 KB with one and with three endpoints. Client
@@ -30,7 +30,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 }
 
 func benchGet(b *testing.B, base string, transport http.RoundTripper) {
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(b.Context(), await.Patience())
 	defer cancel()
 	b.ReportAllocs()
 	for b.Loop() {

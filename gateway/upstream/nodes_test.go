@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"portico/apiservice/backend"
+	"portico/internal/testing/await"
 	"portico/resource"
 )
 
@@ -245,7 +246,7 @@ func receive[T any](t *testing.T, ch <-chan T, otherwise string) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
-	case <-time.After(20 * time.Second):
+	case <-time.After(await.Patience()):
 		t.Fatal(otherwise)
 	}
 	return v
@@ -253,7 +254,7 @@ func receive[T any](t *testing.T, ch <-chan T, otherwise string) (v T) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(what)
 		}

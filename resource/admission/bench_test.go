@@ -23,6 +23,7 @@ import (
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
@@ -282,7 +283,7 @@ func (b *bench) current() bool {
 // eventually waits up to 30 s for a condition.
 func (b *bench) eventually(what string, happened func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); !happened(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("not so: %s", what)
 		}

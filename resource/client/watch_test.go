@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 )
 
@@ -103,7 +104,7 @@ func TestWatchEnds(t *testing.T) {
 		}
 		select {
 		case <-gone:
-		case <-time.After(30 * time.Second):
+		case <-time.After(await.Patience()):
 			t.Error("the server still serves the watch")
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/storetest"
 	"portico/resource"
 )
@@ -196,11 +197,11 @@ func TestElectionEndsWithoutEtcd(t *testing.T) {
 					if !errors.Is(err, context.Canceled) {
 						t.Errorf("Campaign ended with %v", err)
 					}
-				case <-time.After(2*resignTimeout + prompt - time.Since(began)):
+				case <-time.After(await.Patience()):
 					t.Fatal("it has not ended")
 				}
 			}
-			t.Logf("after %v", time.Since(began))
+			await.Bar(t, "the end", time.Since(began), 2*resignTimeout+prompt)
 		})
 	}
 }

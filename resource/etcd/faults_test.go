@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/etcdtest"
 	"portico/internal/testing/storetest"
 	"portico/resource"
@@ -48,7 +49,7 @@ func outcome(err error) (code int32, retry bool) {
 // eventually calls f until it succeeds.
 func eventually(t *testing.T, what string, f func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	for {
 		err := f(ctx)

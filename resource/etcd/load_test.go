@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/storetest"
 	"portico/resource"
 )
@@ -95,7 +96,7 @@ func TestLoader(t *testing.T) {
 			want[s.Info().ObjectPath(o.Key())] = o.Revision
 		}
 	}
-	for deadline := time.After(time.Minute); ; {
+	for deadline := time.After(await.Patience()); ; {
 		select {
 		case got := <-sink.changed:
 			if maps.Equal(got, want) {

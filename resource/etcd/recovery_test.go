@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/storetest"
 	"portico/resource"
 )
@@ -151,7 +151,7 @@ func TestWatchersOutliveCompaction(t *testing.T) {
 // read reads as many events as want has, and compares.
 func read(t *testing.T, w resource.Watcher, want string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	var got []string
 	for len(got) < len(strings.Fields(want)) {

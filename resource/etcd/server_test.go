@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/etcdtest"
 	"portico/internal/testing/storetest"
 	"portico/resource"
@@ -177,7 +178,7 @@ func follow(t *testing.T, f resource.Feed) *storetest.Replica {
 
 func waitFor(t *testing.T, r *storetest.Replica, ok func(*storetest.Replica) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	if err := r.Wait(ctx, ok); err != nil {
 		t.Fatal(err)

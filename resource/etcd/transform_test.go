@@ -9,12 +9,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/storetest"
 	"portico/resource"
 )
@@ -177,7 +177,7 @@ func TestValuesThatCannotBeDecrypted(t *testing.T) {
 		t.Errorf("watch with initial events: %v, want a StoreReadError", err)
 	}
 	// The running watch ends with Expired, without a deletion.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	for err = nil; err == nil; {
 		var events []resource.Event

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/storetest"
 	"portico/resource"
 )
@@ -93,7 +94,7 @@ func createBeside(t *testing.T, s *server, name string) (made *resource.Object) 
 
 // soon is a context for what may take a while on a busy machine.
 func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	t.Cleanup(cancel)
 	return ctx
 }

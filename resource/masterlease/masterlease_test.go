@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 )
@@ -46,7 +47,7 @@ func TestLeases(t *testing.T) {
 	addr, _ := Parse("192.0.2.9:1")
 	before := list()
 	go func() { done <- l.Keep(ctx, addr, slog.New(slog.DiscardHandler)) }()
-	for deadline := time.Now().Add(10 * time.Second); list() == before && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); list() == before && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
 	if list() == before {
 		t.Error("the address is not kept")

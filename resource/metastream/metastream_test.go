@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/client"
@@ -59,7 +60,7 @@ func TestStream(t *testing.T) {
 				t.Errorf("got event %v, want %v", e.Type, want)
 			}
 			return e.Header
-		case <-time.After(10 * time.Second):
+		case <-time.After(await.Patience()):
 			t.Fatal("there is no event")
 		}
 		return nil

@@ -92,9 +92,7 @@ func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	if code := asks(t, dial(), "/", "john"); code != 200 {
 		t.Errorf("a later user got %d", code)
 	}
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("a later user is answered after %v", took)
-	}
+	await.Bar(t, "the answer to a later user", time.Since(began), 20*time.Second)
 	if n := open(t, quiet...); n > limit {
 		t.Errorf("%d quiet connections are open, want %d at most", n, limit)
 	}
@@ -152,7 +150,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	connections := s.chain.Connections()
 	until := func(what string, done func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(await.Patience()); !done(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: %d connections, %d idle", what, connections.Users().InUse(), connections.Idle())
 			}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/authz"
 )
@@ -57,7 +58,7 @@ func postSlowly(t *testing.T, address string, size int) (frames, body string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(await.Patience()))
 	framer := newFramer(t, conn)
 	header := http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields(":method", "POST", ":scheme", "https", ":authority", "x", ":path", pathPods, "content-type", "application/json"), EndHeaders: true}
 	if err := framer.WriteHeaders(header); err != nil {

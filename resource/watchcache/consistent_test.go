@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/etcdtest"
 	"portico/resource"
 	"portico/resource/etcd"
@@ -22,7 +23,7 @@ var cell = resource.Key{Namespace: "default", Name: "cell"}
 
 // eventually calls f until it succeeds, for 30 s at most, and returns its last error.
 func eventually(f func() error) error {
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(await.Patience()); ; {
 		if err := f(); err == nil || time.Now().After(deadline) {
 			return err
 		}

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/watchcache"
 )
@@ -177,7 +177,7 @@ func fake(t *testing.T, cfg watchcache.Config) *faked {
 // events reads n events of a watch.
 func (f *faked) events(w resource.Watcher, n int) []string {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(f.Context(), await.Patience())
 	defer cancel()
 	var out []string
 	for len(out) < n {
@@ -211,7 +211,7 @@ func text(t *testing.T, e resource.Event) string {
 // ended waits for the error that ends a watch.
 func (f *faked) ended(w resource.Watcher) error {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(f.Context(), await.Patience())
 	defer cancel()
 	for {
 		if _, err := w.Next(ctx); err != nil {

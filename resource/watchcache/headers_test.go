@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/watchcache"
 )
@@ -38,7 +39,7 @@ func TestHeaders(t *testing.T) {
 				if g != w {
 					t.Errorf("got %s, want %s", g, w)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(await.Patience()):
 				t.Fatalf("%s does not come", w)
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	porticorest "portico/resource/rest"
@@ -153,7 +154,7 @@ func (s *server) remove(name string, policy metav1.DeletionPropagation) {
 func (s *server) waitFor(names ...string) []corev1.ConfigMap {
 	s.t.Helper()
 	var got []string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(await.Patience()); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		list, err := s.clients.CoreV1().ConfigMaps("default").List(s.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			s.t.Fatal(err)
@@ -172,7 +173,7 @@ func (s *server) waitFor(names ...string) []corev1.ConfigMap {
 
 func (s *server) eventually(what string, ok func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(await.Patience()); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("not within 10 s: %s", what)
 		}

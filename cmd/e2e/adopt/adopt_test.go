@@ -24,6 +24,7 @@ import (
 	"portico/cmd/e2e/etcdprocess"
 	"portico/cmd/e2e/kubeapiserver"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 	"portico/resource/identity"
 )
 
@@ -38,7 +39,7 @@ const (
 func portico(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	program := e2e.Program(t, testtools.Portico)
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	return string(out), err

@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/cmd/e2e/etcdprocess"
+	"portico/internal/testing/await"
 )
 
 // recordingFile has the etcd of a kube-apiserver that was stopped, and what it served.
@@ -91,7 +91,7 @@ func load(t *testing.T) *recording {
 // connect returns a client of an etcd.
 func connect(t *testing.T, etcd *etcdprocess.Process) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, DialTimeout: time.Minute})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, DialTimeout: await.Patience()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // traffic records the media types of the requests and responses of a client.
@@ -160,7 +161,7 @@ func TestInformersInCBOR(t *testing.T) {
 	ns := e2e.NewNamespace(t, up.Client(t))
 	cfg := up.Config(t)
 	tr := record(cfg)
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(e2e.DynamicClient(t, cfg), 0, ns, nil)
 	informer := factory.ForResource(corev1.SchemeGroupVersion.WithResource("secrets")).Informer()

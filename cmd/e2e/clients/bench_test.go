@@ -15,6 +15,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // The bench program runs each scenario, with its yardstick, and deletes what it
@@ -22,7 +23,7 @@ import (
 func TestBenchProgram(t *testing.T) {
 	t.Parallel()
 	up, program := e2e.SharedInstallation(t), e2e.Program(t, testtools.Bench)
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "--data-dir="+up.Dir, "--json", "--also=configmaps", "--objects=40", "--rounds=1", "--time=100ms", "--rest=0",
 		"--gets=100", "--lists=4", "--watchers=20", "--definitions=3")
@@ -51,12 +52,12 @@ func TestBenchProgram(t *testing.T) {
 // The table of costs has a figure for every process that a row is about.
 func TestBenchCosts(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, e2e.Program(t, testtools.Bench), "costs", "--portico="+e2e.Program(t, testtools.Portico),
 		"--objects=50", "--gets=500", "--watchers=50", "--definitions=2", "--servers=2", "--rest=1s")
 	// Killed it would leave its installation behind.
-	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, e2e.Patience
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, await.Patience()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

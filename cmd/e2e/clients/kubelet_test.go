@@ -24,6 +24,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 	"portico/internal/testing/kubelettest"
 )
 
@@ -128,7 +129,7 @@ type streams struct {
 func (s *streams) run(in string, args ...string) (string, error) {
 	s.t.Helper()
 	e2e.Program(s.t, testtools.Kubectl) // Patience does not include building it
-	ctx, cancel := context.WithTimeout(s.t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), await.Patience())
 	defer cancel()
 	cmd := s.up.KubectlCommand(ctx, s.t, append([]string{"-n", s.ns}, args...)...)
 	cmd.Env = append(cmd.Env, s.env...)
@@ -232,7 +233,7 @@ func (s *streams) logs(kubelet *kubelettest.Kubelet) {
 		if strings.HasPrefix(want, "one") || strings.HasPrefix(want, "two") {
 			select {
 			case kubelet.More <- strings.TrimSpace(want):
-			case <-time.After(e2e.Patience):
+			case <-time.After(await.Patience()):
 				s.t.Fatal("the log is not followed")
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // watchTest is the state that the tests of watches share.
@@ -75,7 +76,7 @@ func (w *watchTest) open(t *testing.T, cfg *rest.Config, path string) *http.Resp
 	t.Helper()
 	client := e2e.HTTPClient(t, cfg)
 	client.Timeout = 0
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.up.Endpoint+path, nil)
 	if err != nil {
@@ -143,14 +144,14 @@ func (w *watchTest) dial(t *testing.T, path, accept string) *websocket.Conn {
 	if accept != "" {
 		config.Header.Set("Accept", accept)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	ws, err := config.DialContext(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ws.Close() })
-	if err := ws.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+	if err := ws.SetDeadline(time.Now().Add(await.Patience())); err != nil {
 		t.Fatal(err)
 	}
 	return ws

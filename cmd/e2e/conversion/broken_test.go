@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // Whatever a webhook does, requests that need it get a Status that names it, within memory bounds,
@@ -119,7 +120,7 @@ func (s *hosts) flood(t *testing.T, name, want string) (stop func()) {
 		})
 	}
 	stop = func() { end(); all.Wait() }
-	deadline := time.After(e2e.Patience)
+	deadline := time.After(await.Patience())
 	for {
 		select {
 		case answer := <-answers:

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 const (
@@ -241,9 +242,7 @@ func (bad *badCase) check(t *testing.T, c *client, n *neighbour, pids map[string
 		if err := json.Unmarshal([]byte(answer), &status); !slices.Contains(codes, code) || code >= 400 && (err != nil || status.Kind != "Status" || status.Message == "") {
 			t.Errorf("%s: %s: %d %.500s, want %v", bad.name, what, code, answer, codes)
 		}
-		if took > badLasts {
-			t.Errorf("%s: %s took %v", bad.name, what, took)
-		}
+		await.Bar(t, bad.name+": "+what, took, badLasts)
 		if len(answer) > 4<<20 {
 			t.Errorf("%s: %s is answered with %d bytes", bad.name, what, len(answer))
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 const (
@@ -94,7 +95,7 @@ func (c *client) gone(ctx context.Context, path string) error {
 
 // poll calls ok until its error is nil, for at most e2e.Patience.
 func poll(ctx context.Context, ok func() error) error {
-	deadline := time.Now().Add(e2e.Patience)
+	deadline := time.Now().Add(await.Patience())
 	for {
 		err := ok()
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {

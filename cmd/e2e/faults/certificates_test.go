@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // replaced are the files that each generation of authorities replaces.
@@ -64,7 +65,7 @@ func TestAuthoritiesAreReplaced(t *testing.T) {
 	run(func(ctx context.Context) error { return l.watch(ctx, watching) })
 	select {
 	case <-watching:
-	case <-time.After(e2e.Patience):
+	case <-time.After(await.Patience()):
 		t.Fatal("the watch does not begin")
 	}
 	for n := range 3 {
@@ -195,7 +196,7 @@ func freshClient(cfg *rest.Config, dial bool) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Timeout: e2e.Patience, Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: dial}}, nil
+	return &http.Client{Timeout: await.Patience(), Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: dial}}, nil
 }
 
 // livePod reads ConfigMap kube-root-ca.crt with a token of a service account, of the start and of now, on a

@@ -16,6 +16,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/e2e/etcdprocess"
+	"portico/internal/testing/await"
 )
 
 // Every process is killed, etcd is stopped for a while, and its history is compacted, under
@@ -82,7 +83,7 @@ func compactor(t *testing.T, endpoint string) func() {
 	t.Cleanup(func() { client.Close() })
 	return func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 		defer cancel()
 		now, err := client.Get(ctx, "/")
 		if err != nil {

@@ -21,10 +21,6 @@ import (
 	"portico/resource/etcd"
 )
 
-// hostilePatience bounds each wait: the installation has up to 17,000 group/versions to
-// register or remove, in a minute on two idle processors.
-const hostilePatience = 3 * e2e.Patience
-
 // hostileSeeds is how many seeds the test runs; the environment variable
 // PORTICO_HOSTILE_SEEDS asks for more.
 func hostileSeeds(t *testing.T) int {
@@ -314,7 +310,7 @@ func (h *hostile) demand(t *testing.T, up *e2e.Installation, before map[string]s
 	if n := len(before); n < 5 {
 		t.Fatalf("%d groups", n)
 	}
-	e2e.Within(t, hostilePatience, "the groups of Kubernetes itself are as before", func() error {
+	e2e.Eventually(t, "the groups of Kubernetes itself are as before", func() error {
 		now := h.preferred(t)
 		for group, version := range before {
 			if now[group] != version {
@@ -334,7 +330,7 @@ func (h *hostile) demand(t *testing.T, up *e2e.Installation, before map[string]s
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", up.Child(t, server)))
 		t.Logf("%s: %s", server, regexp.MustCompile(`VmHWM:.*`).Find(status))
 	}
-	e2e.Within(t, hostilePatience, "everything is deleted", func() error {
+	e2e.Eventually(t, "everything is deleted", func() error {
 		for path := range h.paths {
 			code, answer := h.ask(t, http.MethodGet, path, nil)
 			if code == http.StatusNotFound || strings.Contains(answer, `"kube-aggregator.kubernetes.io/automanaged"`) {
@@ -350,7 +346,7 @@ func (h *hostile) demand(t *testing.T, up *e2e.Installation, before map[string]s
 	})
 	up.MustKubectl(t, "create", "namespace", "victim")
 	up.MustKubectl(t, "delete", "namespace", "victim", "--wait=false")
-	e2e.Within(t, hostilePatience, "an empty namespace is deleted", func() error {
+	e2e.Eventually(t, "an empty namespace is deleted", func() error {
 		code, answer := h.ask(t, http.MethodGet, "/api/v1/namespaces/victim", nil)
 		if code != http.StatusNotFound {
 			return fmt.Errorf("%d %s", code, answer)

@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"portico/cmd/e2e"
 	"portico/cmd/e2e/etcdprocess"
+	"portico/internal/testing/await"
 )
 
 // An etcd that is killed while it is written to starts on its data again, although database and
@@ -25,7 +25,7 @@ func TestEtcdKilledUnderLoad(t *testing.T) {
 		if round > 0 {
 			etcd.Start(t)
 		}
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, DialTimeout: e2e.Patience, Logger: zap.NewNop()})
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, DialTimeout: await.Patience(), Logger: zap.NewNop()})
 		if err != nil {
 			t.Fatal(err)
 		}

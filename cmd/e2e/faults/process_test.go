@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // An installation takes writes as soon as it reports that it is ready, stops its processes
@@ -164,8 +165,6 @@ func expectDiscovery(t *testing.T, up *e2e.Installation) {
 		if code != http.StatusOK || !strings.Contains(strings.ReplaceAll(body, ": ", ":"), tc.want) {
 			t.Errorf("%s: %d, want %q in\n%.500s", tc.path, code, tc.want, body)
 		}
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%s took %v", tc.path, took)
-		}
+		await.Bar(t, tc.path, time.Since(start), time.Second)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // takeoverTime is the longest time until another process is elected (docs/operations.md).
@@ -53,7 +54,7 @@ func startCores(t *testing.T) *cluster {
 	a.extra["core"] = []string{"--service-node-port-range=30000-30099", "--service-cluster-ip-range=10.96.0.0/25"}
 	a.start(t, "core", "crd", "gateway")
 	a.reached(t, "/api/v1/namespaces/default")
-	a.nodes["core"].leads(t, e2e.Patience)
+	a.nodes["core"].leads(t, await.Patience())
 	a.start(t, "core-2")
 	a.healthyCores(t, 2)
 	return a

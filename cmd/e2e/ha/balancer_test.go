@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 const (
@@ -135,7 +136,7 @@ func probes(t *testing.T, in *installation, admin *rest.Config) (all []func(cont
 			return err
 		}
 		all = append(all, func(ctx context.Context) error {
-			deadline := time.Now().Add(e2e.Patience)
+			deadline := time.Now().Add(await.Patience())
 			for {
 				err := ask(ctx, http.MethodPatch, "/api/v1/namespaces/default", fmt.Sprintf(`{"metadata":{"annotations":{"probe":%q}}}`, time.Now()))
 				if err == nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 	"portico/internal/testing/history"
 )
 
@@ -108,7 +108,7 @@ func (f *faults) play(t *testing.T, seed uint64, admin *rest.Config, doors []*re
 		sys.Doors = append(sys.Doors, historyDoor(t, cfg))
 	}
 	_, pause := pauses()
-	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: pause, Patience: e2e.Patience}); err != nil {
+	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: pause, Patience: await.Patience()}); err != nil {
 		t.Error(err)
 	}
 }

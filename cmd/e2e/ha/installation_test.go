@@ -18,6 +18,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 	"portico/internal/testing/etcdtest"
 )
 
@@ -123,7 +124,7 @@ func (in *installation) script(ctx context.Context, args ...string) *exec.Cmd {
 
 func (in *installation) must(t *testing.T, command string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	if out, err := in.script(ctx, command, in.Dir).CombinedOutput(); err != nil {
 		t.Fatalf("loopback.sh %s: %v\n%s", command, err, out)

@@ -22,6 +22,7 @@ import (
 	"portico/cmd/e2e"
 	"portico/cmd/internal/supervise"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // section returns a section of deploy/machines/README.md.
@@ -52,7 +53,7 @@ func commands(text string, words string) []string {
 // shell runs a command of the page in a folder.
 func shell(t *testing.T, dir string, env []string, line string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", strings.TrimSpace(line))
 	cmd.Dir, cmd.Env = dir, env

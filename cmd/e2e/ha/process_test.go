@@ -18,6 +18,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/supervise"
+	"portico/internal/testing/await"
 	"portico/internal/testing/etcdtest"
 
 	"sigs.k8s.io/yaml"
@@ -108,7 +109,7 @@ func (p *process) impair(from time.Time) {
 
 // awaitReady waits until it says that it is ready.
 func (p *process) awaitReady(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, e2e.Patience)
+	ctx, cancel := context.WithTimeout(ctx, await.Patience())
 	defer cancel()
 	config := p.in.etcd.tls
 	if p.release != "" {

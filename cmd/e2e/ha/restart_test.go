@@ -17,6 +17,7 @@ import (
 
 	"portico/cmd/e2e"
 	"portico/cmd/internal/supervise"
+	"portico/internal/testing/await"
 	"portico/internal/testing/history"
 )
 
@@ -98,7 +99,7 @@ func TestRollingRestart(t *testing.T) {
 	defer stop()
 	pause, between := pauses()
 	clients, wait := startVerbs(ctx, o, pause, doors...)
-	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: between, Patience: e2e.Patience}); err != nil {
+	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: between, Patience: await.Patience()}); err != nil {
 		t.Errorf("seed %d: %v", seed, err)
 	}
 	stop()

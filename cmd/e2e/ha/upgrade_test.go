@@ -17,6 +17,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 	"portico/internal/testing/history"
 )
 
@@ -73,7 +74,7 @@ func TestRollingUpgrade(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	clients, wait := startVerbs(ctx, o, 50*time.Millisecond, doors...)
-	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: 20 * time.Millisecond, Patience: e2e.Patience}); err != nil {
+	if err := history.Play(t.Context(), sys, history.Config{Seed: seed, InTurn: true, Pause: 20 * time.Millisecond, Patience: await.Patience()}); err != nil {
 		t.Errorf("seed %d: %v", seed, err)
 	}
 	stop()

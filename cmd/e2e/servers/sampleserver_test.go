@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // A real aggregated API server, registered by an APIService, is used, killed, started again, and
@@ -29,9 +30,7 @@ func TestSampleAPIServer(t *testing.T) {
 	createOwned(t, s)
 
 	s.Kill()
-	if took := s.Available(t, "False (FailedDiscoveryCheck)"); took > e2e.Noticed {
-		t.Errorf("the end of the server was noticed after %v", took)
-	}
+	await.Bar(t, "the notice of the end of the server", s.Available(t, "False (FailedDiscoveryCheck)"), e2e.Noticed)
 	s.WhileAway(t)
 	// Dependents on a server that is away hold up no others.
 	up.MustKubectl(t, "delete", "configmap", "owner")
@@ -39,9 +38,7 @@ func TestSampleAPIServer(t *testing.T) {
 
 	s.Start(t)
 	s.Serves(t)
-	if took := s.Available(t, "True"); took > e2e.Noticed {
-		t.Errorf("the return of the server was noticed after %v", took)
-	}
+	await.Bar(t, "the notice of the return of the server", s.Available(t, "True"), e2e.Noticed)
 	up.Shows(t, "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders/kept", "")
 	collected(t, up, "flunder")
 	explainsByOpenAPIV2(t, s)

@@ -16,6 +16,7 @@ import (
 	"portico/cmd/e2e"
 	"portico/cmd/internal/pki"
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // hostsPath is the path of hosts in a version.
@@ -101,7 +102,7 @@ func startHosts(t *testing.T, up *e2e.Installation) (calls func() int) {
 	start(t, []string{kubeconfig(up)}, program, "--port="+port, "--cert-dir="+certificates)
 	authorities := x509.NewCertPool()
 	authorities.AppendCertsFromPEM([]byte(read(t, files.ServingCAFile)))
-	client := &http.Client{Timeout: e2e.Patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authorities}}}
+	client := &http.Client{Timeout: await.Patience(), Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authorities}}}
 	return func() int {
 		_, text := e2e.Get(t, client, url+"/calls", "")
 		return atoi(text)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 func TestMain(m *testing.M) { os.Exit(e2e.Main(m)) }
@@ -85,7 +86,7 @@ func startUntil(t *testing.T, env []string, name string, args ...string) (log st
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = file, file
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = e2e.Patience
+	cmd.WaitDelay = await.Patience()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

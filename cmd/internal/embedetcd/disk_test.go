@@ -13,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"portico/internal/testing/await"
 )
 
 // While the disk is nearly full, requests that store more are refused as at the
@@ -97,7 +99,7 @@ func TestNearlyFullDiskIsGivenSpaceBack(t *testing.T) {
 	}
 	free.Store(diskReserve - 1)
 	// bbolt counts the pages of removed values as free some commits later; relieve looks again.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); ; time.Sleep(20 * time.Millisecond) {
 		if err := s.relieveOnce(ctx, gone.Header.Revision); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"portico/internal/testing/await"
 )
 
 func start(t *testing.T, dir, sockets string) (*Server, *clientv3.Client) {
@@ -25,13 +27,13 @@ func start(t *testing.T, dir, sockets string) (*Server, *clientv3.Client) {
 func startWith(t *testing.T, cfg Config) (*Server, *clientv3.Client) {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	s, err := Start(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, DialTimeout: 30 * time.Second})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, DialTimeout: await.Patience()})
 	if err != nil {
 		s.Close()
 		t.Fatal(err)
@@ -114,7 +116,7 @@ func TestRelief(t *testing.T) {
 		if !errors.Is(err, rpctypes.ErrNoSpace) {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(20 * time.Second); !s.alarmed(etcdserverpb.AlarmType_NOSPACE); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(await.Patience()); !s.alarmed(etcdserverpb.AlarmType_NOSPACE); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("no alarm")
 			}
@@ -124,7 +126,7 @@ func TestRelief(t *testing.T) {
 	relieved := func(before int64) {
 		t.Helper()
 		var err error
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(await.Patience()); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if err = s.relieveOnce(t.Context(), before); err == nil {
 				return
 			}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"portico/internal/testing/await"
 )
 
 // A database file that is mostly free is made smaller, at most once in a while.
@@ -37,7 +39,7 @@ func TestTidy(t *testing.T) {
 	fill()
 	before := size()
 	// Pages that compaction removes count as free some commits later.
-	for end := time.Now().Add(20 * time.Second); size() == before; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(await.Patience()); size() == before; time.Sleep(10 * time.Millisecond) {
 		if err := s.relieveOnce(ctx, 0); err != nil || time.Now().After(end) {
 			t.Fatalf("%d bytes, %d before: %v", size(), before, err)
 		}
@@ -74,7 +76,7 @@ func TestCorrupt(t *testing.T) {
 		t.Error("the alarm is not seen")
 	}
 	s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	_, err = Start(ctx, Config{Dir: dir, SocketDir: shortDir(t), Logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "its data is marked as corrupt (alarm CORRUPT)") {

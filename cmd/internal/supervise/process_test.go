@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // The test binary is its own child: roleEnv says which.
@@ -150,7 +152,7 @@ func run(t *testing.T, p *Process) (stop func() error) {
 // eventually polls until ok, for at most half a minute.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
@@ -162,7 +164,7 @@ func waitReady(t *testing.T, p *Process) {
 	t.Helper()
 	select {
 	case <-p.Ready():
-	case <-time.After(30 * time.Second):
+	case <-time.After(await.Patience()):
 		t.Fatalf("not ready: %v", p.Waiting())
 	}
 }

@@ -11,11 +11,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
-)
 
-// Patience bounds each wait of an Installation. It is far above what any takes, so that
-// tests do not fail on a busy machine.
-const Patience = 60 * time.Second
+	"portico/internal/testing/await"
+)
 
 // Installation is a running `portico up`. Its methods may be called
 // concurrently.
@@ -130,22 +128,22 @@ func (i *Installation) ready() error {
 	return nil
 }
 
-// Await waits until the installation has printed text, for at most Patience.
+// Await waits until the installation has printed text, for as long as the test has time.
 func (i *Installation) Await(text string) error {
-	deadline := time.After(Patience)
+	deadline := time.After(await.Patience())
 	for !strings.Contains(i.Output.String(), text) {
 		select {
 		case <-i.Output.grown:
 		case err := <-i.Exited:
 			return fmt.Errorf("portico up ended: %v\n%s", err, i.Output)
 		case <-deadline:
-			return fmt.Errorf("portico up has not printed %q within %v:\n%s", text, Patience, i.Output)
+			return fmt.Errorf("portico up has not printed %q within %v:\n%s", text, await.Patience(), i.Output)
 		}
 	}
 	return nil
 }
 
-// Stop ends the installation in order and waits for that, for at most Patience.
+// Stop ends the installation in order and waits for that, for as long as the test has time.
 // To stop one that has ended is no error.
 func (i *Installation) Stop() error {
 	// Once: a second signal would end it at once.
@@ -156,9 +154,9 @@ func (i *Installation) Stop() error {
 			return fmt.Errorf("portico up ended with %w:\n%s", err, i.Output)
 		}
 		return nil
-	case <-time.After(Patience):
+	case <-time.After(await.Patience()):
 		i.Cmd.Process.Kill()
-		return fmt.Errorf("portico up does not stop within %v:\n%s", Patience, i.Output)
+		return fmt.Errorf("portico up does not stop within %v:\n%s", await.Patience(), i.Output)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/etcdtest"
 	"portico/resource/identity"
 )
@@ -27,7 +28,7 @@ import (
 func start(t *testing.T, values map[string]string) (endpoint string, client *clientv3.Client) {
 	t.Helper()
 	server := etcdtest.Start(t)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Endpoint()}, DialTimeout: time.Minute})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Endpoint()}, DialTimeout: await.Patience()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 func write(t *testing.T, path, text string) {
@@ -132,7 +134,7 @@ func TestFollow(t *testing.T) {
 			if got != want {
 				t.Fatalf("got %q, want %q", got, want)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(await.Patience()):
 			t.Fatalf("no line %q", want)
 		}
 	}

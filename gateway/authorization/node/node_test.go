@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/authz"
@@ -97,7 +98,7 @@ func (b *bench) as(node, method, target string) (authz.Decision, string, error) 
 // eventually waits for a decision.
 func (b *bench) eventually(node, target string, want authz.Decision) {
 	b.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); ; time.Sleep(time.Millisecond) {
 		got, reason, err := b.as(node, http.MethodGet, target)
 		switch {
 		case got == want && err == nil:
@@ -255,7 +256,7 @@ func TestRightsEnd(t *testing.T) {
 	b.eventually("n1", "/apis/storage.k8s.io/v1/volumeattachments/attached", authz.NoOpinion)
 	remove(volumes, "", "pv")
 	b.eventually("n1", "/api/v1/persistentvolumes/pv", authz.NoOpinion)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); ; time.Sleep(time.Millisecond) {
 		b.graph.mu.RLock()
 		left := fmt.Sprint(len(b.graph.uses), len(b.graph.bySecret), len(b.graph.volumes))
 		b.graph.mu.RUnlock()

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"portico/internal/testing/await"
 )
 
 const (
@@ -87,7 +89,7 @@ func (c *counted) waiting(t testing.TB) (waiting, dialing int) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("not within 20s: " + what)
 		}

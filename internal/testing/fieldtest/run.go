@@ -47,7 +47,7 @@ func (r *Row) Run(t *testing.T, server *Server, ours bool) {
 			}
 		}
 		got := do()
-		for end := time.Now().Add(await.Timeout); step.reads() && !same(got, want) && time.Now().Before(end); {
+		for end := time.Now().Add(await.Patience()); step.reads() && !same(got, want) && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 			got = do()
 		}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/client"
@@ -75,7 +76,7 @@ func TestRemote(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for deadline := time.Now().Add(20 * time.Second); remote.Ready() != nil; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Patience()); remote.Ready() != nil; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the quotas are not read")
 		}

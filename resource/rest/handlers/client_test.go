@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +14,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"portico/internal/testing/await"
 	"portico/resource/rest/resttest"
 )
 
@@ -60,7 +60,7 @@ func (b *bench) coreClient(contentType string) *corev1client.CoreV1Client {
 // seen a change and a deletion.
 func (b *bench) inform(client restclient.Interface) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(b.t.Context(), await.Patience())
 	defer cancel()
 	seen := make(chan string, 10)
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
