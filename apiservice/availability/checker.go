@@ -14,7 +14,9 @@
 //	                  └───────────────────────────────┘
 //
 // A healthy target is probed every Schedule.Interval, a suspect or unhealthy one
-// every Schedule.Suspect. A refused connection is decisive: no process listens.
+// every Schedule.Suspect. A refused connection is decisive: no process listens. A probe that
+// timed out proves nothing, and changes nothing, if the target answered a request meanwhile, or
+// if this process was too busy itself to tell (pulse.go).
 //
 // Runs in: gateway.
 package availability
@@ -51,7 +53,19 @@ type Target struct {
 	Schedule Schedule
 	// OnChange, if not nil, is called before the Checker's OnChange, by the same rules.
 	OnChange func(Verdict)
+	// Answers, if not nil, returns how many requests the target has answered: one that answers
+	// requests is not unhealthy because it is slow to answer probes.
+	Answers func() uint64
 }
+
+// TimeoutError is a probe that was not answered within the timeout.
+type TimeoutError struct {
+	After time.Duration
+	Err   error
+}
+
+func (e *TimeoutError) Error() string { return fmt.Sprintf("timed out after %v: %v", e.After, e.Err) }
+func (e *TimeoutError) Unwrap() error { return e.Err }
 
 // Schedule is how often a target is probed, and how many results change its verdict.
 type Schedule struct {
@@ -218,7 +232,8 @@ type target struct {
 	mu      sync.Mutex
 	verdict Verdict
 
-	good, bad int // results in a row; used by run only
+	good, bad int    // results in a row; used by run only
+	answers   uint64 // of Answers when the first of the bad probes began
 }
 
 // run probes until ctx ends.
@@ -226,11 +241,15 @@ func (t *target) run(ctx context.Context) {
 	for woken := false; ctx.Err() == nil; {
 		started := time.Now()
 		t.hurried.Store(false)
-		err := t.probe(ctx)
+		err, proves := t.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		wait := t.judge(err) - time.Since(started)
+		wait := t.schedule.Load().Suspect
+		if proves {
+			wait = t.judge(err)
+		}
+		wait -= time.Since(started)
 		t.failing.Store(err != nil)
 		if err != nil && !t.hurried.Load() {
 			select {
@@ -280,15 +299,31 @@ func (t *target) pause(ctx context.Context, gap time.Duration) {
 	}
 }
 
-func (t *target) probe(ctx context.Context) error {
+// probe probes once, and reports whether the result says anything about the target.
+func (t *target) probe(ctx context.Context) (err error, proves bool) {
+	if t.bad == 0 {
+		t.answers = t.answered()
+	}
 	timeout := t.schedule.Load().Timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := t.Probe(ctx)
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("timed out after %v: %w", timeout, err)
+	own := startPulse()
+	err = t.Probe(ctx)
+	late := own.stop()
+	if err == nil || ctx.Err() == nil || decisive(err) {
+		return err, true
 	}
-	return err
+	if n := t.answered(); n != t.answers {
+		t.bad, late = 0, true
+	}
+	return &TimeoutError{timeout, err}, !late
+}
+
+func (t *target) answered() uint64 {
+	if t.Answers == nil {
+		return 0
+	}
+	return t.Answers()
 }
 
 // judge updates the verdict with a result and returns the time to the next probe, from the

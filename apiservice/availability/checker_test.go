@@ -336,3 +336,56 @@ func TestVerdictOfAnEarlierVersion(t *testing.T) {
 		})
 	}
 }
+
+// A target that answers requests stays healthy however long its probes take, and one that answers
+// none is unhealthy as before.
+func TestProbesOfBusyTargets(t *testing.T) {
+	for name, answers := range map[string]bool{"answers requests": true, "answers none": false} {
+		t.Run(name, func(t *testing.T) {
+			s, count := &server{}, atomic.Uint64{}
+			s.set(nil)
+			run(t, func(c *Checker) {
+				s.set(errHang)
+				for range 600 {
+					time.Sleep(100 * time.Millisecond)
+					if answers {
+						count.Add(1)
+					}
+				}
+				if v := c.Verdict("a"); v.Healthy != answers {
+					t.Errorf("after a minute of probes without an answer: %+v", v)
+				}
+				s.set(errBad)
+				time.Sleep(10 * time.Second)
+				if v := c.Verdict("a"); v.Healthy {
+					t.Errorf("after probes with errors: %+v", v)
+				}
+			}, Target{ID: "a", Probe: s.probe, Answers: count.Load})
+		})
+	}
+}
+
+// A beat that is late says that this process is busy, and so does one that is still to come long after
+// its time.
+func TestPulse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := func(change func(p *pulse)) bool {
+			p := startPulse()
+			time.Sleep(3*beat + beat/2)
+			p.mu.Lock()
+			change(p)
+			p.mu.Unlock()
+			time.Sleep(beat)
+			return p.stop()
+		}
+		if late(func(*pulse) {}) {
+			t.Error("beats in time are late")
+		}
+		if !late(func(p *pulse) { p.due = p.due.Add(-time.Second) }) {
+			t.Error("a late beat is not")
+		}
+		if !late(func(p *pulse) { p.timer.Stop(); p.due = p.due.Add(-time.Second) }) {
+			t.Error("a missing beat is not")
+		}
+	})
+}

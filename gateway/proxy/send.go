@@ -35,6 +35,9 @@ type Route struct {
 	Local     bool
 	Upstream  *Upstream
 	Condition apiservice.Condition
+	// Slow: Upstream gets requests although the Condition is False, because its checks only were not
+	// answered in time.
+	Slow bool
 	// Absent: no server serves the group/version, and no server that might is away.
 	Absent bool
 	// REST, if not nil, is how requests are sent to a server that is no Kubernetes API
@@ -57,7 +60,7 @@ const RetryAfter = 1
 // Unavailable returns the 503 for a route along which no request can be sent; nil if
 // one can.
 func (r *Route) Unavailable() *apierrors.StatusError {
-	if r.Local || r.Upstream != nil && r.Condition.Available() {
+	if r.Local || r.Upstream != nil && (r.Slow || r.Condition.Available()) {
 		return nil
 	}
 	err := resource.Unavailable(fmt.Sprintf("service unavailable: APIService %q is not available: %s: %s",

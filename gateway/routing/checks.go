@@ -38,6 +38,7 @@ func (srv *Server) checks(s *Controller) []availability.Target {
 		discovery.Version += " " + url
 		discovery.Verdict = srv.Up.Verdict(url)
 		discovery.OnChange = func(v availability.Verdict) { srv.Up.SetVerdict(url, v) }
+		discovery.Answers = func() uint64 { return srv.Up.Answers(url) }
 		return []availability.Target{discovery}
 	}
 	path := policy.HealthCheck.Path
@@ -55,6 +56,7 @@ func (srv *Server) checks(s *Controller) []availability.Target {
 			Probe: func(ctx context.Context) error {
 				return stable(srv.Up.Probe(ctx, e.URL, path, identifyAggregator))
 			},
+			Answers: func() uint64 { return srv.Up.Answers(e.URL) },
 			OnChange: func(v availability.Verdict) {
 				srv.Up.SetVerdict(e.URL, v)
 				if v.Healthy {

@@ -34,6 +34,7 @@ type routeDecision struct {
 	wasGood   bool      // the server was healthy since the gateway started
 	absent    bool      // no server has it: its Backend does not exist, or the server answers 404
 	noService bool      // its Service does not exist
+	slow      bool      // requests are sent although the condition is False: the server is only slow
 	// savedAs is the target that the discovery of a missing server is saved as; "": that of
 	// the APIService.
 	savedAs string
@@ -41,7 +42,7 @@ type routeDecision struct {
 
 // route makes the table entry.
 func (d routeDecision) route(name string) *proxy.Route {
-	r := &proxy.Route{Name: name, Local: d.local, Condition: d.condition, Absent: d.absent}
+	r := &proxy.Route{Name: name, Local: d.local, Condition: d.condition, Absent: d.absent, Slow: d.slow}
 	if d.server != nil {
 		r.Upstream, r.REST, r.Static = d.server.Up, d.server.restRoute(), d.static
 	}
@@ -145,7 +146,7 @@ func (r *reconcile) judge(a *apireg.APIService, srv *Server, good apiservice.Con
 	case !v.Known:
 		d.condition = storedCondition(a)
 	case !v.Healthy:
-		d.condition = at.noted(badCondition(srv.checkURL, v.Err))
+		d.condition, d.slow = at.noted(badCondition(srv.checkURL, v.Err)), srv.Up.Slow()
 	}
 	return d
 }

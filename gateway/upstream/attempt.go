@@ -202,6 +202,7 @@ func (a *attempt) recordAnswer(res *http.Response) {
 	case failed && res.StatusCode != http.StatusInsufficientStorage: // 507 is the storage's, which all share
 		a.u.answerFailed(a.e, res.StatusCode)
 	default:
+		a.e.answers.Add(1)
 		a.e.health.Answers.Good()
 	}
 	if a.kind != short {

@@ -53,8 +53,9 @@ type endpoint struct {
 	hash      uint64 // of the URL
 
 	// active is the requests in progress, lasting those of them that are long-running.
-	active, lasting            atomic.Int64
-	errors, retries, ejections atomic.Uint64
+	active, lasting atomic.Int64
+	// answers is the requests of clients that the endpoint answered, without errors of its own.
+	answers, errors, retries, ejections atomic.Uint64
 
 	// waiting is canceled, and replaced, when the endpoint no longer answers its checks:
 	// safe requests that have no answer yet are then sent to another endpoint.

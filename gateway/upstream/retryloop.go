@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -239,6 +240,9 @@ const deadlineSlack = 20
 // lasts.
 func (l *retryLoop) headerTimeout() time.Duration {
 	limit := l.policy.Timeouts.ResponseHeader
+	if l.b.slow && l.pinned == nil {
+		return min(cmp.Or(limit, slowWait), slowWait)
+	}
 	if deadline, ok := l.client().Deadline(); !l.limited || ok && time.Until(deadline) <= limit {
 		return 0
 	}

@@ -9,6 +9,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/gateway/upstream/balance"
 	"portico/gateway/upstream/health"
+	"portico/gateway/upstream/transport"
 )
 
 // balancer is an immutable snapshot of the endpoints that get requests.
@@ -18,6 +19,22 @@ type balancer struct {
 	// only is the only endpoint there is; it gets requests whatever its state.
 	only *endpoint
 	err  error // why List is empty, if it is
+	// slow: no endpoint passes its checks, and those in List have not answered them in time. They
+	// get requests all the same, as they may only be busy.
+	slow bool
+}
+
+// slowWait is how long a request waits for a server that does not answer its checks in time.
+const slowWait = 10 * time.Second
+
+// Slow reports whether requests are sent to endpoints that do not answer their checks in time,
+// because there are no others.
+func (u *Upstream) Slow() bool { return u.balancer.Load().slow }
+
+// isSlow reports whether an error of a check says that there was no answer in time from an address
+// that can be connected to.
+func isSlow(err error) bool {
+	return is[*availability.TimeoutError](err) && !is[*transport.ConnectError](err)
 }
 
 type candidate = balance.Candidate[*endpoint]
@@ -44,25 +61,34 @@ func (b *balancer) multiplexes() bool {
 func (u *Upstream) rebuild() {
 	policy, now := u.policy.Load(), time.Now()
 	changed := u.updateStates(now)
-	var passing []candidate
+	var passing, slow []candidate
 	all, err := 0, errNoEndpoints
 	for _, e := range u.endpoints {
 		if e.Weight == 0 {
 			continue
 		}
 		all++
-		if e.health.Passes() {
-			passing = append(passing, candidate{Endpoint: e, Weight: e.Weight, Refused: e.health.Refused(now), Ejected: e.health.Ejected(now)})
-		} else {
+		c := candidate{Endpoint: e, Weight: e.Weight, Refused: e.health.Refused(now), Ejected: e.health.Ejected(now)}
+		switch {
+		case e.health.Passes():
+			passing = append(passing, c)
+		case isSlow(e.health.Verdict.Err):
+			slow = append(slow, c)
+			fallthrough
+		default:
 			err = fmt.Errorf("%s: %w", e.URL, e.health.Verdict.Err)
 		}
+	}
+	lastResort := len(passing) == 0 && len(slow) > 0
+	if lastResort {
+		passing = slow
 	}
 	if all == 0 && len(u.endpoints) > 0 {
 		err = ErrAllDrained
 	}
 	list := balance.Preferred(passing, all, policy.PanicThresholdPercent)
 	u.beginSlowStart(list, now)
-	b := &balancer{policy: policy, err: err}
+	b := &balancer{policy: policy, err: err, slow: lastResort}
 	var before *balance.Balancer[*endpoint]
 	if old := u.balancer.Load(); old != nil {
 		before = old.Balancer
@@ -143,8 +169,8 @@ func (u *Upstream) setTimer(now, next time.Time) {
 }
 
 // SetVerdict sets the result of the active check of an endpoint. An endpoint that fails
-// its check gets no requests, even if it is the last, and its connections are replaced:
-// one may be dead without notice. If it does not answer at all, safe requests that wait
+// its check gets no requests, unless it is one of the last and only slow, and its connections are
+// replaced: one may be dead without notice. If it does not answer at all, safe requests that wait
 // for it are sent to others.
 func (u *Upstream) SetVerdict(url string, v availability.Verdict) {
 	u.mu.Lock()

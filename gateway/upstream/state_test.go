@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +15,7 @@ import (
 
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
+	"portico/gateway/upstream/transport"
 )
 
 var (
@@ -335,5 +337,63 @@ func TestSlowStartOfAll(t *testing.T) {
 		wantShare(t, u, "two after none", 0, 50)
 		u.SetEndpoints(some(0, 0, 1, 1)[2:])
 		wantShare(t, u, "two for two", 0, 50)
+	})
+}
+
+// Endpoints that do not answer their checks in time get requests while no other passes, and those
+// that cannot be connected to do not.
+func TestSlowEndpointsAreTheLastResort(t *testing.T) {
+	t.Parallel()
+	slow := availability.Verdict{Known: true, Err: &availability.TimeoutError{After: time.Second, Err: context.DeadlineExceeded}}
+	unconnected := availability.Verdict{Known: true, Err: &availability.TimeoutError{After: time.Second, Err: &transport.ConnectError{Err: context.DeadlineExceeded}}}
+	inTime(t, turns(), 3, func(t *testing.T, u *Upstream) {
+		set := func(verdicts ...availability.Verdict) {
+			for i, v := range verdicts {
+				u.SetVerdict(u.endpoints[i].URL, v)
+			}
+		}
+		for name, c := range map[string]struct {
+			verdicts []availability.Verdict
+			list     []int
+			slow     bool
+		}{
+			"one passes":               {[]availability.Verdict{healthy, slow, slow}, []int{0}, false},
+			"none passes":              {[]availability.Verdict{unhealthy, slow, slow}, []int{1, 2}, true},
+			"one cannot be reached":    {[]availability.Verdict{unconnected, unhealthy, slow}, []int{2}, true},
+			"none can be connected to": {[]availability.Verdict{unconnected, unconnected, unhealthy}, nil, false},
+		} {
+			if set(c.verdicts...); u.Slow() != c.slow {
+				t.Errorf("%s: slow is %t", name, u.Slow())
+			}
+			want(t, u, name, c.list...)
+		}
+	})
+}
+
+// A request to a server that does not answer its checks in time waits longer than they do, and not
+// for ever.
+func TestRequestsToSlowEndpoints(t *testing.T) {
+	t.Parallel()
+	inTime(t, NewPolicy(&backend.Spec{}), 1, func(t *testing.T, u *Upstream) {
+		for name, c := range map[string]struct {
+			verdict availability.Verdict
+			kind    kind
+			want    time.Duration
+		}{
+			"healthy":          {healthy, short, 60 * time.Second},
+			"slow":             {availability.Verdict{Known: true, Err: &availability.TimeoutError{}}, short, slowWait},
+			"slow, a watch":    {availability.Verdict{Known: true, Err: &availability.TimeoutError{}}, long, slowWait},
+			"healthy, a watch": {healthy, long, 0},
+		} {
+			u.SetVerdict(u.endpoints[0].URL, c.verdict)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/api", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := u.newRetryLoop(req, c.kind)
+			if got := l.headerTimeout(); got != c.want {
+				t.Errorf("%s: waits %v, want %v", name, got, c.want)
+			}
+		}
 	})
 }

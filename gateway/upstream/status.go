@@ -62,6 +62,17 @@ func (u *Upstream) Status() Status {
 	return s
 }
 
+// Answers returns how many requests of clients an endpoint has answered, without errors of its own; 0
+// if there is no such endpoint.
+func (u *Upstream) Answers(url string) uint64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e := u.find(url); e != nil {
+		return e.answers.Load()
+	}
+	return 0
+}
+
 // Verdict returns the last verdict of an endpoint that was set; the zero Verdict if none
 // was, or there is no such endpoint.
 func (u *Upstream) Verdict(url string) availability.Verdict {

@@ -36,7 +36,7 @@ func TestClusterAPI(t *testing.T) {
 	ca := base64.StdEncoding.EncodeToString([]byte(read(t, files.ServingCAFile)))
 	e2e.WriteFile(t, file, byService.ReplaceAllString(clusterAPI(t, up, dir), "${1}url: https://127.0.0.1:"+port+"${2}\n${1}caBundle: "+ca))
 	up.MustKubectl(t, "apply", "-f", file, "-f", "testdata/clusterapi.yaml")
-	await(t, up, "--for=condition=Established", "crd", "--all")
+	kubectlWait(t, up, "--for=condition=Established", "crd", "--all")
 	start(t, []string{kubeconfig(up)}, manager, "--webhook-port="+port, "--webhook-cert-dir="+filepath.Dir(files.Serving.CertFile),
 		"--webhook-cert-name="+filepath.Base(files.Serving.CertFile), "--webhook-key-name="+filepath.Base(files.Serving.KeyFile),
 		"--health-addr=127.0.0.1:"+e2e.FreePort(t, "127.0.0.1"), "--diagnostics-address=127.0.0.1:0", "--insecure-diagnostics")

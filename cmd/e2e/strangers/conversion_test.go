@@ -98,7 +98,7 @@ func startHosts(t *testing.T, up *e2e.Installation) (calls func() int) {
 	file := filepath.Join(t.TempDir(), "hosts.yaml")
 	e2e.WriteFile(t, file, definition)
 	up.MustKubectl(t, "apply", "-f", file)
-	await(t, up, "--for=condition=Established", "crd/hosts.hosts.example.com")
+	kubectlWait(t, up, "--for=condition=Established", "crd/hosts.hosts.example.com")
 	start(t, []string{kubeconfig(up)}, program, "--port="+port, "--cert-dir="+certificates)
 	authorities := x509.NewCertPool()
 	authorities.AppendCertsFromPEM([]byte(read(t, files.ServingCAFile)))

@@ -33,18 +33,18 @@ func TestCertManager(t *testing.T) {
 
 	up := e2e.Install(t, t.TempDir())
 	up.MustKubectl(t, "apply", "-f", filepath.Join(dir, "deploy/crds"))
-	await(t, up, "--for=condition=Established", "crd", "--all")
+	kubectlWait(t, up, "--for=condition=Established", "crd", "--all")
 	log := start(t, []string{kubeconfig(up)}, controller)
 	up.MustKubectl(t, "apply", "-f", "testdata/certmanager.yaml")
 	for _, name := range []string{"leaf", "web"} {
-		await(t, up, "--for=create", "certificate/"+name)
-		await(t, up, "--for=condition=Ready", "certificate/"+name)
+		kubectlWait(t, up, "--for=create", "certificate/"+name)
+		kubectlWait(t, up, "--for=condition=Ready", "certificate/"+name)
 		up.MustKubectl(t, "get", "certificaterequest/"+name+"-1", "secret/"+name)
 	}
 	up.MustKubectl(t, "delete", "certificate/leaf", "ingress/web")
-	await(t, up, "--for=delete", "certificate/web")
+	kubectlWait(t, up, "--for=delete", "certificate/web")
 	for _, name := range []string{"leaf", "web"} {
-		await(t, up, "--for=delete", "certificaterequest/"+name+"-1", "secret/"+name)
+		kubectlWait(t, up, "--for=delete", "certificaterequest/"+name+"-1", "secret/"+name)
 	}
 	up.MustKubectl(t, "get", "certificaterequest/ca-1", "secret/ca")
 	if out := read(t, log); strings.Contains(out, "Failed to watch") {
@@ -87,8 +87,8 @@ func TestGatekeeper(t *testing.T) {
 
 	definition := "crd/requiredowner.constraints.gatekeeper.sh"
 	up.MustKubectl(t, "apply", "-f", "testdata/gatekeeper-template.yaml")
-	await(t, up, "--for=create", definition)
-	await(t, up, "--for=condition=Established", definition)
+	kubectlWait(t, up, "--for=create", definition)
+	kubectlWait(t, up, "--for=condition=Established", definition)
 	up.MustKubectl(t, "apply", "-f", "testdata/gatekeeper-constraint.yaml")
 	e2e.Eventually(t, "a config map without an owner is denied", func() error {
 		if err := tryConfigMap(t, up); err == nil || !strings.Contains(err.Error(), "label owner is missing") {
@@ -97,7 +97,7 @@ func TestGatekeeper(t *testing.T) {
 		return nil
 	})
 	up.MustKubectl(t, "delete", "constrainttemplate/requiredowner")
-	await(t, up, "--for=delete", definition)
+	kubectlWait(t, up, "--for=delete", definition)
 	e2e.Eventually(t, "a config map needs no owner", func() error { return tryConfigMap(t, up) })
 }
 
@@ -131,7 +131,7 @@ func TestCrossplane(t *testing.T) {
 	start(t, env, crossplane, "core", "start", "--debug")
 
 	up.MustKubectl(t, "apply", "-f", "testdata/crossplane.yaml")
-	await(t, up, "--for=condition=Established", "xrd/rooms.hotel.example.com")
+	kubectlWait(t, up, "--for=condition=Established", "xrd/rooms.hotel.example.com")
 	rooms := "/apis/hotel.example.com/v1/namespaces/default/rooms"
 	e2e.Eventually(t, "rooms are served", func() error {
 		if code, answer := up.Do(t, http.MethodPost, rooms, `{"apiVersion":"hotel.example.com/v1","kind":"Room","metadata":{"name":"a"},"spec":{"beds":2}}`); code != http.StatusCreated {
@@ -151,13 +151,13 @@ func TestCrossplane(t *testing.T) {
 	})
 	up.MustKubectl(t, "delete", "room/a")
 	up.MustKubectl(t, "delete", "composition/rooms")
-	await(t, up, "--for=delete", "compositionrevisions", "-l", "crossplane.io/composition-name=rooms")
+	kubectlWait(t, up, "--for=delete", "compositionrevisions", "-l", "crossplane.io/composition-name=rooms")
 	up.MustKubectl(t, "delete", "xrd/rooms.hotel.example.com")
-	await(t, up, "--for=delete", "crd/rooms.hotel.example.com")
+	kubectlWait(t, up, "--for=delete", "crd/rooms.hotel.example.com")
 }
 
-// await runs kubectl wait.
-func await(t *testing.T, up *e2e.Installation, args ...string) {
+// kubectlWait runs kubectl wait.
+func kubectlWait(t *testing.T, up *e2e.Installation, args ...string) {
 	t.Helper()
 	up.MustKubectl(t, append([]string{"wait", "--timeout=50s"}, args...)...)
 }
