@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,8 +63,8 @@ func MainUnlessShort(m *testing.M, args ...string) int {
 	return Main(m, args...)
 }
 
-// testsAtOnce is the default of -parallel: tests wait for processes most of the time.
-const testsAtOnce = "6"
+// testsAtOnce is the default of -parallel for each processor: tests wait for processes most of the time.
+const testsAtOnce = 3
 
 // Main runs the tests of a package, stops the shared installation and returns the exit code.
 // args are the flags of that installation. It is for TestMain.
@@ -71,7 +72,7 @@ func Main(m *testing.M, args ...string) int {
 	beLauncher()
 	flag.Parse()
 	if !isSet("test.parallel") {
-		flag.Set("test.parallel", testsAtOnce)
+		flag.Set("test.parallel", strconv.Itoa(testsAtOnce*runtime.NumCPU()))
 	}
 	sharedArgs = args
 	sharedUsed := false

@@ -36,7 +36,21 @@ func Launch(dir string, args ...string) (*Installation, error) { return LaunchWi
 
 // LaunchWith is Launch with further variables in the environment.
 func LaunchWith(env []string, dir string, args ...string) (*Installation, error) {
-	i, err := StartWith(env, dir, args...)
+	program, err := Build(Portico)
+	if err != nil {
+		return nil, err
+	}
+	return launch(program, env, dir, args)
+}
+
+// launch starts an installation in a turn and waits until it is ready.
+func launch(program string, env []string, dir string, args []string) (*Installation, error) {
+	end, err := turn()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	i, err := start(program, env, dir, args)
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +81,7 @@ func StartWith(env []string, dir string, args ...string) (*Installation, error) 
 
 // LaunchProgram is Launch with a portico that was built elsewhere.
 func LaunchProgram(program, dir string, args ...string) (*Installation, error) {
-	i, err := start(program, nil, dir, args)
-	if err != nil {
-		return nil, err
-	}
-	return i, i.launched()
+	return launch(program, nil, dir, args)
 }
 
 func start(program string, env []string, dir string, args []string) (*Installation, error) {

@@ -60,8 +60,8 @@ var sources = map[string]struct{ module, ldflags, what string }{
 var built sync.Map
 
 // Build builds a program unless it is up to date, and returns its path. All programs are
-// in one folder. Build may be called concurrently, also by several processes; it does not
-// wait for other programs.
+// in one folder. Build may be called concurrently, also by several processes; it waits
+// for its turn among programs that are built and installations that start.
 func Build(program string) (path string, err error) {
 	once, _ := built.LoadOrStore(program, sync.OnceValues(func() (string, error) { return build(program) }))
 	return once.(func() (string, error))()
@@ -89,6 +89,11 @@ func build(program string) (path string, err error) {
 	if data, err := os.ReadFile(made); err == nil && string(data) == state {
 		return path, nil
 	}
+	end, err := turn()
+	if err != nil {
+		return "", err
+	}
+	defer end()
 	source := sources[program]
 	cmd := exec.Command("go", "build", "-ldflags="+source.ldflags, "-o", path, source.what)
 	cmd.Dir = filepath.Join(root, source.module)
