@@ -19,6 +19,7 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"portico/cmd/internal/testtools"
+	"portico/internal/testing/await"
 )
 
 // hostileClients is the number of clients.
@@ -210,7 +211,7 @@ func TestHostileClients(t *testing.T) {
 }
 
 // calm runs an attack and checks that an administrator is served meanwhile, on existing and on
-// new connections, each time within two seconds, and that no process exceeds its memory. It
+// new connections, each time within two seconds on a quiet machine, and that no process exceeds its memory. It
 // returns the median times.
 func (i *installation) calm(t *testing.T, attack func()) map[string]time.Duration {
 	t.Helper()
@@ -243,9 +244,7 @@ func (i *installation) calm(t *testing.T, attack func()) map[string]time.Duratio
 		medians[how] = all[len(all)/2]
 		slowest := all[len(all)-1]
 		t.Logf("an administrator %s: %d requests, median %v, slowest %v", how, len(all), medians[how], slowest)
-		if slowest > 2*time.Second {
-			t.Errorf("an administrator %s: slowest %v; want 2s at most", how, slowest)
-		}
+		await.Bar(t, "the slowest request of an administrator "+how, slowest, 2*time.Second)
 	}
 	for name, peak := range i.peaks(t) {
 		t.Logf("%s: at most %d MB", name, peak>>20)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,13 +29,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 const (
-	// requestTimeout is the timeout that each request asks for; a client gives up after
-	// clientTimeout, which no response may reach.
+	// requestTimeout is the timeout that each request asks for. A client gives up when the test has
+	// no time left, which no response may reach.
 	requestTimeout = 3 * time.Second
-	clientTimeout  = 20 * time.Second
 	chaosGroup     = "chaos.example.com" // of the custom resources
 )
 
@@ -128,7 +129,7 @@ func (l *chaosLoad) start(t *testing.T, up *e2e.Installation) {
 		l.inform(ctx, t, target)
 		for _, run := range []func(*chaosClient, context.Context){(*chaosClient).write, (*chaosClient).read} {
 			c := &chaosClient{target, l, up.Endpoint, e2e.HTTPClient(t, up.Config(t))}
-			c.http.Timeout = clientTimeout
+			c.http.Timeout = await.Patience()
 			l.clients.Go(func() { run(c, work) })
 		}
 	}
@@ -260,13 +261,12 @@ func (c *chaosClient) do(ctx context.Context, method, path, query, body string) 
 	if method == http.MethodPatch {
 		contentType = "application/merge-patch+json"
 	}
-	began := time.Now()
 	res, answer, err := e2e.Ask(ctx, c.http, method, c.endpoint+c.path+path+"?timeout="+requestTimeout.String()+query, body, "Content-Type: "+contentType)
 	what := fmt.Sprintf("%s of %s", method, c.gvr.Resource)
-	switch took := time.Since(began); {
+	switch {
 	case ctx.Err() != nil:
-	case err != nil && took >= clientTimeout:
-		c.load.fault("%s: no answer within %v: %v", what, took, err)
+	case os.IsTimeout(err):
+		c.load.fault("%s: no answer before the time of the test is over: %v", what, err)
 	case err != nil:
 		c.load.failed(what + ": connection: " + innermost(err).Error())
 	case res.StatusCode < 300:

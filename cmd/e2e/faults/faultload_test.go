@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 const (
@@ -23,9 +24,6 @@ const (
 	// a pause of faultPause between.
 	faultReaders, faultWriters = 4, 2
 	faultPause                 = 50 * time.Millisecond
-	// faultPatience is the timeout of a request: far above the duration of one that was
-	// retried at another endpoint.
-	faultPatience = 25 * time.Second
 	// faultLabel identifies a write, also if it is executed twice with generated names.
 	faultLabel = "write"
 )
@@ -91,7 +89,7 @@ func startFaultLoad(t *testing.T, f *fleet) *faultLoad {
 	t.Cleanup(l.stop)
 	for i := range faultReaders + faultWriters + 1 {
 		client := e2e.HTTPClient(t, f.up.Config(t))
-		client.Timeout = faultPatience
+		client.Timeout = await.Patience()
 		work := l.read
 		switch {
 		case i == 0:

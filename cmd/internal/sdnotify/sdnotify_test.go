@@ -10,10 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-)
 
-// patience bounds each wait.
-const patience = 30 * time.Second
+	"portico/internal/testing/await"
+)
 
 // systemd is the receiving end: a socket, and the lines that it got.
 type systemd struct {
@@ -34,7 +33,7 @@ func listen(t *testing.T, name string) *systemd {
 // await reads until a line comes, and returns those before it.
 func (s *systemd) await(t *testing.T, want string) (before []string) {
 	t.Helper()
-	if err := s.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := s.conn.SetReadDeadline(time.Now().Add(await.Patience())); err != nil {
 		t.Fatal(err)
 	}
 	for {
