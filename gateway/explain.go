@@ -125,8 +125,11 @@ func (e *explainer) explain(r *http.Request) *explain.Explanation {
 		out.Backend = explainBackend(rt, r)
 	}
 	explainRoute(out, r, rt)
-	if out.Answerer != explain.Server && out.Backend != nil {
-		out.Backend.Pick, out.Backend.PickReason = "", "" // the request is not sent
+	if out.Answerer != explain.Server && out.Backend != nil { // the request is not sent
+		out.Backend.Pick, out.Backend.PickReason = "", ""
+		for i := range out.Backend.Endpoints {
+			out.Backend.Endpoints[i].Pickable, out.Backend.Endpoints[i].SharePercent = false, 0
+		}
 	}
 	if act.IsResource && out.Answerer != explain.Nobody && e.lacks(act) {
 		out.Reasons = append(out.Reasons, fmt.Sprintf("Discovery lists no resource %q in this group and version: clients like kubectl do not find it, and the likely answer is 404.", act.Resource))
@@ -170,7 +173,7 @@ func explainRoute(e *explain.Explanation, r *http.Request, rt *proxy.Route) {
 		answered(e, explain.Nobody, http.StatusServiceUnavailable, "None of the endpoints gets requests: %s", e.Backend.PickReason)
 		return
 	}
-	answered(e, explain.Server, 0, "Of %d endpoints it would go to %s: %s", len(e.Backend.Endpoints), e.Backend.Pick, e.Backend.PickReason)
+	answered(e, explain.Server, 0, "It would go to the endpoint %s: %s.", e.Backend.Pick, e.Backend.PickReason)
 }
 
 // answered adds a step.

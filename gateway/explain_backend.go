@@ -31,7 +31,7 @@ func explainBackend(rt *proxy.Route, r *http.Request) *explain.Backend {
 	for _, e := range status.Endpoints {
 		share, pickable := shares[e.URL]
 		out.Endpoints = append(out.Endpoints, explain.Endpoint{
-			URL: e.URL, State: e.State, Since: since(e.Since), Weight: e.Weight, InFlight: int(e.Active), LastError: e.LastError,
+			URL: e.URL, State: e.State, Since: since(e.Since), Weight: e.Weight, InFlight: int(e.Active), LastError: e.LastError, LastErrorTime: since(e.LastErrorAt),
 			Pickable: pickable, SharePercent: share, WeightPercent: growing(e.Grown), Drains: drainOf(e.Weight, len(candidates) > 0),
 		})
 		if pickable && e.State == backend.EndpointEjected {
@@ -94,8 +94,10 @@ func likeliest(endpoints []explain.Endpoint, balance backend.Balance) (url, why 
 		return "", "no endpoint gets requests"
 	case n == 1 && balance == backend.ConsistentHash && len(endpoints) > 1:
 		return best.URL, "the user's requests go to it while it is healthy (ConsistentHash)"
+	case len(endpoints) == 1:
+		return best.URL, "it is the only endpoint"
 	case n == 1:
-		return best.URL, "it is the only one that gets requests"
+		return best.URL, fmt.Sprintf("it is the only one of %d endpoints that gets requests", len(endpoints))
 	case balance == backend.RoundRobin:
 		return best.URL, fmt.Sprintf("one of %d by weight (RoundRobin); any of them may be next", n)
 	case balance == backend.ConsistentHash:

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,7 +148,7 @@ func TestExplain(t *testing.T) {
 	// An endpoint that refuses is known after a request to it.
 	x.ask("GET", things)
 	b = x.explained(t, things, "").Backend
-	if b.Pick != x.good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil {
+	if b.Pick != x.good || b.Endpoints[0].Pickable || b.Endpoints[0].State != "Unhealthy" || !strings.Contains(b.Endpoints[0].LastError, "refused") || b.Endpoints[0].Since == nil || b.Endpoints[0].LastErrorTime == nil || b.Endpoints[1].LastErrorTime != nil {
 		t.Errorf("got %+v", b)
 	}
 	if b.Policy.MaxConnectionAge != "10m0s" || !strings.Contains(b.Policy.SlowStart, "10s") {
@@ -172,6 +173,8 @@ func TestExplainWhatIsMissing(t *testing.T) {
 		}
 		if sent := e.Answerer == explain.Server; e.Backend != nil && (e.Backend.Pick != "") != sent {
 			t.Errorf("%s: answered by %s, and %q is picked", path, e.Answerer, e.Backend.Pick)
+		} else if e.Backend != nil && slices.ContainsFunc(e.Backend.Endpoints, func(e explain.Endpoint) bool { return e.Pickable }) != sent {
+			t.Errorf("%s: answered by %s, and the endpoints are %+v", path, e.Answerer, e.Backend.Endpoints)
 		}
 	}
 }

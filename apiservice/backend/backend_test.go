@@ -149,13 +149,17 @@ func TestCells(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "b", CreationTimestamp: metav1.NewTime(time.Now().Add(-49 * time.Hour))},
 			Spec:       Spec{Endpoints: make([]Endpoint, 3), Balance: RoundRobin},
 			Status: Status{
-				Endpoints: []EndpointStatus{{State: EndpointHealthy, LastError: "before"}, {State: EndpointEjected, LastError: "refused"}, {State: EndpointHealthy}},
+				Endpoints: []EndpointStatus{{State: EndpointHealthy, LastError: "before"}, {State: EndpointEjected, LastError: "refused", LastErrorTime: metav1.NewTime(time.Now().Add(-3 * time.Minute))}, {State: EndpointHealthy}},
 				GroupVersions: []GroupVersionStatus{
 					{Group: "", Version: "v1"}, {Group: "apps", Version: "v1"}, {Group: "apps", Version: "v2"}, {Group: "batch"}, {Group: "c"}, {Group: "d"},
 				},
 				Conditions: []metav1.Condition{{Type: Discovered, Status: "True"}, {Type: Available, Status: "True", Reason: "Passed"}},
 			},
-		}, []any{"b", "2/3", "True", "core,apps,batch + 2 more...", "2d1h", "RoundRobin", "refused"}},
+		}, []any{"b", "2/3", "True", "core,apps,batch + 2 more...", "2d1h", "RoundRobin", "refused (3m ago)"}},
+		"drained": {&Backend{
+			Spec:   Spec{Endpoints: make([]Endpoint, 2)},
+			Status: Status{Endpoints: []EndpointStatus{{State: EndpointHealthy}, {State: EndpointDraining, LastError: "before"}}},
+		}, []any{"", "1/1", "Unknown", "<none>", "<unknown>", "LeastRequest", "<none>"}},
 		"failing": {&Backend{Status: Status{
 			Endpoints: make([]EndpointStatus, 4), Conditions: []metav1.Condition{{Type: Available, Status: "False", Reason: "FailedDiscoveryCheck"}},
 		}}, []any{"", "0/4", "False (FailedDiscoveryCheck)", "<none>", "<unknown>", "LeastRequest", "<none>"}},

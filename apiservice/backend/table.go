@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // shownGroups is how many groups a row of the table names.
@@ -17,7 +19,7 @@ const shownGroups = 3
 func columns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: "Name of the backend."},
-		{Name: "Endpoints", Type: "string", Description: "Healthy endpoints, of all."},
+		{Name: "Endpoints", Type: "string", Description: "Healthy endpoints, of all that are not drained."},
 		{Name: "Available", Type: "string", Description: "Whether requests can be sent, and why not."},
 		{Name: "Groups", Type: "string", Description: "The API groups that the server lists."},
 		{Name: "Age", Type: "string", Description: "How long ago the object was created."},
@@ -38,16 +40,27 @@ func cells(obj runtime.Object) ([]any, error) {
 			available = fmt.Sprintf("%s (%s)", c.Status, c.Reason)
 		}
 	}
-	healthy, lastError := 0, "<none>"
+	healthy, drained, lastError := 0, 0, "<none>"
 	for _, e := range b.Status.Endpoints {
-		if e.State == EndpointHealthy {
+		switch {
+		case e.State == EndpointHealthy:
 			healthy++
-		} else if e.LastError != "" && lastError == "<none>" {
-			lastError = e.LastError
+		case e.State == EndpointDraining:
+			drained++
+		case e.LastError != "" && lastError == "<none>":
+			lastError = e.ErrorAndTime(time.Now())
 		}
 	}
-	endpoints := fmt.Sprintf("%d/%d", healthy, max(len(b.Spec.Endpoints), len(b.Status.Endpoints)))
+	endpoints := fmt.Sprintf("%d/%d", healthy, max(len(b.Spec.Endpoints), len(b.Status.Endpoints))-drained)
 	return []any{b.Name, endpoints, available, b.Status.groups(), table.ConvertToHumanReadableDateType(b.CreationTimestamp), string(b.Spec.Policy().Balance), lastError}, nil
+}
+
+// ErrorAndTime returns the last error with how long ago it was seen first; "": there is none.
+func (e *EndpointStatus) ErrorAndTime(now time.Time) string {
+	if e.LastError == "" || e.LastErrorTime.IsZero() {
+		return e.LastError
+	}
+	return fmt.Sprintf("%s (%s ago)", e.LastError, duration.HumanDuration(now.Sub(e.LastErrorTime.Time)))
 }
 
 // groups names the first groups and counts the others.

@@ -328,6 +328,8 @@ type EndpointStatus struct {
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 	// lastError is why the endpoint is not healthy, or was not the last time.
 	LastError string `json:"lastError,omitempty"`
+	// lastErrorTime is when lastError was seen first.
+	LastErrorTime metav1.Time `json:"lastErrorTime,omitempty"`
 }
 
 // MaxStatusGroups bounds Status.GroupVersions: a list of this length may be cut.

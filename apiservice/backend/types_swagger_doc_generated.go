@@ -112,6 +112,7 @@ var map_EndpointStatus = map[string]string{
 	"state":              "state is Unknown (not checked yet), Healthy (gets requests), Unhealthy (failed its checks), Ejected (by the results of requests) or Draining (weight 0).",
 	"lastTransitionTime": "lastTransitionTime is when the state changed last.",
 	"lastError":          "lastError is why the endpoint is not healthy, or was not the last time.",
+	"lastErrorTime":      "lastErrorTime is when lastError was seen first.",
 }
 
 func (EndpointStatus) SwaggerDoc() map[string]string {

@@ -130,7 +130,10 @@ type Endpoint struct {
 	// InFlight requests, long-running ones included.
 	InFlight  int    `json:"inFlight"`
 	LastError string `json:"lastError,omitempty"`
-	// Pickable: the request may go to it now; SharePercent of such requests do, by weight.
+	// LastErrorTime is when LastError was seen first.
+	LastErrorTime *time.Time `json:"lastErrorTime,omitempty"`
+	// Pickable: the request may go to it now; SharePercent of such requests do, by weight. No
+	// endpoint is if the request is not sent.
 	Pickable     bool    `json:"pickable"`
 	SharePercent float64 `json:"sharePercent,omitempty"`
 	// Drains says what happens to requests in flight if the weight is 0.

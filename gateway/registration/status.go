@@ -66,7 +66,7 @@ func (w *statusWriter) statusOf(st *routing.BackendState, stored *backend.Status
 }
 
 // sameStatus reports whether there is nothing to write. The former error of a healthy
-// endpoint is not worth a write.
+// endpoint, and the time of an error alone, are not worth a write.
 func sameStatus(a, b *backend.Status) bool {
 	same := func(a, b backend.EndpointStatus) bool {
 		return a.URL == b.URL && a.State == b.State && (a.State == backend.EndpointHealthy || a.LastError == b.LastError)
@@ -95,13 +95,18 @@ func endpointStatuses(srv *routing.Server, stored *backend.Status) []backend.End
 			URL: e.URL, State: e.State, LastError: routing.StableText(e.LastError),
 			LastTransitionTime: metav1.NewTime(e.Since.Truncate(time.Second)),
 		}
+		if next.LastError != "" {
+			next.LastErrorTime = metav1.NewTime(e.LastErrorAt.Truncate(time.Second))
+		}
 		if i := slices.IndexFunc(stored.Endpoints, func(have backend.EndpointStatus) bool { return have.URL == e.URL }); i >= 0 {
 			switch have := stored.Endpoints[i]; {
 			case next.State == backend.EndpointUnknown:
 				next = have
 			case next.State == have.State:
 				next.LastTransitionTime = have.LastTransitionTime
-				next.LastError = cmp.Or(next.LastError, have.LastError)
+				if next.LastError == "" {
+					next.LastError, next.LastErrorTime = have.LastError, have.LastErrorTime
+				}
 			}
 		}
 		out = append(out, next)

@@ -192,6 +192,38 @@ func TestStatusOutlivesItsWriter(t *testing.T) {
 	}
 }
 
+// A drained endpoint is not one that is not healthy, and the last error has its time, which outlives
+// the writer.
+func TestDrainedEndpointsAndErrorsInStatus(t *testing.T) {
+	s := newShown(t)
+	s.verdict(one, nil)
+	s.verdict(two, errRefused)
+	s.readBackends(t)
+	if c := s.condition("b", backend.Available); c.Message != "1 of 2 endpoints are healthy" {
+		t.Errorf("one is down: %+v", c)
+	}
+	drained := func(b *backend.Backend) { b.Spec.Endpoints[1].Weight = new(int32(0)) }
+	modify(t, s.backends, "b", drained)
+	s.readBackends(t)
+	if c := s.condition("b", backend.Available); c.Message != "all checks passed; drained endpoints (weight 0): 1" {
+		t.Errorf("the other is drained: %+v", c)
+	}
+	s.verdict(one, errRefused)
+	s.verdict(one, nil)
+	status := s.writer.statusOf(s.state("b"), &backend.Status{})
+	if e := status.Endpoints[0]; e.State != backend.EndpointHealthy || e.LastErrorTime.IsZero() || time.Since(e.LastErrorTime.Time) > time.Hour {
+		t.Errorf("healthy again: %+v", e)
+	}
+	before := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	stored := &backend.Status{Endpoints: []backend.EndpointStatus{{URL: two, State: backend.EndpointDraining, LastError: "x", LastErrorTime: before}}}
+	fresh := newShown(t)
+	modify(t, fresh.backends, "b", drained)
+	fresh.readBackends(t)
+	if e := fresh.writer.statusOf(fresh.state("b"), stored).Endpoints[1]; e.LastError != "x" || !e.LastErrorTime.Equal(&before) {
+		t.Errorf("after a restart: %+v", e)
+	}
+}
+
 // Registered is True once the APIServices are stored and read again.
 func TestRegisteredOnceStored(t *testing.T) {
 	s := newShown(t)

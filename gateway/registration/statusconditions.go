@@ -41,21 +41,29 @@ func failed(reason, format string, args ...any) apiservice.Condition {
 }
 
 // availableCondition returns the condition of routing, with the number of healthy endpoints
-// if not all are.
+// if not all are, and of drained ones, which are not among them.
 func availableCondition(st *routing.BackendState) apiservice.Condition {
 	out := st.Condition
 	if !out.Available() || st.Server == nil {
 		return out
 	}
-	endpoints, healthy := st.Server.Up.Status().Endpoints, 0
-	for _, e := range endpoints {
-		if e.State == backend.EndpointHealthy {
+	used, healthy, drained := 0, 0, 0
+	for _, e := range st.Server.Up.Status().Endpoints {
+		switch e.State {
+		case backend.EndpointDraining:
+			drained++
+			continue
+		case backend.EndpointHealthy:
 			healthy++
 		}
+		used++
 	}
-	if healthy < len(endpoints) {
-		out.Message = fmt.Sprintf("%d of %d endpoints are healthy", healthy, len(endpoints))
+	if healthy < used {
+		out.Message = fmt.Sprintf("%d of %d endpoints are healthy", healthy, used)
 		out = st.Noted(out)
+	}
+	if drained > 0 {
+		out.Message += fmt.Sprintf("; drained endpoints (weight 0): %d", drained)
 	}
 	return out
 }

@@ -18,8 +18,9 @@ type EndpointStatus struct {
 	State  backend.EndpointState
 	// Since is when State changed last.
 	Since time.Time
-	// LastError is why it is not healthy, or was not before.
-	LastError string
+	// LastError is why it is not healthy, or was not before, since LastErrorAt.
+	LastError   string
+	LastErrorAt time.Time
 
 	// Grown is the part of its weight that it has now: less than 1 while its share grows.
 	Grown float64
@@ -53,7 +54,7 @@ func (u *Upstream) Status() Status {
 	policy, now := u.policy.Load(), time.Now()
 	for _, e := range u.endpoints {
 		s.Endpoints = append(s.Endpoints, EndpointStatus{
-			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.health.LastError,
+			URL: e.URL, Weight: e.Weight, State: e.state, Since: e.since, LastError: e.health.LastError, LastErrorAt: e.health.LastErrorAt,
 			Grown:  balance.Part(&policy.Policy, e.growsSince, now),
 			Active: e.active.Load(), Errors: e.errors.Load(),
 			Retries: e.retries.Load(), Ejections: e.ejections.Load(),

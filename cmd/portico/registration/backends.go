@@ -91,7 +91,7 @@ func endpointRows(b *backend.Backend, now time.Time) (rows [][]string) {
 	shown := map[string]bool{}
 	for _, e := range b.Status.Endpoints {
 		shown[e.URL] = true
-		rows = append(rows, []string{e.URL, cli.OrNone(weights[e.URL]), string(e.State), since(e.LastTransitionTime, now), cli.OrNone(cli.OneLine(e.LastError))})
+		rows = append(rows, []string{e.URL, cli.OrNone(weights[e.URL]), string(e.State), since(e.LastTransitionTime, now), cli.OrNone(cli.OneLine(e.ErrorAndTime(now)))})
 	}
 	for _, e := range b.Spec.Endpoints {
 		if !shown[e.URL] {

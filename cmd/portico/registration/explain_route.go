@@ -6,9 +6,11 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"portico/apiservice/backend"
 	"portico/apiservice/explain"
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/client"
@@ -36,7 +38,7 @@ func NewExplainRoute() *cobra.Command {
 	return r.Complete(cmd, func(ctx context.Context, w io.Writer, gateway *client.Client, args []string) error {
 		var e explain.Explanation
 		query := url.Values{explain.PathParameter: args, explain.VerbParameter: {verb}}
-		return gateway.Show(ctx, w, r.Out, explain.Path, query, &e, func() error { return printExplanation(w, &e) })
+		return gateway.Show(ctx, w, r.Out, explain.Path, query, &e, func() error { return printExplanation(w, &e, r.Out == cli.OutputWide, time.Now()) })
 	})
 }
 
@@ -50,32 +52,19 @@ func absolutePath(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// printExplanation prints an explanation from the request to the endpoint.
-func printExplanation(w io.Writer, e *explain.Explanation) error {
-	lines := [][]string{{"Request:", e.Request.Method + " " + e.Request.Path}, {"Means:", meaning(&e.Request)}}
+// printExplanation prints an explanation: the result, then what it follows from. wide adds the
+// policy of the server.
+func printExplanation(w io.Writer, e *explain.Explanation, wide bool, now time.Time) error {
+	lines := [][]string{{"Request:", e.Request.Method + " " + e.Request.Path}, {"Means:", meaning(&e.Request)}, {"Result:", resultOf(e)}}
 	if a := e.APIService; a != nil {
 		lines = append(lines, []string{"APIService:", registrationOf(a)})
 	}
 	if b := e.Backend; b != nil {
 		lines = append(lines, []string{"Backend:", backendOf(b)})
-		if b.Pick != "" {
-			lines = append(lines, []string{"Endpoint:", strings.TrimSuffix(b.Pick+": "+b.PickReason, ": ")})
-		}
-		if b.Policy.Retries != "" {
-			lines = append(lines, []string{"Retries:", b.Policy.Retries})
-		}
-		if b.Policy.SlowStart != "" {
-			lines = append(lines, []string{"Slow start:", b.Policy.SlowStart})
-		}
-		if b.Policy.MaxConnectionAge != "" {
-			lines = append(lines, []string{"Connections:", "take new requests for " + b.Policy.MaxConnectionAge})
+		if wide {
+			lines = append(lines, policyOf(&b.Policy)...)
 		}
 	}
-	answerer := string(e.Answerer)
-	if e.Code != 0 {
-		answerer += fmt.Sprintf(" (the client gets %d)", e.Code)
-	}
-	lines = append(lines, []string{"Answers:", answerer})
 	for _, l := range lines {
 		fmt.Fprintf(w, "%-12s %s\n", l[0], l[1])
 	}
@@ -87,10 +76,36 @@ func printExplanation(w io.Writer, e *explain.Explanation) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return printExplainedEndpoints(w, e.Backend)
+	return printExplainedEndpoints(w, e.Backend, now)
 }
 
-func printExplainedEndpoints(w io.Writer, b *explain.Backend) error {
+// resultOf says what the client gets.
+func resultOf(e *explain.Explanation) string {
+	switch {
+	case e.Code != 0:
+		return fmt.Sprintf("the client gets %d", e.Code)
+	case e.Answerer == explain.Server && e.Backend != nil && e.Backend.Pick != "":
+		return "goes to " + e.Backend.Pick
+	case e.Answerer == explain.Server:
+		return "goes to the server"
+	}
+	return "the gateway answers"
+}
+
+// policyOf returns the lines of how requests are sent to a server.
+func policyOf(p *explain.Policy) (lines [][]string) {
+	for _, l := range [][]string{{"Retries:", p.Retries}, {"Slow start:", p.SlowStart}, {"Connections:", p.MaxConnectionAge}} {
+		if l[1] != "" {
+			lines = append(lines, l)
+		}
+	}
+	if p.MaxConnectionAge != "" {
+		lines[len(lines)-1][1] = "take new requests for " + p.MaxConnectionAge
+	}
+	return lines
+}
+
+func printExplainedEndpoints(w io.Writer, b *explain.Backend, now time.Time) error {
 	var rows [][]string
 	for _, e := range b.Endpoints {
 		pickable := "no"
@@ -106,7 +121,11 @@ func printExplainedEndpoints(w io.Writer, b *explain.Backend) error {
 		if e.WeightPercent > 0 {
 			weight += fmt.Sprintf(" (%.0f%% now)", e.WeightPercent)
 		}
-		rows = append(rows, []string{e.URL, cli.OrNone(string(e.State)), weight, fmt.Sprint(e.InFlight), pickable, cli.OrNone(cli.OneLine(e.LastError))})
+		lastError := backend.EndpointStatus{LastError: e.LastError}
+		if e.LastErrorTime != nil {
+			lastError.LastErrorTime.Time = *e.LastErrorTime
+		}
+		rows = append(rows, []string{e.URL, cli.OrNone(string(e.State)), weight, fmt.Sprint(e.InFlight), pickable, cli.OrNone(cli.OneLine(lastError.ErrorAndTime(now)))})
 	}
 	return cli.PrintRows(w, []string{"ENDPOINT", "STATE", "WEIGHT", "IN FLIGHT", "PICKABLE", "LAST ERROR"}, rows)
 }

@@ -38,8 +38,9 @@ type Endpoint struct {
 	Answers, Connections Breaker
 	// Verdict is the result of the active checks.
 	Verdict availability.Verdict
-	// LastError is why it was last not healthy; "": it always was.
-	LastError string
+	// LastError is why it was last not healthy, since LastErrorAt; "": it always was.
+	LastError   string
+	LastErrorAt time.Time
 
 	refusedUntil, ejectedUntil time.Time
 	// provisional: a passed check ends the ejection.
@@ -54,7 +55,7 @@ func (e *Endpoint) SetVerdict(v availability.Verdict, now time.Time) (fell bool)
 	passed := e.Passes()
 	e.Verdict = v
 	if v.Err != nil {
-		e.LastError = v.Err.Error()
+		e.setError(v.Err, now)
 	}
 	if v.Healthy {
 		e.refusedUntil = time.Time{}
@@ -82,7 +83,8 @@ func (e *Endpoint) CheckPassed(now time.Time) bool {
 
 // Refuse keeps requests away for a while, because the endpoint refused a connection.
 func (e *Endpoint) Refuse(now time.Time, err error) {
-	e.LastError, e.refusedUntil = err.Error(), now.Add(refusedFor)
+	e.setError(err, now)
+	e.refusedUntil = now.Add(refusedFor)
 }
 
 // Eject keeps requests away for base times the ejections that count, up to most, and
@@ -98,9 +100,11 @@ func (e *Endpoint) Eject(now time.Time, base, most time.Duration, connections bo
 	}
 	e.ejectedUntil = now.Add(min(base*time.Duration(e.ejections), most) + rand.N(base/jitterDivisor+1))
 	e.provisional = connections && e.ejections <= 1
-	e.LastError = err.Error()
+	e.setError(err, now)
 	e.resetFailures()
 }
+
+func (e *Endpoint) setError(err error, now time.Time) { e.LastError, e.LastErrorAt = err.Error(), now }
 
 func (e *Endpoint) resetFailures() { e.Answers.Good(); e.Connections.Good() }
 
