@@ -105,10 +105,12 @@ func TestSet(t *testing.T) {
 func TestConditionTexts(t *testing.T) {
 	ref := &apireg.ServiceReference{Namespace: "ns", Name: "svc"}
 	for want, c := range map[string]Condition{
-		"True Local Local APIServices are always available":                                                      Local(),
-		"True Passed all checks passed":                                                                          Passed(),
-		`False ServiceNotFound service/svc in "ns" is not present`:                                               ServiceNotFound(ref),
-		`Unknown ServiceAccessError service/svc in "ns" cannot be checked due to: gone`:                          ServiceAccessError(ref, errors.New("gone")),
+		"True Local Local APIServices are always available":                             Local(),
+		"True Passed all checks passed":                                                 Passed(),
+		`False ServiceNotFound service/svc in "ns" is not present`:                      ServiceNotFound(ref),
+		`Unknown ServiceAccessError service/svc in "ns" cannot be checked due to: gone`: ServiceAccessError(ref, errors.New("gone")),
+		"False ServiceNotFound no server is named for extensions/v1beta1, by spec.service or by the annotation gateway.portico.dev/backend, " +
+			"and the gateway does not serve it itself": NotServed(&apireg.APIService{Spec: apireg.APIServiceSpec{Group: "extensions", Version: "v1beta1"}}),
 		`False ServicePortError service/svc in "ns" is not listening on port 443`:                                ServicePortError(ref),
 		`False EndpointsNotFound cannot find endpointslices for service/svc in "ns"`:                             EndpointsNotFound(ref),
 		`False MissingEndpoints endpointslices for service/svc in "ns" have no addresses with port name "https"`: MissingEndpoints(ref, "https"),
@@ -181,6 +183,21 @@ func TestStrategy(t *testing.T) {
 	a.SetGroupVersionKind(k.GVK("v1"))
 	if _, err := converter.ObjectToTyped(a); err != nil {
 		t.Error(err)
+	}
+}
+
+// A new APIService that names no server is not available until the gateway says so.
+func TestConditionOfNewAPIServices(t *testing.T) {
+	k, err := Kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, annotations := range map[string]map[string]string{"": nil, "core": {BackendAnnotation: "core"}} {
+		a := valid(func(a *apireg.APIService) { a.Spec.Service, a.Annotations = nil, annotations })
+		k.Strategy.PrepareCreate(context.Background(), a)
+		if c, known := Current(a); known != (name != "") || known && c != Local() {
+			t.Errorf("of the Backend %q: %+v", name, c)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func strategy() rest.Strategy {
 		PrepareCreate: func(_ context.Context, obj rest.Object) {
 			a := obj.(*apireg.APIService)
 			a.Status = apireg.APIServiceStatus{}
-			if a.Spec.Service == nil {
+			if a.Spec.Service == nil && a.Annotations[BackendAnnotation] != "" {
 				Set(a, Local(), time.Now())
 			}
 		},
@@ -236,6 +236,15 @@ func ServiceNotFound(s *apireg.ServiceReference) Condition {
 // ServiceNotFound, since upstream has none.
 func BackendNotFound(name string) Condition {
 	return Condition{apireg.ConditionFalse, "ServiceNotFound", fmt.Sprintf("Backend %q is not present", name)}
+}
+
+// NotServed is the condition if an APIService names neither a Service nor a Backend, and the
+// gateway does not serve its group/version itself. The reason is that of ServiceNotFound, since
+// to upstream it is always Local.
+func NotServed(a *apireg.APIService) Condition {
+	return Condition{apireg.ConditionFalse, "ServiceNotFound", fmt.Sprintf(
+		"no server is named for %s/%s, by spec.service or by the annotation %s, and the gateway does not serve it itself",
+		a.Spec.Group, a.Spec.Version, BackendAnnotation)}
 }
 
 // ServiceAccessError is the condition while Services cannot be read.

@@ -66,8 +66,10 @@ func (r *reconcile) resolve(a *apireg.APIService) routeDecision {
 		return routeDecision{local: true, condition: apiservice.Local()}
 	case r.backendStates.ByName[name] != nil:
 		return r.resolveBackend(a, r.backendStates.ByName[name], apiservice.Local())
-	case name == "" || name == backend.Reserved || !r.backendStates.Whole:
-		return routeDecision{nowhere: true, condition: apiservice.Local()}
+	case name == "" || name == backend.Reserved:
+		return routeDecision{nowhere: true, condition: apiservice.NotServed(a)}
+	case !r.backendStates.Whole:
+		return routeDecision{nowhere: true, condition: storedCondition(a)}
 	}
 	since := r.failing(a.Name)
 	if old := r.s.servers[targetOfBackend(name)]; old != nil && r.hasSuccessor(a) && !r.over(since, handover) {

@@ -77,6 +77,34 @@ func TestBackendThatIsNotPresent(t *testing.T) {
 	}
 }
 
+// An APIService that names no server is not available, whoever serves the group, until the gateway
+// serves the group/version itself.
+func TestAPIServiceWithoutServer(t *testing.T) {
+	t.Parallel()
+	for _, a := range []*apireg.APIService{userAPIService("extensions", "v1beta1", ""), userAPIService(widgetsGroup, "v1beta9", ""), userAPIService("apps", "v1beta2", backend.Reserved)} {
+		apiservice.Set(a, apiservice.Local(), time.Now()) // as an earlier version said
+		s := onService(t, a, backendAt(one))
+		if c := s.Conditions()[a.Name]; c != apiservice.NotServed(a) {
+			t.Errorf("%s: the condition is %+v", a.Name, c)
+		}
+		if s.Table().Lookup(a.Spec.Group, a.Spec.Version) != nil {
+			t.Errorf("%s: it is routed", a.Name)
+		}
+		s.mu.Lock()
+		s.in.haveBackends = false // restored, while the gateway starts
+		s.mu.Unlock()
+		s.Reconcile()
+		if c := s.Conditions()[a.Name]; c != apiservice.NotServed(a) {
+			t.Errorf("%s, while the gateway starts: the condition is %+v", a.Name, c)
+		}
+		s.own = []discovery.GroupVersion{{Group: a.Spec.Group, Version: a.Spec.Version}}
+		s.Reconcile()
+		if c := s.Conditions()[a.Name]; c != apiservice.Local() {
+			t.Errorf("%s, served by the gateway: %+v", a.Name, c)
+		}
+	}
+}
+
 // The server of a deleted Backend keeps a group/version for a bounded time if another Backend
 // takes it over; else requests fail at once.
 func TestHandoverToAnotherBackend(t *testing.T) {
