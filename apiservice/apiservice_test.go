@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice/backend"
 )
 
 // valid returns an APIService with a service, changed by change.
@@ -197,6 +199,19 @@ func TestConditionOfNewAPIServices(t *testing.T) {
 		k.Strategy.PrepareCreate(context.Background(), a)
 		if c, known := Current(a); known != (name != "") || known && c != Local() {
 			t.Errorf("of the Backend %q: %+v", name, c)
+		}
+	}
+}
+
+// The column SERVICE names the Service or the Backend.
+func TestServiceColumn(t *testing.T) {
+	for want, a := range map[string]*apireg.APIService{
+		"ns/svc":       {ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BackendAnnotation: "todo"}}, Spec: apireg.APIServiceSpec{Service: &apireg.ServiceReference{Namespace: "ns", Name: "svc"}}},
+		"backend/todo": {ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BackendAnnotation: "todo"}}},
+		"Local":        {ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BackendAnnotation: backend.Reserved}}},
+	} {
+		if row, err := cells(a); err != nil || len(row) != len(columns()) || row[1] != want {
+			t.Errorf("%v %v, want %q", row, err, want)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/kube-aggregator/pkg/client/applyconfiguration"
 
+	"portico/apiservice/backend"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -165,7 +166,7 @@ func validateStatus(s *apireg.APIServiceStatus) (errs field.ErrorList) {
 func columns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: "Version and group of the API, as version.group."},
-		{Name: "Service", Type: "string", Description: "The service that answers the API, or Local."},
+		{Name: "Service", Type: "string", Description: "The service or the backend that answers the API, or Local for the gateway itself."},
 		{Name: "Available", Type: "string", Description: "Whether the API answers, and why not."},
 		{Name: "Age", Type: "string", Description: "How long ago the object was created."},
 	}
@@ -179,6 +180,8 @@ func cells(obj runtime.Object) ([]any, error) {
 	service := "Local"
 	if s := a.Spec.Service; s != nil {
 		service = s.Namespace + "/" + s.Name
+	} else if name := a.Annotations[BackendAnnotation]; name != "" && name != backend.Reserved {
+		service = "backend/" + name
 	}
 	available := string(apireg.ConditionUnknown)
 	if c, ok := Current(a); ok {
