@@ -43,6 +43,17 @@ func (d *Documents) ServePath(w http.ResponseWriter, r *http.Request, key string
 	http.Error(w, "404 page not found", http.StatusNotFound)
 }
 
+// PathsJSON returns one document of the paths of several such keys. Other keys are omitted.
+func (d *Documents) PathsJSON(keys []string) ([]byte, error) {
+	b := newBuilder("")
+	for _, key := range keys {
+		if o := operationOf(key); o != nil {
+			b.addPath(key, o)
+		}
+	}
+	return b.encode()
+}
+
 func (d *Documents) pathDocument(key string) *document {
 	if operationOf(key) == nil {
 		return nil

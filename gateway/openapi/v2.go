@@ -9,16 +9,18 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/discovery"
 	"portico/discovery/openapi"
-	"portico/resource"
+	"portico/gateway/routing"
 	"portico/resource/loop"
 	"portico/resource/response"
 )
@@ -29,18 +31,19 @@ const (
 	// mediaProtobufV2Old is an invalid media type, which clients request.
 	mediaProtobufV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
-	// v2Wait is how long a request waits for the document, and v2RetryAfter the Retry-After of
-	// its 503, in seconds.
-	v2Wait       = 2 * time.Second
-	v2RetryAfter = 1
+	// v2Wait is how long a request waits for a change before it gets the older document, and
+	// v2First how long the first requests wait before they get what was read until then. A server
+	// that hangs takes fetchTimeout.
+	v2Wait  = 2 * time.Second
+	v2First = 10 * time.Second
 	// v2Idle is after what time without refresh the document is dropped.
 	v2Idle = 10 * time.Minute
 )
 
 // v2Source is a group/version in OpenAPI v2.
 type v2Source struct {
-	apiService string
-	key        string // "apis/G/V" or "api/v1"
+	apiService string // its APIService, or a name in logs
+	key        string // "apis/G/V" or "api/v1"; "": all of its paths are taken
 	// owner is the server of the v3 document, and url the URL of that with its hash; "": it has
 	// none.
 	owner, url string
@@ -108,7 +111,15 @@ func (v *v2) run(ctx context.Context) error {
 // refresh updates the document and wakes waiting requests.
 func (v *v2) refresh(ctx context.Context) {
 	list, state := v.sources()
-	parts := v.load(ctx, list)
+	loader, loaded := newV2Loader(), make(chan struct{})
+	go func() {
+		defer close(loaded)
+		v.load(ctx, list, loader)
+	}()
+	v.showFirst(list, loader, loaded)
+	<-loaded
+	parts := loader.parts
+	v.failures = loader.failures
 	if ctx.Err() != nil {
 		return // fetches were cancelled
 	}
@@ -123,6 +134,7 @@ func (v *v2) refresh(ctx context.Context) {
 		made, err := v.document(list, parts, failed)
 		if err != nil {
 			v.log.Error("encoding OpenAPI v2 failed", "err", err)
+			v.show(next)
 			return
 		}
 		next = made
@@ -133,6 +145,33 @@ func (v *v2) refresh(ctx context.Context) {
 	current.state = state
 	v.show(&current)
 }
+
+// showFirst shows what is loaded after v2First, if there is no document yet.
+func (v *v2) showFirst(list []v2Source, loader *v2Loader, loaded <-chan struct{}) {
+	v.mu.Lock()
+	known := v.doc != nil
+	v.mu.Unlock()
+	if known {
+		return
+	}
+	timer := time.NewTimer(v2First)
+	defer timer.Stop()
+	select {
+	case <-loaded:
+		return
+	case <-timer.C:
+	}
+	doc, err := v.document(list, loader.loaded(), map[string]error{})
+	if err != nil {
+		v.log.Error("encoding OpenAPI v2 failed", "err", err)
+		return
+	}
+	doc.state = incomplete{}
+	v.show(doc)
+}
+
+// incomplete is the state of a document that lacks what is not loaded yet; it is that of no sources.
+type incomplete struct{}
 
 func (v *v2) show(doc *v2Document) {
 	v.mu.Lock()
@@ -224,7 +263,7 @@ func (v *v2) brokenAPIServices() map[string]string {
 	return nil
 }
 
-// ServeHTTP serves the document, or 503 with Retry-After if making it takes longer than v2Wait.
+// ServeHTTP serves the document. The first requests wait until there is one.
 func (v *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	media, ok := openapi.Negotiate(r.Header.Values("Accept"), mediaProtobufV2, mediaProtobufV2Old)
 	if !ok {
@@ -233,7 +272,7 @@ func (v *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	doc := v.await(r.Context())
 	if doc == nil {
-		response.WriteStatus(w, r, resource.Unavailable("the OpenAPI v2 document is being made", v2RetryAfter))
+		response.WriteStatus(w, r, apierrors.NewTimeoutError("the OpenAPI v2 document was not made within the time of the request", 1))
 		return
 	}
 	h := w.Header()
@@ -255,10 +294,10 @@ func (v *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	response.WriteBody(w, r, http.StatusOK, media, body)
 }
 
-// await refreshes the document and waits for that up to v2Wait; nil: there is none.
+// await refreshes the document and waits for that up to v2Wait, or until there is a document; nil:
+// the request ended before.
 func (v *v2) await(ctx context.Context) *v2Document {
-	timer := time.NewTimer(v2Wait)
-	defer timer.Stop()
+	var waited <-chan time.Time
 	_, state := v.sources()
 	for range 2 { // the first refresh may have begun before the request
 		v.mu.Lock()
@@ -268,9 +307,14 @@ func (v *v2) await(ctx context.Context) *v2Document {
 			return doc
 		}
 		v.wake.Set()
+		if waited == nil && doc != nil {
+			timer := time.NewTimer(v2Wait)
+			defer timer.Stop()
+			waited = timer.C
+		}
 		select {
 		case <-refreshed:
-		case <-timer.C:
+		case <-waited:
 			return doc
 		case <-ctx.Done():
 			return doc
@@ -309,5 +353,20 @@ func (d *Documents) v2Sources() (list []v2Source, state any) {
 		}
 		list = append(list, s)
 	}
-	return list, index
+	return append(list, d.v2Paths(index)), index
+}
+
+// v2Paths is the source of the paths of discovery and others that belong to no group/version. It is
+// merged last: these are the first to be left out of a document that is too large.
+func (d *Documents) v2Paths(index *routing.OpenAPI) v2Source {
+	keys := slices.Clone(d.paths)
+	for _, group := range index.Groups() {
+		if group != "" {
+			keys = append(keys, openapi.GroupKey(group))
+		}
+	}
+	return v2Source{
+		apiService: "paths without a group and version", owner: "gateway", url: strings.Join(keys, " "),
+		fetch: func(context.Context) ([]byte, error) { return d.own.PathsJSON(keys) },
+	}
 }

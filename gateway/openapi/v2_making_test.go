@@ -242,8 +242,8 @@ func TestV2FollowsChanges(t *testing.T) {
 	})
 }
 
-// A request is a 503 after v2Wait while the document is made. A server that hangs delays the others
-// once.
+// The first requests wait for the document, which a server that hangs delays once. After a change
+// the older document is served until the new one is made.
 func TestV2IsMadeInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -252,14 +252,67 @@ func TestV2IsMadeInTheBackground(t *testing.T) {
 		f.hangs["slow.example.com"] = true
 		v, _ := f.serving(t)
 		began := time.Now()
-		w := askV2(v)
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || time.Since(began) != v2Wait {
-			t.Errorf("%d %v after %v", w.Code, w.Header(), time.Since(began))
+		var clients sync.WaitGroup
+		for range 20 {
+			clients.Go(func() {
+				if got := definitions(t, askV2(v)); len(got) != 3 || time.Since(began) != fetchTimeout {
+					t.Errorf("without the server that hangs: %v after %v", got, time.Since(began))
+				}
+			})
 		}
-		time.Sleep(fetchTimeout - v2Wait)
+		clients.Wait()
+		time.Sleep(v2Pause)
+		f.say("a.example.com", document("a.example.com", "Avocado", "one"))
+		began = time.Now()
+		if got := definitions(t, askV2(v)); !slices.Contains(got, "a.example.com.v1.Apple") || time.Since(began) != v2Wait {
+			t.Errorf("the older one: %v after %v", got, time.Since(began))
+		}
+		time.Sleep(fetchTimeout)
 		synctest.Wait()
-		if got := definitions(t, askV2(v)); len(got) != 3 {
-			t.Errorf("without the server that hangs: %v", got)
+		if got := definitions(t, askV2(v)); !slices.Contains(got, "a.example.com.v1.Avocado") {
+			t.Errorf("the new one: %v", got)
+		}
+	})
+}
+
+// If many servers hang, the first requests get what the others have.
+func TestFirstV2IsNotLateForServersThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		f.say("a.example.com", document("a.example.com", "Apple", "one"))
+		for i := range 3 * v2Fetches {
+			group := fmt.Sprintf("slow%d.example.com", i)
+			f.say(group, document(group, "Snail", "one"))
+			f.hangs[group] = true
+		}
+		f.say("b.example.com", document("b.example.com", "Bean", "one")) // behind them
+		v, _ := f.serving(t)
+		began := time.Now()
+		got := definitions(t, askV2(v))
+		if at := time.Since(began); !slices.Contains(got, "a.example.com.v1.Apple") || at < v2First || at > v2First+v2Wait {
+			t.Errorf("at first %v after %v", got, at)
+		}
+		time.Sleep(fetchTimeout * 3)
+		synctest.Wait()
+		if got := definitions(t, askV2(v)); !slices.Contains(got, "b.example.com.v1.Bean") {
+			t.Errorf("in the end %v", got)
+		}
+	})
+}
+
+// A request that ends before there is a document is not answered 503: no server is unavailable.
+func TestRequestForV2Ends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		f.say("slow.example.com", document("slow.example.com", "Snail", "one"))
+		f.hangs["slow.example.com"] = true
+		v, _ := f.serving(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w := httptest.NewRecorder()
+		v.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/openapi/v2", nil))
+		if w.Code != http.StatusGatewayTimeout {
+			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -55,10 +56,9 @@ type v2Failure struct {
 	until      time.Time // not fetched again before
 }
 
-// load returns the parts of all sources by APIService, and sets failures. Current parts, and those
+// load collects the parts of all sources by APIService, and their failures. Current parts, and those
 // that failed within v2Pause, are not fetched. After a failure the old part remains.
-func (v *v2) load(ctx context.Context, list []v2Source) map[string]*v2Part {
-	l := &v2Loader{parts: make(map[string]*v2Part, len(list)), failures: map[string]*v2Failure{}, away: map[string]error{}}
+func (v *v2) load(ctx context.Context, list []v2Source, l *v2Loader) {
 	slots := make(chan struct{}, v2Fetches)
 	var fetches sync.WaitGroup
 	for _, s := range list {
@@ -81,8 +81,6 @@ func (v *v2) load(ctx context.Context, list []v2Source) map[string]*v2Part {
 		})
 	}
 	fetches.Wait()
-	v.failures = l.failures
-	return l.parts
 }
 
 // v2Loader collects parts. Safe for concurrent use.
@@ -93,6 +91,17 @@ type v2Loader struct {
 	parts    map[string]*v2Part
 	failures map[string]*v2Failure
 	away     map[string]error // servers that did not answer in time, by owner
+}
+
+func newV2Loader() *v2Loader {
+	return &v2Loader{parts: map[string]*v2Part{}, failures: map[string]*v2Failure{}, away: map[string]error{}}
+}
+
+// loaded returns the parts that there are up to now.
+func (l *v2Loader) loaded() map[string]*v2Part {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.parts)
 }
 
 func (l *v2Loader) keep(p *v2Part) {
@@ -147,7 +156,9 @@ func newV2Part(s *v2Source, data []byte) (*v2Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/" + s.key + "/"})
+	if s.key != "" {
+		doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/" + s.key + "/"})
+	}
 	if err := share(doc); err != nil {
 		return nil, err
 	}

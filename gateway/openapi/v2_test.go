@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/util/proto"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/internal/testing/await"
 	"portico/resource"
@@ -76,4 +78,50 @@ func TestOpenAPIV2ForClients(t *testing.T) {
 		}
 		return models.LookupModel(kinds["a.example.com/v1/Widget"]).GetDescription() == "schema 2"
 	})
+}
+
+// The document has the paths of discovery and of the version, with the operations and definitions of
+// kube-apiserver's document.
+func TestPathsInOpenAPIV2(t *testing.T) {
+	t.Parallel()
+	g := startIndexing(t, startDescribing(t, "crd", "a.example.com"))
+	issuing := New(Config{Own: g.cfg.Own, Index: g.cfg.Index, Table: g.cfg.Table, Verdict: g.cfg.Verdict, Issuer: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = issuing.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	g.check(t)
+	w := httptest.NewRecorder()
+	issuing.ServeHTTP(w, httptest.NewRequest("GET", "/openapi/v2", nil))
+	var doc spec.Swagger
+	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%d %v %s", w.Code, err, w.Body)
+	}
+	const meta = "io.k8s.apimachinery.pkg.apis.meta.v1."
+	for path, want := range map[string][3]string{
+		"/api/":                              {"getCoreAPIVersions", "core", meta + "APIVersions"},
+		"/apis/":                             {"getAPIVersions", "apis", meta + "APIGroupList"},
+		"/apis/apiregistration.k8s.io/":      {"getApiregistrationAPIGroup", "apiregistration", meta + "APIGroup"},
+		"/apis/apiregistration.k8s.io/v1/":   {"getApiregistrationV1APIResources", "apiregistration_v1", meta + "APIResourceList"},
+		"/apis/a.example.com/":               {"getAExampleComAPIGroup", "aExampleCom", meta + "APIGroup"},
+		"/version/":                          {"getCodeVersion", "version", "io.k8s.apimachinery.pkg.version.Info"},
+		"/.well-known/openid-configuration/": {"getServiceAccountIssuerOpenIDConfiguration", "WellKnown", ""},
+		"/openid/v1/jwks/":                   {"getServiceAccountIssuerOpenIDKeyset", "openid", ""},
+	} {
+		op := doc.Paths.Paths[path].Get
+		if op == nil {
+			t.Errorf("%s is not described", path)
+			continue
+		}
+		schema := op.Responses.StatusCodeResponses[200].Schema
+		if op.ID != want[0] || len(op.Tags) != 1 || op.Tags[0] != want[1] || schema.Ref.String() != "" != (want[2] != "") || len(op.Produces) == 0 {
+			t.Errorf("%s: %+v", path, op)
+		}
+		if want[2] == "" {
+			continue
+		}
+		if _, ok := doc.Definitions[want[2]]; !ok || schema.Ref.String() != definitionPrefix+want[2] {
+			t.Errorf("%s: %s, defined: %v", path, schema.Ref.String(), ok)
+		}
+	}
 }

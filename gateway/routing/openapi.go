@@ -3,6 +3,7 @@ package routing
 import (
 	"crypto/rand"
 	"maps"
+	"slices"
 	"sync"
 
 	"portico/apiservice"
@@ -94,6 +95,9 @@ func (x *OpenAPI) Index(own *openapi.Documents, other ...string) *openapi.Index 
 
 // HasGroup reports whether a group has a version in the index.
 func (x *OpenAPI) HasGroup(group string) bool { return x.groups[group] }
+
+// Groups returns the groups of all group/versions, sorted; the core group is "".
+func (x *OpenAPI) Groups() []string { return slices.Sorted(maps.Keys(x.groups)) }
 
 // Owns reports whether the gateway has the document of a key.
 func (x *OpenAPI) Owns(key string) bool { return x.owned[key] }
