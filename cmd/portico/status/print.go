@@ -16,7 +16,7 @@ import (
 	"portico/gateway/installation"
 )
 
-// maxDown is how many APIs and endpoints that are down are shown without -o wide.
+// maxDown is how many APIs, and Backends, that are down are shown without -o wide.
 const maxDown = 5
 
 // printer prints a Status on one screen.
@@ -171,19 +171,24 @@ func (p *printer) counts(name string, c *Counts) {
 	if c == nil {
 		return
 	}
-	if len(c.Down) == 0 {
+	if len(c.Down)+len(c.Partly) == 0 {
 		p.line(name, fmt.Sprintf("%d, none down", c.Total))
 		return
 	}
-	p.line(name, p.paint(cli.Red, fmt.Sprintf("%d, %d down", c.Total, len(c.Down))))
-	shown := c.Down
+	text := fmt.Sprintf("%d, %d down", c.Total, len(c.Down))
+	if len(c.Partly) > 0 {
+		text += fmt.Sprintf(", %d partly down", len(c.Partly))
+	}
+	p.line(name, p.paint(cli.Red, text))
+	all := slices.Concat(c.Down, c.Partly)
+	shown := all
 	if !p.wide {
 		shown = shown[:min(maxDown, len(shown))]
 	}
 	for _, d := range shown {
 		p.line("", fmt.Sprintf("%s: %s: %s", d.Name, d.Reason, d.Why))
 	}
-	if n := len(c.Down) - len(shown); n > 0 {
+	if n := len(all) - len(shown); n > 0 {
 		p.line("", fmt.Sprintf("and %d more, which -o wide shows", n))
 	}
 }

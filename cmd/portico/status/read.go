@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"portico/apiservice"
@@ -67,13 +69,15 @@ type Certificate struct {
 	Ends  time.Time `json:"ends"`
 }
 
-// Counts are how many there are, and those that do not work.
+// Counts are how many there are, those that are not available, and the Backends that are
+// available with a part of their endpoints.
 type Counts struct {
-	Total int    `json:"total"`
-	Down  []Down `json:"down,omitempty"`
+	Total  int    `json:"total"`
+	Down   []Down `json:"down,omitempty"`
+	Partly []Down `json:"partly,omitempty"`
 }
 
-// Down is an API or an endpoint that does not work.
+// Down is an API or a Backend that does not work, or a part of it.
 type Down struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -208,15 +212,32 @@ func (s *Status) readBackends(v *inspect.View) {
 	s.Backends = &Counts{Total: len(v.Backends)}
 	for i := range v.Backends {
 		b := &v.Backends[i]
-		for _, e := range b.Status.Endpoints {
-			if e.State == backend.EndpointUnhealthy || e.State == backend.EndpointEjected {
-				s.Backends.Down = append(s.Backends.Down, Down{b.Name + " " + e.URL, string(e.State), cli.OneLine(e.LastError)})
-			}
+		if c := meta.FindStatusCondition(b.Status.Conditions, backend.Available); c != nil && c.Status == metav1.ConditionFalse {
+			s.Backends.Down = append(s.Backends.Down, Down{b.Name, c.Reason, cli.OneLine(c.Message)})
+		} else if partly := partlyDown(b); partly != nil {
+			s.Backends.Partly = append(s.Backends.Partly, *partly)
 		}
 	}
 	if n := len(s.Backends.Down); n > 0 {
-		s.problem("endpoints of Backends are down: %d", n)
+		s.problem("%d of %d Backends are not available", n, s.Backends.Total)
 	}
+	if n := len(s.Backends.Partly); n > 0 {
+		s.problem("%d of %d Backends are partly down", n, s.Backends.Total)
+	}
+}
+
+// partlyDown returns the endpoints of a Backend that are down; nil: none is.
+func partlyDown(b *backend.Backend) *Down {
+	var down, why []string
+	for _, e := range b.Status.Endpoints {
+		if e.State == backend.EndpointUnhealthy || e.State == backend.EndpointEjected {
+			down, why = append(down, e.URL), append(why, fmt.Sprintf("%s is %s: %s", e.URL, e.State, cli.OneLine(e.LastError)))
+		}
+	}
+	if len(down) == 0 {
+		return nil
+	}
+	return &Down{b.Name, fmt.Sprintf("%d of %s", len(down), plural(len(b.Status.Endpoints), "endpoint")), strings.Join(why, "; ")}
 }
 
 // readCertificates reads when certificates end, the first one first.

@@ -1,10 +1,14 @@
 package status
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/apiservice/backend"
 	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
 	"portico/gateway/installation"
@@ -69,5 +73,37 @@ portico_certificate_expiration_timestamp_seconds{usage="serving",file="gateway.c
 	}
 	if n := strings.Count(wide.String(), "MissingEndpoints"); n != 7 || !strings.Contains(colored.String(), string(cli.Red)+"429: 7") {
 		t.Errorf("wide has %d APIs; with color:\n%s", n, &colored)
+	}
+}
+
+// Backends are counted, not their endpoints: those that are not available are down, and those of
+// which an endpoint is down are partly down. A drained endpoint is not down.
+func TestBackendsAreCounted(t *testing.T) {
+	t.Parallel()
+	with := func(name string, available metav1.ConditionStatus, states ...backend.EndpointState) backend.Backend {
+		b := backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		b.Status.Conditions = []metav1.Condition{{Type: backend.Available, Status: available, Reason: "FailedDiscoveryCheck", Message: "refused"}}
+		for _, s := range states {
+			b.Status.Endpoints = append(b.Status.Endpoints, backend.EndpointStatus{URL: "https://" + name, State: s, LastError: "EOF"})
+		}
+		return b
+	}
+	s := new(Status)
+	s.readBackends(&inspect.View{Backends: []backend.Backend{
+		with("core", metav1.ConditionTrue, backend.EndpointHealthy, backend.EndpointUnhealthy, backend.EndpointHealthy),
+		with("crd", metav1.ConditionTrue, backend.EndpointHealthy, backend.EndpointDraining),
+		with("todo", metav1.ConditionFalse, backend.EndpointUnhealthy, backend.EndpointEjected),
+		with("new", metav1.ConditionUnknown, backend.EndpointUnknown),
+	}})
+	if want := []string{"1 of 4 Backends are not available", "1 of 4 Backends are partly down"}; !slices.Equal(s.Problems, want) {
+		t.Errorf("problems are %q", s.Problems)
+	}
+	var out strings.Builder
+	(&printer{w: &out, paint: func(_ cli.Color, text string) string { return text }}).counts("Backends", s.Backends)
+	if want := `Backends     4, 1 down, 1 partly down
+             todo: FailedDiscoveryCheck: refused
+             core: 1 of 3 endpoints: https://core is Unhealthy: EOF
+`; out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &out, want)
 	}
 }
