@@ -42,16 +42,20 @@ type components struct {
 	Schemas       map[string]*schema    `json:"schemas,omitempty"`
 	Responses     map[string]*response  `json:"responses,omitempty"`
 	Parameters    map[string]*parameter `json:"parameters,omitempty"`
+	Examples      map[string]*example   `json:"examples,omitempty"`
 	RequestBodies map[string]*body      `json:"requestBodies,omitempty"`
+	Headers       map[string]*header    `json:"headers,omitempty"`
 }
 
 type pathItem struct {
-	Parameters []*parameter `json:"parameters,omitempty"`
-	Get        *operation   `json:"get,omitempty"`
-	Put        *operation   `json:"put,omitempty"`
-	Post       *operation   `json:"post,omitempty"`
-	Delete     *operation   `json:"delete,omitempty"`
-	Patch      *operation   `json:"patch,omitempty"`
+	Summary     string       `json:"summary,omitempty"`
+	Description string       `json:"description,omitempty"`
+	Parameters  []*parameter `json:"parameters,omitempty"`
+	Get         *operation   `json:"get,omitempty"`
+	Put         *operation   `json:"put,omitempty"`
+	Post        *operation   `json:"post,omitempty"`
+	Delete      *operation   `json:"delete,omitempty"`
+	Patch       *operation   `json:"patch,omitempty"`
 }
 
 type operation struct {
@@ -68,12 +72,36 @@ type operation struct {
 }
 
 type parameter struct {
-	Ref         string  `json:"$ref,omitempty"`
-	Name        string  `json:"name,omitempty"`
-	In          string  `json:"in,omitempty"`
-	Description string  `json:"description,omitempty"`
-	Required    bool    `json:"required,omitempty"`
-	Schema      *schema `json:"schema,omitempty"`
+	Ref  string `json:"$ref,omitempty"`
+	Name string `json:"name,omitempty"`
+	In   string `json:"in,omitempty"`
+	value
+}
+
+type header struct {
+	Ref string `json:"$ref,omitempty"`
+	value
+}
+
+// value describes the value of a parameter or a header.
+type value struct {
+	Description     string `json:"description,omitempty"`
+	Required        bool   `json:"required,omitempty"`
+	Deprecated      bool   `json:"deprecated,omitempty"`
+	AllowEmptyValue bool   `json:"allowEmptyValue,omitempty"`
+	serialization
+	Schema   *schema             `json:"schema,omitempty"`
+	Example  json.RawMessage     `json:"example,omitempty"`
+	Examples map[string]*example `json:"examples,omitempty"`
+	// Content has one media type, instead of a schema.
+	Content map[string]*form `json:"content,omitempty"`
+}
+
+// serialization is how lists and objects are written.
+type serialization struct {
+	Style         string `json:"style,omitempty"`
+	Explode       *bool  `json:"explode,omitempty"`
+	AllowReserved bool   `json:"allowReserved,omitempty"`
 }
 
 type body struct {
@@ -84,14 +112,33 @@ type body struct {
 }
 
 type response struct {
-	Ref         string           `json:"$ref,omitempty"`
-	Description string           `json:"description"`
-	Content     map[string]*form `json:"content,omitempty"`
+	Ref         string             `json:"$ref,omitempty"`
+	Description string             `json:"description,omitempty"`
+	Headers     map[string]*header `json:"headers,omitempty"`
+	Content     map[string]*form   `json:"content,omitempty"`
 }
 
 // form is a body in one media type.
 type form struct {
-	Schema *schema `json:"schema,omitempty"`
+	Schema   *schema              `json:"schema,omitempty"`
+	Example  json.RawMessage      `json:"example,omitempty"`
+	Examples map[string]*example  `json:"examples,omitempty"`
+	Encoding map[string]*encoding `json:"encoding,omitempty"`
+}
+
+// encoding is that of one field of a form.
+type encoding struct {
+	ContentType string             `json:"contentType,omitempty"`
+	Headers     map[string]*header `json:"headers,omitempty"`
+	serialization
+}
+
+type example struct {
+	Ref           string          `json:"$ref,omitempty"`
+	Summary       string          `json:"summary,omitempty"`
+	Description   string          `json:"description,omitempty"`
+	Value         json.RawMessage `json:"value,omitempty"`
+	ExternalValue string          `json:"externalValue,omitempty"`
 }
 
 type schema struct {
@@ -103,6 +150,10 @@ type schema struct {
 	Format     string             `json:"format,omitempty"`
 	Nullable   bool               `json:"nullable,omitempty"`
 	Deprecated bool               `json:"deprecated,omitempty"`
+	ReadOnly   bool               `json:"readOnly,omitempty"`
+	WriteOnly  bool               `json:"writeOnly,omitempty"`
+	Default    json.RawMessage    `json:"default,omitempty"`
+	Example    json.RawMessage    `json:"example,omitempty"`
 	Enum       []json.RawMessage  `json:"enum,omitempty"`
 	Required   []string           `json:"required,omitempty"`
 	Properties map[string]*schema `json:"properties,omitempty"`
@@ -111,10 +162,43 @@ type schema struct {
 	AllOf      []*schema          `json:"allOf,omitempty"`
 	OneOf      []*schema          `json:"oneOf,omitempty"`
 	AnyOf      []*schema          `json:"anyOf,omitempty"`
+	Not        *schema            `json:"not,omitempty"`
+	limits
 	// Anything is set for schemas without other fields: some readers ignore empty schemas.
 	Anything bool  `json:"x-kubernetes-preserve-unknown-fields,omitempty"`
 	GVKs     []gvk `json:"x-kubernetes-group-version-kind,omitempty"`
 }
+
+// limits of values. ExclusiveMinimum and ExclusiveMaximum are numbers in OpenAPI 3.1, and then not
+// published.
+type limits struct {
+	Minimum          number `json:"minimum,omitempty"`
+	Maximum          number `json:"maximum,omitempty"`
+	ExclusiveMinimum bool   `json:"exclusiveMinimum,omitempty"`
+	ExclusiveMaximum bool   `json:"exclusiveMaximum,omitempty"`
+	MultipleOf       number `json:"multipleOf,omitempty"`
+	MinLength        number `json:"minLength,omitempty"`
+	MaxLength        number `json:"maxLength,omitempty"`
+	Pattern          string `json:"pattern,omitempty"`
+	MinItems         number `json:"minItems,omitempty"`
+	MaxItems         number `json:"maxItems,omitempty"`
+	UniqueItems      bool   `json:"uniqueItems,omitempty"`
+	MinProperties    number `json:"minProperties,omitempty"`
+	MaxProperties    number `json:"maxProperties,omitempty"`
+}
+
+// number is a number as it is written; "" is none.
+type number string
+
+// UnmarshalJSON leaves a value of another type empty.
+func (n *number) UnmarshalJSON(data []byte) error {
+	if c := data[0]; c == '-' || c >= '0' && c <= '9' {
+		*n = number(data)
+	}
+	return nil
+}
+
+func (n number) MarshalJSON() ([]byte, error) { return []byte(n), nil }
 
 type gvk struct {
 	Group   string `json:"group"`

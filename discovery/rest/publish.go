@@ -30,12 +30,15 @@ func (d *deriving) publish() ([]byte, error) {
 	if out.Info.Title == "" {
 		out.Info.Title = d.cfg.Group
 	}
+	if out.Info.Version == "" {
+		out.Info.Version = d.cfg.Version
+	}
 	d.model(&out.Components)
 	p := &sanitizer{components: &out.Components}
 	p.all()
 	for path, item := range d.paths {
 		d.annotate(path, item)
-		p.item(item)
+		p.item(path, item)
 		out.Paths["/apis/"+d.cfg.Group+"/"+d.cfg.Version+path] = item
 	}
 	data, err := json.Marshal(&out)
@@ -109,163 +112,6 @@ func (d *deriving) annotate(path string, item *pathItem) {
 		case len(parts) == 1 && m.action == "delete":
 			m.operation.Action = "deletecollection"
 		}
-	}
-}
-
-// sanitizer removes from a document what readers of OpenAPI 3.0 do not support, and dangling
-// references.
-type sanitizer struct{ components *components }
-
-// all sanitizes the components.
-func (p *sanitizer) all() {
-	c := p.components
-	trim(c.Schemas)
-	trim(c.Responses)
-	trim(c.Parameters)
-	trim(c.RequestBodies)
-	for _, s := range c.Schemas {
-		p.schema(s)
-	}
-	for _, r := range c.Responses {
-		p.response(r)
-	}
-	for _, q := range c.Parameters {
-		p.parameter(q)
-	}
-	for _, b := range c.RequestBodies {
-		p.body(b)
-	}
-}
-
-// trim removes components that cannot be referred to.
-func trim[T any](all map[string]*T) {
-	maps.DeleteFunc(all, func(name string, v *T) bool { return v == nil || !componentName.MatchString(name) })
-}
-
-func (p *sanitizer) item(item *pathItem) {
-	item.Parameters = p.parameters(item.Parameters)
-	for _, m := range item.methods() {
-		op := m.operation
-		op.Parameters = p.parameters(op.Parameters)
-		p.body(op.Body)
-		if all := op.Responses; all["200"] == nil && all["2XX"] != nil {
-			all["200"] = all["2XX"] // readers do not support ranges
-		}
-		maps.DeleteFunc(op.Responses, func(code string, r *response) bool { return r == nil || !responseCode.MatchString(code) })
-		if len(op.Responses) == 0 {
-			op.Responses = map[string]*response{"default": {Description: "not described"}}
-		}
-		for _, r := range op.Responses {
-			p.response(r)
-		}
-	}
-}
-
-func (p *sanitizer) parameters(all []*parameter) []*parameter {
-	all = slices.DeleteFunc(all, func(q *parameter) bool { return q == nil })
-	for _, q := range all {
-		p.parameter(q)
-	}
-	return slices.DeleteFunc(all, func(q *parameter) bool { return q.Ref == "" && (q.Name == "" || q.In == "") })
-}
-
-func (p *sanitizer) parameter(q *parameter) {
-	if refers(&q.Ref, "#/components/parameters/", p.components.Parameters) {
-		*q = parameter{Ref: q.Ref}
-	}
-	p.schema(q.Schema)
-}
-
-func (p *sanitizer) body(b *body) {
-	if b == nil {
-		return
-	}
-	if refers(&b.Ref, "#/components/requestBodies/", p.components.RequestBodies) {
-		*b = body{Ref: b.Ref}
-		return
-	}
-	if p.content(b.Content); len(b.Content) == 0 {
-		b.Content = map[string]*form{"*/*": {}}
-	}
-}
-
-func (p *sanitizer) response(r *response) {
-	if refers(&r.Ref, "#/components/responses/", p.components.Responses) {
-		*r = response{Ref: r.Ref}
-	}
-	p.content(r.Content)
-}
-
-func (p *sanitizer) content(forms map[string]*form) {
-	maps.DeleteFunc(forms, func(_ string, f *form) bool { return f == nil })
-	for _, f := range forms {
-		p.schema(f.Schema)
-	}
-}
-
-// refers reports whether a reference exists and its target does; it removes a dangling reference.
-func refers[T any](ref *string, prefix string, to map[string]*T) bool {
-	name, ok := strings.CutPrefix(*ref, prefix)
-	if ok && to[name] != nil {
-		return true
-	}
-	*ref = ""
-	return false
-}
-
-// schema recurses up to maxDepth, the depth of the source document.
-func (p *sanitizer) schema(s *schema) {
-	if s == nil {
-		return
-	}
-	if refers(&s.Ref, schemaPrefix, p.components.Schemas) {
-		*s = schema{Ref: s.Ref, GVKs: s.GVKs}
-		return
-	}
-	s.oneType()
-	for name, inner := range s.Properties {
-		if inner == nil {
-			inner = &schema{}
-			s.Properties[name] = inner
-		}
-		p.schema(inner)
-	}
-	if s.Type == "array" && s.Items == nil {
-		s.Items = &schema{}
-	}
-	p.schema(s.Items)
-	p.schema(s.Values)
-	for _, list := range []*[]*schema{&s.AllOf, &s.OneOf, &s.AnyOf} {
-		*list = slices.DeleteFunc(*list, func(s *schema) bool { return s == nil })
-		for _, inner := range *list {
-			p.schema(inner)
-		}
-	}
-	s.Anything = s.Type == nil && len(s.Properties) == 0 && s.Items == nil && s.Values == nil && len(s.AllOf)+len(s.OneOf)+len(s.AnyOf)+len(s.Enum) == 0
-}
-
-// oneType replaces the types of OpenAPI 3.1 by one of 3.0.
-func (s *schema) oneType() {
-	var one string
-	switch t := s.Type.(type) {
-	case string:
-		one = t
-	case []any:
-		for _, v := range t {
-			switch name, _ := v.(string); {
-			case name == "null":
-				s.Nullable = true
-			case one != "" && name != "":
-				s.Type = nil
-				return
-			default:
-				one = name
-			}
-		}
-	}
-	s.Type = nil
-	if slices.Contains(types, one) {
-		s.Type = one
 	}
 }
 
