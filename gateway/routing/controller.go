@@ -10,6 +10,7 @@
 //     reused across reconciles by identity, and closed when no Backend or APIService
 //     describes it. checks.go defines its availability checks, metrics.go counts them, and
 //     stream.go follows its discovery.
+//   - outages.go logs what becomes unavailable, and what is available again.
 //   - openapi.go has the index of OpenAPI documents, and saved.go what is restored after a
 //     restart (package gateway/lastgood).
 //
@@ -101,7 +102,8 @@ type Controller struct {
 	// unresolved is since when the Service or Backend of an APIService, by name, or the
 	// Service of a Backend, by target, cannot be resolved.
 	unresolved map[string]time.Time
-	followers  sync.WaitGroup // goroutines that follow servers, or wait for closed ones
+	outages    map[subject]*outage // that were logged
+	followers  sync.WaitGroup      // goroutines that follow servers, or wait for closed ones
 
 	live          atomic.Pointer[map[string]*Server] // servers, immutable
 	table         atomic.Pointer[proxy.Table]
@@ -125,6 +127,7 @@ func New(cfg Config) *Controller {
 	s := &Controller{
 		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, grace: cfg.Grace,
 		static: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, onEndpoint: cfg.EndpointChanged,
+		outages: map[subject]*outage{},
 	}
 	s.checker = availability.New(availability.Config{
 		Logger: cfg.Logger, OnChange: func(string, availability.Verdict) { s.wake.Set() },

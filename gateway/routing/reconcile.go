@@ -86,6 +86,7 @@ func (s *Controller) Reconcile() time.Duration {
 	s.setLive(r)
 	s.unresolved = r.unresolved
 	s.publish(r)
+	r.logOutages()
 	return r.next
 }
 
