@@ -112,6 +112,7 @@ func (c *Chain) filters() http.Handler {
 			c.hsts,                 // browser.go: Strict-Transport-Security
 			c.cacheControl,         // below
 			c.goaway,               // below: HTTP/2 connections end by chance
+			c.host,                 // host.go: 400 to what names no host
 			c.refuse,               // auth.go: what is refused to every user
 		),
 		c.track,       // shutdown.go: what shutdown waits for or ends
