@@ -106,7 +106,7 @@ func attackOne(m *testing.M) (code int, err error) {
 	}
 	up, err := testtools.Launch(dir, "--client-crl-file="+filepath.Join(dir, revocationLists), "--access-log="+filepath.Join(dir, accessLog),
 		"--audit-policy-file="+policy, "--audit-log-path="+filepath.Join(dir, auditLog), "--audit-log-mode=batch", "--tracing-config-file="+tracing, "--v=10",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth", "--authentication-config="+config, "--requestheader-username-headers=X-Remote-User,X-Login-User", "--requestheader-uid-headers=X-Remote-Uid,X-Login-Uid",
+		`--cors-allowed-origins=^https://friend\.example(:|$)`, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth", "--authentication-config="+config, "--requestheader-username-headers=X-Remote-User,X-Login-User", "--requestheader-uid-headers=X-Remote-Uid,X-Login-Uid",
 		"--requestheader-group-headers=X-Remote-Group,X-Login-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-,X-Login-Extra-")
 	if err != nil {
 		return 1, err

@@ -6,6 +6,11 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico/resource/response"
 )
 
 // headerHSTS has browsers use TLS only (RFC 6797).
@@ -81,6 +86,30 @@ func (c *Chain) cors(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return false
+}
+
+// crossOrigin answers 403 to a write and to an upgrade that a page of another origin has a browser send,
+// before anything reads the credentials that the browser adds by itself: a client certificate, or the cookie
+// of a proxy in front of this server. A page needs no permission to send either, and may read the messages
+// of a WebSocket. Clients other than browsers send none of the headers that say so (docs/wire.md 0.1).
+func (c *Chain) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
+	if r.Header["Origin"] == nil && r.Header["Sec-Fetch-Site"] == nil {
+		return true
+	}
+	method := r.Method
+	if asksForUpgrade(r) {
+		method = http.MethodPost // exec runs commands by GET
+	}
+	var rules http.CrossOriginProtection
+	err := rules.Check(&http.Request{Method: method, Host: r.Host, Header: r.Header})
+	if err == nil || c.allows(r.Header.Get("Origin")) {
+		return true
+	}
+	response.WriteStatus(w, r, &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+		Message: fmt.Sprintf("%v: a page of the origin %q must not send it unless --cors-allowed-origins of the gateway names the origin", err, r.Header.Get("Origin")),
+	}})
 	return false
 }
 

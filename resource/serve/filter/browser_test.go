@@ -128,3 +128,62 @@ func TestBrowserIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// A write, and an upgrade of any method, that a browser sends for a page of another origin is a 403 before authentication,
+// unless the origin is allowed. Reads pass, and so does what is sent by other clients or by the server's own pages.
+func TestCrossOriginRequests(t *testing.T) {
+	t.Parallel()
+	const other, friend = "https://other.example.org", "https://friend.example.com"
+	for _, c := range []struct {
+		about, method, origin, site string
+		upgrade                     bool
+		code                        int
+	}{
+		{"another client", "POST", "", "", false, 401},
+		{"another client that upgrades", "GET", "", "", true, 401},
+		{"its own page", "POST", "https://example.com", "same-origin", false, 401},
+		{"its own page, in an old browser", "DELETE", "https://example.com", "", false, 401},
+		{"its own page behind a proxy that changes the host", "POST", other, "same-origin", false, 401},
+		{"a WebSocket client that names the host", "GET", "http://example.com", "", true, 401},
+		{"an address that the user has typed", "POST", "", "none", false, 401},
+		{"an allowed origin", "POST", friend, "cross-site", false, 401},
+		{"an allowed origin that upgrades", "GET", friend, "", true, 401},
+		{"a read", "GET", other, "cross-site", false, 401},
+		{"a preflight", "OPTIONS", other, "cross-site", false, 401},
+		{"a write", "POST", other, "cross-site", false, 403},
+		{"a write of a page of the same site", "PUT", other, "same-site", false, 403},
+		{"a write, in an old browser", "PATCH", other, "", false, 403},
+		{"a write of a page in a sandbox", "POST", "null", "", false, 403},
+		{"a write without an origin", "DELETE", "", "cross-site", false, 403},
+		{"a method that there is not", "PURGE", other, "", false, 403},
+		{"an upgrade", "GET", other, "cross-site", true, 403},
+		{"an upgrade, in a browser that says the origin only", "GET", other, "", true, 403},
+		{"an upgrade of another port of the host", "GET", "https://example.com:8443", "", true, 403},
+		{"a preflight that upgrades", "OPTIONS", other, "", true, 403},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			t.Parallel()
+			chain, err := New(Config{
+				Handler: http.NotFoundHandler(), Authenticator: nobody{}, Logger: slog.New(slog.DiscardHandler),
+				Browser: Browser{AllowedOrigins: []string{`^https://friend\.example\.com$`}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, w := httptest.NewRequest(c.method, pathPods, nil), httptest.NewRecorder()
+			for name, value := range map[string]string{"Origin": c.origin, "Sec-Fetch-Site": c.site} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			if c.upgrade {
+				r.Header.Set("Connection", "keep-alive, Upgrade")
+				r.Header.Set("Upgrade", "websocket")
+			}
+			chain.ServeHTTP(w, r)
+			if w.Code != c.code || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
+				t.Errorf("%d %s, want a Status with %d", w.Code, w.Body, c.code)
+			}
+		})
+	}
+}

@@ -121,6 +121,7 @@ func (c *Chain) filters() http.Handler {
 		before(
 			c.collectWarnings, // warning.go
 			c.cors,            // browser.go: Access-Control-*; 204 to preflights
+			c.crossOrigin,     // browser.go: 403 to writes and upgrades of foreign pages
 			c.authenticate,    // auth.go: 401; credentials are removed
 		),
 		c.trace, // trace.go: spans of sampled requests
