@@ -10,6 +10,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -317,6 +318,43 @@ func TestForbidden(t *testing.T) {
 				if below(imp, module) && !hasDoor(imp) {
 					t.Errorf("%s imports %s", p.ImportPath, imp)
 				}
+			}
+		}
+	}
+}
+
+// redirecting are functions and types that make a client that follows redirects.
+var redirecting = regexp.MustCompile(`\bhttp\.(Client\{|DefaultClient|Get\(|Head\(|Post\(|PostForm\()|\bnew\(http\.Client\)`)
+
+// configured are functions that make one of a rest.Config, and refusing are what makes it refuse them.
+var configured = regexp.MustCompile(`\.(LoadKubeconfig|HTTPClientFor|RESTClientFor|UnversionedRESTClientFor|New(DiscoveryClient)?ForConfig|NewClientManager|NewDefaultAuthenticationInfoResolver)\(`)
+
+var refusing = regexp.MustCompile(`egress\.RefuseRedirects|admission\.BoundAnswers\(`)
+
+// elsewhere are files with a rest.Config that refuses them already: the core server's own, with the transport of resource/client, and
+// that of admission webhooks, which WebhookClients wraps.
+var elsewhere = []string{
+	"backends/core/garbagecollector.go", "backends/core/controllers/env.go", "backends/core/controllers/mapper.go", "backends/core/controllers/podowners.go",
+	"backends/core/controllers/storageversionmigrator.go", "resource/admission/configuration.go",
+}
+
+// No client of the product follows redirects: resource/egress makes each http.Client, and clients of a rest.Config have its transport.
+func TestClientsFollowNoRedirects(t *testing.T) {
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.short(), "cmd/e2e") || strings.HasPrefix(p.short(), "internal/testing") || p.short() == "cmd/internal/testtools" {
+			continue // tests
+		}
+		for _, name := range p.GoFiles {
+			file := path.Join(p.short(), name)
+			text, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if made := redirecting.Find(text); made != nil && p.short() != "resource/egress" {
+				t.Errorf("%s has %s: make clients by egress.Client", file, made)
+			}
+			if made := configured.Find(text); made != nil && !slices.Contains(elsewhere, file) && !refusing.Match(text) {
+				t.Errorf("%s has %s: Wrap the rest.Config by egress.RefuseRedirects", file, made)
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func (i *issuers) client(of apiserver.Issuer) (*http.Client, error) {
 		}
 	}
 	transport := net.SetTransportDefaults(&http.Transport{DialContext: dialer(of.EgressSelectorType, i.egress), TLSClientConfig: &tls.Config{RootCAs: roots}})
-	return &http.Client{Transport: &boundedKeys{next: admission.BoundAnswers(transport, maxIssuerResponse)}, Timeout: issuerTimeout}, nil
+	return egress.Client(&boundedKeys{next: admission.BoundAnswers(transport, maxIssuerResponse)}, issuerTimeout), nil
 }
 
 // dialer returns the dialer of a type of egress; nil: there is none, and connections are direct.

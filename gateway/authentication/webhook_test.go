@@ -3,6 +3,7 @@ package authentication
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"portico/internal/testing/await"
+	"portico/internal/testing/issuertest"
 	"portico/resource"
 	"portico/resource/authn"
 )
@@ -145,5 +148,27 @@ func TestWebhookThatHangs(t *testing.T) {
 	}()
 	if _, ok, err := r.Authenticate(req); ok || err == nil {
 		t.Errorf("authenticated %v, error %v", ok, err)
+	}
+}
+
+// A webhook and an issuer that redirect are not followed: nothing reaches where they lead, and no user comes of it.
+func TestRedirectsOfWebhooksAndIssuers(t *testing.T) {
+	t.Parallel()
+	elsewhere := newIssuer(t)
+	r := hook(t, func(w http.ResponseWriter, r *http.Request, _ *authenticationv1.TokenReview) {
+		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+	})
+	r.refuses(t, "a token of a webhook that redirects", "token", "redirects are not followed")
+	var asked atomic.Int64
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusFound)
+	}))
+	t.Cleanup(server.Close)
+	redirecting := &issuertest.Issuer{URL: server.URL, CA: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))}
+	r = start(t, configuration(entry(redirecting, "[portico]", prefixed)), Config{AnonymousAuth: true})
+	await.Until(t, "the issuer is asked", func() bool { return asked.Load() > 1 })
+	if err := r.issuers.current.Load().unready(); err == nil || elsewhere.Requests.Load() > 0 {
+		t.Errorf("an issuer that redirects: unready: %v, and %d requests arrived elsewhere", err, elsewhere.Requests.Load())
 	}
 }

@@ -133,3 +133,20 @@ func TestCallsEnd(t *testing.T) {
 		})
 	}
 }
+
+// A webhook that redirects has failed, also if it allows at the other URL.
+func TestWebhookThatRedirects(t *testing.T) {
+	t.Parallel()
+	allows := status(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	h := newHook(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/elsewhere" {
+			allows(w, r)
+			return
+		}
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	})
+	got, _, err := of(t, file(hooked("w", h.kubeconfig, "Deny", "30s", "")), fixed{}).Authorize(t.Context(), action("u"))
+	if got != authz.Deny || err == nil || !strings.Contains(err.Error(), "redirects are not followed") || h.calls.Load() != 1 {
+		t.Errorf("got %v, %v after %d calls", got, err, h.calls.Load())
+	}
+}

@@ -154,10 +154,10 @@ func (e *Engine) connect() (err error) {
 		return err
 	}
 	e.client = client.New(client.Config{BaseURL: e.cfg.BaseURL, Transport: e.cfg.Transport, UserAgent: e.cfg.UserAgent})
-	if e.parameters, err = dynamic.NewForConfigAndClient(e.cfg.clientConfig(), &http.Client{Transport: e.cfg.Transport}); err != nil {
+	if e.parameters, err = dynamic.NewForConfigAndClient(e.cfg.clientConfig(), egress.Client(e.cfg.Transport, 0)); err != nil {
 		return err
 	}
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(e.cfg.clientConfig(), &http.Client{Transport: e.cfg.Transport, Timeout: lookupTimeout})
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(e.cfg.clientConfig(), egress.Client(e.cfg.Transport, lookupTimeout))
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func newAuthorizer(cfg *EngineConfig) (upstream.UnconditionalAuthorizer, error) 
 	if cfg.Authorizer != nil {
 		return localAuthorizer{cfg.Authorizer}, nil
 	}
-	reviews, err := authorizationv1client.NewForConfigAndClient(cfg.clientConfig(), &http.Client{Transport: cfg.Transport, Timeout: lookupTimeout})
+	reviews, err := authorizationv1client.NewForConfigAndClient(cfg.clientConfig(), egress.Client(cfg.Transport, lookupTimeout))
 	if err != nil {
 		return nil, err
 	}

@@ -108,8 +108,8 @@ func (w *webhooks) call(ctx context.Context, r *review) error {
 }
 
 // WebhookClients wraps resolvers for clients that connect as the selector says, to URLs for the control
-// plane and to Services for the cluster, and that fail on responses of more than maxWebhookResponse bytes, so
-// that the failure policy of the webhook applies.
+// plane and to Services for the cluster, and that fail on redirects and on responses of more than
+// maxWebhookResponse bytes, so that the failure policy of the webhook applies.
 func WebhookClients(via egress.Selector) webhookutil.AuthenticationInfoResolverWrapper {
 	wrap := func(dial egress.Dial, cfg *restclient.Config, err error) (*restclient.Config, error) {
 		if err != nil {
@@ -135,9 +135,9 @@ func WebhookClients(via egress.Selector) webhookutil.AuthenticationInfoResolverW
 	}
 }
 
-// BoundAnswers returns a transport whose response bodies fail after limit bytes.
+// BoundAnswers returns a transport whose response bodies fail after limit bytes, and that fails on redirects.
 func BoundAnswers(next http.RoundTripper, limit int) http.RoundTripper {
-	return boundedTransport{next, limit}
+	return boundedTransport{egress.RefuseRedirects(next), limit}
 }
 
 type boundedTransport struct {

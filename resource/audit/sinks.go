@@ -10,11 +10,9 @@ import (
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/audit"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
 	"k8s.io/apiserver/plugin/pkg/audit/log"
 	"k8s.io/apiserver/plugin/pkg/audit/truncate"
-	"k8s.io/apiserver/plugin/pkg/audit/webhook"
 )
 
 // eventVersion is the only version of events, which Options.Validate checks.
@@ -31,8 +29,7 @@ func (a *Auditor) openSinks(o *Options) error {
 		sinks = append(sinks, a.deliver(log.NewBackend(file, o.Log.Format, eventVersion), o.Log.Delivery, 1))
 	}
 	if o.Webhook.ConfigFile != "" {
-		backoff := webhookutil.DefaultRetryBackoffWithInitialDelay(o.Webhook.InitialBackoff)
-		hook, err := webhook.NewBackend(o.Webhook.ConfigFile, eventVersion, backoff, o.Webhook.Dial)
+		hook, err := openWebhook(&o.Webhook)
 		if err != nil {
 			return fmt.Errorf("load audit webhook %s: %w", o.Webhook.ConfigFile, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"portico/resource/authn"
+	"portico/resource/egress"
 )
 
 // Gateway is how a backend connects to the gateway as its client. Files are read again when
@@ -21,8 +22,16 @@ type Gateway struct {
 	CAFile, CertFile, KeyFile string
 }
 
-// Transport returns a transport that authenticates both sides, and connects when it is used.
+// Transport returns a transport that authenticates both sides, connects when it is used, and fails on redirects.
 func (g Gateway) Transport() (http.RoundTripper, error) {
+	transport, err := g.transport()
+	if err != nil {
+		return nil, err
+	}
+	return egress.RefuseRedirects(transport), nil
+}
+
+func (g Gateway) transport() (http.RoundTripper, error) {
 	base, err := url.Parse(g.URL)
 	if err != nil || base.Scheme != "https" || base.Hostname() == "" {
 		return nil, fmt.Errorf("gateway URL %q must be https://host:port", g.URL)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"portico/resource"
+	"portico/resource/egress"
 )
 
 // log serves the log of a container, as text or to a WebSocket. A pod without a node has none:
@@ -73,8 +74,7 @@ func fetchLog(ctx context.Context, transport http.RoundTripper, location *url.UR
 	if err != nil {
 		return nil, err
 	}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirects forbidden") }}
-	res, err := client.Do(r)
+	res, err := egress.Client(transport, 0).Do(r)
 	if err != nil {
 		return nil, err
 	}

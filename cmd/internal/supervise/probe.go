@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"portico/resource/egress"
 )
 
 // probeTimeout bounds one readiness check.
@@ -18,20 +20,17 @@ const probeTimeout = 2 * time.Second
 // to the unix socket, or to the address of the URL if socket is "".
 func HTTPReady(url, socket string, tlsConfig *tls.Config, header http.Header) func(ctx context.Context) error {
 	var dialer net.Dialer
-	client := &http.Client{
-		Timeout: probeTimeout,
-		Transport: &http.Transport{
-			TLSClientConfig: tlsConfig,
-			// A connection may be that of a child that has ended.
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				if socket != "" {
-					network, address = "unix", socket
-				}
-				return dialer.DialContext(ctx, network, address)
-			},
+	client := egress.Client(&http.Transport{
+		TLSClientConfig: tlsConfig,
+		// A connection may be that of a child that has ended.
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if socket != "" {
+				network, address = "unix", socket
+			}
+			return dialer.DialContext(ctx, network, address)
 		},
-	}
+	}, probeTimeout)
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico/cmd/portico/cli"
+	"portico/resource/egress"
 )
 
 // userAgent is the user agent of commands, and so their field manager.
@@ -61,6 +62,7 @@ func New(cfg *rest.Config, timeout time.Duration, warnings io.Writer) (*Client, 
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent, cfg.QPS, cfg.NegotiatedSerializer = userAgent, -1, scheme.Codecs.WithoutConversion()
 	cfg.WarningHandler = rest.NewWarningWriter(warnings, rest.WarningWriterOptions{})
+	cfg.Wrap(egress.RefuseRedirects)
 	host, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"portico/cmd/portico/client"
 	"portico/cmd/portico/inspect"
 	"portico/cmd/portico/stored"
+	"portico/resource/egress"
 )
 
 type verdict string
@@ -138,6 +139,7 @@ func (t *target) anonymously(ctx context.Context, path string) (*http.Response, 
 	defer cancel()
 	cfg := rest.AnonymousClientConfig(t.gateway.Config())
 	cfg.Insecure, cfg.CAData, cfg.CAFile = true, nil, ""
+	cfg.Wrap(egress.RefuseRedirects)
 	c, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico/cmd/portico/cli"
+	"portico/resource/egress"
 )
 
 const (
@@ -46,10 +47,7 @@ func New() *cobra.Command {
 			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 				return fmt.Errorf("%q: must be a URL, as in http://127.0.0.1:8080/readyz", args[0])
 			}
-			return get(&http.Client{
-				Timeout:       timeout,
-				CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			}, cmd, u.String())
+			return get(egress.Client(nil, timeout), cmd, u.String())
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "`time` after which the process counts as unhealthy")
