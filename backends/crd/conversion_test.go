@@ -138,15 +138,21 @@ func convertHost(object map[string]any, apiVersion string) {
 // convertingHosts returns a server with the definition hosts and its webhook.
 func convertingHosts(t *testing.T) (*Server, *converting) {
 	t.Helper()
+	s := over(t, memstore.New())
+	return s, s.installConverting(t)
+}
+
+// installConverting installs the definition hosts and returns its webhook.
+func (s *Server) installConverting(t *testing.T) *converting {
+	t.Helper()
 	hook := &converting{}
 	web := httptest.NewUnstartedServer(hook)
 	web.Config.ErrorLog = log.New(io.Discard, "", 0)
 	web.StartTLS()
 	t.Cleanup(web.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw})
-	s := over(t, memstore.New())
 	s.install(t, fmt.Sprintf(hosts, web.URL+"/convert", base64.StdEncoding.EncodeToString(ca)))
-	return s, hook
+	return hook
 }
 
 func hostBody(version, name, spec string) string {

@@ -87,13 +87,19 @@ func namespaceStates(t testing.TB) *admission.NamespaceStates {
 func fed(t testing.TB, kept *memstore.Storage, feed resource.Feed) *Server {
 	t.Helper()
 	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), namespaces: namespaceStates(t)}
+	serveFrom(t, s, kept, feed)
+	return s
+}
+
+// serveFrom runs a server over a storage and a feed until the test ends, and waits for the definitions.
+func serveFrom(t testing.TB, s *Server, kept *memstore.Storage, feed resource.Feed) {
+	t.Helper()
 	s.authorize = func(context.Context, *resource.Action) error { return nil }
 	if err := s.assemble(kept, feed); err != nil {
 		t.Fatal(err)
 	}
 	start(t, s.cache.Run, s.follow, func(ctx context.Context) error { s.finalizer.run(ctx); return ctx.Err() })
 	eventually(t, "the definitions were read", s.complete)
-	return s
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,10 +51,22 @@ func (o *objects) GetObjectDefaulter() runtime.ObjectDefaulter                  
 func (o *objects) GetObjectConvertor() runtime.ObjectConvertor                   { return o }
 func (o *objects) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return o }
 
+// versions returns the group/versions of the resource, or of its subresource if that is not "".
+func (o *objects) versions(subresource string) []schema.GroupVersion {
+	out := make([]schema.GroupVersion, 0, len(o.kind.Versions))
+	for _, version := range o.kind.Versions {
+		out = append(out, schema.GroupVersion{Group: o.kind.Group, Version: version})
+	}
+	if o.kind.Equivalents != nil {
+		out = append(out, o.kind.Equivalents(subresource)...)
+	}
+	return out
+}
+
 // Recognizes reports whether the write can have objects of this kind.
 func (o *objects) Recognizes(gvk schema.GroupVersionKind) bool {
 	if o.isOwn(gvk) {
-		return o.kind.Serves(gvk.Version) || gvk == o.hub
+		return gvk == o.hub || slices.Contains(o.versions(""), gvk.GroupVersion())
 	}
 	for i := range o.kind.Subresources {
 		if o.kind.Subresources[i].GVK == gvk {
@@ -65,7 +78,8 @@ func (o *objects) Recognizes(gvk schema.GroupVersionKind) bool {
 
 // isOwn reports whether gvk is a version of the kind, not another kind of a subresource.
 func (o *objects) isOwn(gvk schema.GroupVersionKind) bool {
-	return gvk.GroupKind() == o.kind.GroupKind() || gvk == o.hub
+	return gvk.GroupKind() == o.kind.GroupKind() || gvk == o.hub ||
+		gvk.Kind == o.kind.Kind && slices.Contains(o.versions(""), gvk.GroupVersion())
 }
 
 // New returns an empty object of this kind, with apiVersion and kind.
@@ -98,24 +112,24 @@ func (o *objects) kindOf(obj runtime.Object) schema.GroupVersionKind {
 	return o.hub
 }
 
-// EquivalentResourcesFor returns the resource in all its versions.
-func (o *objects) EquivalentResourcesFor(r schema.GroupVersionResource, _ string) []schema.GroupVersionResource {
+// EquivalentResourcesFor returns the resource in all its group/versions.
+func (o *objects) EquivalentResourcesFor(r schema.GroupVersionResource, subresource string) []schema.GroupVersionResource {
 	if r.GroupResource() != o.kind.GroupResource() {
 		return nil
 	}
-	out := make([]schema.GroupVersionResource, len(o.kind.Versions))
-	for i, version := range o.kind.Versions {
-		out[i] = o.kind.GVR(version)
+	var out []schema.GroupVersionResource
+	for _, gv := range o.versions(subresource) {
+		out = append(out, gv.WithResource(o.kind.Resource))
 	}
 	return out
 }
 
 // KindFor returns the kind of the bodies of a resource; empty for other resources.
 func (o *objects) KindFor(r schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
-	if r.GroupResource() != o.kind.GroupResource() || !o.kind.Serves(r.Version) {
+	if r.Resource != o.kind.Resource || !slices.Contains(o.versions(subresource), r.GroupVersion()) {
 		return schema.GroupVersionKind{}
 	}
-	return bodyKind(o.kind, r.Version, subresource)
+	return bodyKind(o.kind, r.GroupVersion(), subresource)
 }
 
 // Default sets the kind's defaults. An invalid object is not changed: its conversion to the
@@ -123,6 +137,10 @@ func (o *objects) KindFor(r schema.GroupVersionResource, subresource string) sch
 func (o *objects) Default(obj runtime.Object) {
 	gvk := o.kindOf(obj)
 	if !o.isOwn(gvk) {
+		return
+	}
+	if codec, ok := o.kind.Codec.(rest.Defaulting); ok && gvk != o.hub {
+		_ = codec.Default(obj) // without a conversion, which may call a webhook
 		return
 	}
 	hub, err := o.convert(obj, o.hub)

@@ -165,18 +165,18 @@ func newAttributes(a *rest.Attributes) admission.Attributes {
 	if a.Action != nil {
 		version, subresource = a.Action.Version, a.Action.Subresource
 	}
-	return admission.NewAttributesRecord(a.Object, a.Old, bodyKind(a.Kind, version, subresource), namespaceOf(a), a.Key.Name,
+	return admission.NewAttributesRecord(a.Object, a.Old, bodyKind(a.Kind, a.Kind.GVK(version).GroupVersion(), subresource), namespaceOf(a), a.Key.Name,
 		a.Kind.GVR(version), subresource, admission.Operation(a.Operation), a.Options, a.DryRun, userOf(a.Action))
 }
 
 // bodyKind returns the kind of the bodies of a resource or subresource.
-func bodyKind(k *rest.Kind, version, subresource string) schema.GroupVersionKind {
+func bodyKind(k *rest.Kind, gv schema.GroupVersion, subresource string) schema.GroupVersionKind {
 	for i := range k.Subresources {
 		if sub := &k.Subresources[i]; sub.Name == subresource && !sub.GVK.Empty() {
 			return sub.GVK
 		}
 	}
-	return k.GVK(version)
+	return gv.WithKind(k.Kind)
 }
 
 // namespaceOf returns the namespace of the request. A Namespace is in itself (docs/wire.md

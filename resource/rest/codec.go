@@ -64,8 +64,8 @@ type CanonicalCodec interface {
 // Defaulting is a Codec that adds defaults when it decodes.
 type Defaulting interface {
 	Codec
-	// Default adds the defaults to an object in the hub form that is the result of an apply
-	// patch. Malformed metadata is an error.
+	// Default adds the defaults of its version to an object that is not decoded from a body: the result of an
+	// apply patch in the hub form, or of an admission webhook in any version. Malformed metadata is an error.
 	Default(obj runtime.Object) error
 }
 

@@ -30,6 +30,11 @@ type Kind struct {
 	// Prepare, if not nil, makes decoding stored objects that are read together cheaper than one
 	// by one: it converts them in one call of a webhook. Errors are those of the conversion.
 	Prepare func(objects []*resource.Object) error
+	// Equivalents returns the group/versions in which other rows serve the same objects, or a subresource of
+	// them if that is not "": other versions of a custom resource, events of the other group. Rules of admission
+	// for one of them apply to writes of this kind too (matchPolicy Equivalent), so that the Codec must decode and
+	// encode all of them. nil: there are none.
+	Equivalents func(subresource string) []schema.GroupVersion
 	// Verbs are the verbs of the main resource; nil: create, delete, deletecollection, get,
 	// list, patch, update and watch.
 	Verbs []string

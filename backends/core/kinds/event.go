@@ -31,8 +31,8 @@ const (
 )
 
 // coreEvents is the row of v1 Event.
-func coreEvents(cfg Config) *rest.Kind {
-	k := events(cfg)
+func coreEvents(cfg Config, scheme *runtime.Scheme) *rest.Kind {
+	k := events(cfg, scheme, eventsv1.SchemeGroupVersion)
 	k.Info = resource.Info{
 		Versions: []string{"v1"}, Resource: "events", Kind: "Event", ShortNames: []string{"ev"}, Namespaced: true,
 	}
@@ -48,20 +48,21 @@ func coreEvents(cfg Config) *rest.Kind {
 
 // groupEvents is the row of events.k8s.io/v1 Event.
 func groupEvents(cfg Config, scheme *runtime.Scheme) *rest.Kind {
-	k := events(cfg)
+	k := events(cfg, scheme, corev1.SchemeGroupVersion)
 	k.Info = resource.Info{
 		Group: eventsv1.GroupName, Versions: []string{"v1"}, Resource: "events", Kind: "Event", ShortNames: []string{"ev"}, Namespaced: true,
 	}
 	k.Strategy.Validate = check(validateNewEvent)
 	k.Strategy.ValidateUpdate = checkUpdate(validateNewEventUpdate)
 	k.FieldLabels = append(referenceFields("regarding"), "reason", "reportingController", "type")
-	k.Codec = rest.TypedConverted(scheme, corev1.SchemeGroupVersion.WithKind("Event"), convertEvent)
 	return k
 }
 
-// events returns the part of the rows that both share.
-func events(cfg Config) *rest.Kind {
+// events returns the part of the rows that both share. other is the group/version of the other row.
+func events(cfg Config, scheme *runtime.Scheme, other schema.GroupVersion) *rest.Kind {
 	return &rest.Kind{
+		Codec:               rest.TypedConverted(scheme, corev1.SchemeGroupVersion.WithKind("Event"), convertEvent),
+		Equivalents:         func(string) []schema.GroupVersion { return []schema.GroupVersion{other} },
 		Strategy:            rest.Strategy{IgnorePropagation: true},
 		Columns:             eventColumns(),
 		Cells:               cells(eventCells),

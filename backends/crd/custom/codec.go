@@ -72,7 +72,7 @@ func (c *codec) Default(obj runtime.Object) error {
 	if !ok {
 		return fmt.Errorf("add defaults of %s: it is a %T", c.gvk.Kind, obj)
 	}
-	s, err := c.kinds.schema(c.outline, c.gvk.Version)
+	s, err := c.kinds.schema(c.outline, u.GroupVersionKind().Version)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}

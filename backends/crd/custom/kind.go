@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
@@ -49,6 +50,7 @@ func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
 			ShortNames: names.ShortNames, Categories: names.Categories,
 			Namespaced: o.Spec.Scope == apiextensionsv1.NamespaceScoped, Path: o.StoragePath(),
 		},
+		Equivalents:  c.equivalents,
 		Verbs:        verbs,
 		Schema:       c.schema,
 		SchemaInputs: func(string) string { return c.schemaInputs() },
@@ -78,9 +80,7 @@ func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
 	return c.kind
 }
 
-func (c *custom) hasStatus() bool {
-	return c.version.Subresources != nil && c.version.Subresources.Status != nil
-}
+func (c *custom) hasStatus() bool { return hasSubresource(c.version, "status") }
 
 // scale returns where the version has its scale fields; nil: there is no scale subresource.
 func (c *custom) scale() *apiextensionsv1.CustomResourceSubresourceScale {
@@ -88,6 +88,31 @@ func (c *custom) scale() *apiextensionsv1.CustomResourceSubresourceScale {
 		return nil
 	}
 	return c.version.Subresources.Scale
+}
+
+// hasSubresource reports whether a version has a subresource; every version has "", the object itself.
+func hasSubresource(v *apiextensionsv1.CustomResourceDefinitionVersion, name string) bool {
+	switch {
+	case name == "":
+		return true
+	case v.Subresources == nil:
+		return false
+	case name == "status":
+		return v.Subresources.Status != nil
+	}
+	return name == "scale" && v.Subresources.Scale != nil
+}
+
+// equivalents returns the other versions of the resource or of its subresource. As upstream, these are also
+// versions that are not served.
+func (c *custom) equivalents(subresource string) []schema.GroupVersion {
+	var out []schema.GroupVersion
+	for i := range c.outline.Spec.Versions {
+		if v := &c.outline.Spec.Versions[i]; v.Name != c.version.Name && hasSubresource(v, subresource) {
+			out = append(out, schema.GroupVersion{Group: c.outline.Spec.Group, Version: v.Name})
+		}
+	}
+	return out
 }
 
 // schema returns the version's OpenAPI schema.
