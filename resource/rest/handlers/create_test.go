@@ -188,3 +188,63 @@ func TestCreateWithARevision(t *testing.T) {
 		}
 	}
 }
+
+// Mutating admission cannot move an object to another namespace, or give one that the URL names another name. An object
+// without a namespace keeps its own.
+func TestAdmissionThatMovesObjects(t *testing.T) {
+	var move func(obj metav1.Object)
+	dry := false
+	b := newTrackedBench(t, func(cfg *Config, b *bench) {
+		b.configMaps.CreateOnUpdate = true
+		cfg.Resources = append(cfg.Resources, &rest.Resource{Kind: serviceAccounts(&dry)})
+		cfg.Admission = admission{mutate: func(a *rest.Attributes) error {
+			if obj, ok := a.Object.(metav1.Object); ok {
+				move(obj)
+			}
+			return nil
+		}}
+	})
+	const (
+		wrongNamespace = "the namespace of the provided object does not match the namespace sent on the request"
+		wrongName      = "the name of the object (other) does not match the name on the URL (a)"
+	)
+	namespaced := func(namespace string) func(metav1.Object) {
+		return func(obj metav1.Object) { obj.SetNamespace(namespace) }
+	}
+	renamed := func(obj metav1.Object) { obj.SetName("other") }
+	b.send("GET", inDefault+"configmaps/a", nil).want(404, "")
+	writes := map[string]func() answer{
+		"POST":        func() answer { return b.send("POST", inDefault+"configmaps", bare("a")) },
+		"POST widget": func() answer { return b.send("POST", widgetsPath, `{"metadata":{"name":"w"}}`) },
+		"PUT":         func() answer { return b.send("PUT", inDefault+"configmaps/a", bare("a")) },
+		"apply": func() answer {
+			return b.apply(configMapA, "m", cmIntent(`,"metadata":{"name":"a"},"data":{"k":"v","l":"w"}`))
+		},
+		"token": func() answer { return b.send("POST", inDefault+"serviceaccounts/a/token", `{}`) },
+	}
+	for name, do := range writes {
+		move = namespaced("other")
+		do().want(400, wrongNamespace)
+		if move = renamed; !strings.HasPrefix(name, "POST") {
+			do().want(400, wrongName)
+		}
+	}
+	b.send("GET", inDefault+"configmaps/a", nil).want(404, "")
+
+	move = namespaced("")
+	if got := b.create(bare("a")); got.Namespace != "default" {
+		t.Errorf("namespace %q", got.Namespace)
+	}
+	writes = map[string]func() answer{"PUT": writes["PUT"], "apply": writes["apply"], "patch": func() answer { return b.merge(configMapA, `{"data":{"k":"x"}}`) }}
+	for _, do := range writes {
+		move = namespaced("other")
+		do().want(400, wrongNamespace)
+		move = renamed
+		do().want(422, `ConfigMap "other" is invalid: metadata.name: Invalid value: "other": field is immutable`)
+	}
+	move = renamed // a POST is stored under the name that admission gives it
+	b.send("POST", inDefault+"configmaps", bare("b")).want(201, "")
+	b.send("GET", inDefault+"configmaps/other", nil).want(200, "")
+	move = namespaced("other") // an object without a namespace gets none
+	b.send("POST", "/api/v1/namespaces", `{"metadata":{"name":"n"}}`).want(201, "")
+}

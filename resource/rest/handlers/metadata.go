@@ -58,6 +58,15 @@ func (w *write) fitPath(obj metav1.Object) error {
 	return checkName(obj, w.key.Name)
 }
 
+// keepPlace is fitPath for an object after mutating admission, which may have changed its namespace and name; old is
+// nil on create. Validation rejects another name of a stored object.
+func (w *write) keepPlace(obj, old rest.Object) error {
+	if old == nil {
+		return w.fitPath(obj)
+	}
+	return placeInNamespace(obj, w.key.Namespace)
+}
+
 // keepSystemMetadata restores the metadata that an update cannot change. The caller has
 // rejected another uid.
 func keepSystemMetadata(obj, old metav1.Object) {

@@ -141,7 +141,8 @@ func (a *API) call(w http.ResponseWriter, r *http.Request, act *resource.Action,
 	return a.writeDecoded(w, r, res, http.StatusCreated, out, gvks[0])
 }
 
-// admitUnstored runs both phases of admission for a call, with the body obj, or a deletion of old.
+// admitUnstored runs both phases of admission for a call, with the body obj, or a deletion of old. A body to which
+// mutating admission gives another namespace or name is a 400.
 func (w *write) admitUnstored(ctx context.Context, obj, old runtime.Object) error {
 	if w.api.cfg.Admission == nil {
 		return nil
@@ -149,6 +150,11 @@ func (w *write) admitUnstored(ctx context.Context, obj, old runtime.Object) erro
 	attrs := w.attributes(obj, old)
 	if err := w.api.cfg.Admission.Mutate(ctx, attrs); err != nil {
 		return err
+	}
+	if body, ok := obj.(metav1.Object); ok {
+		if err := w.fitPath(body); err != nil {
+			return err
+		}
 	}
 	return w.api.cfg.Admission.Validate(ctx, attrs)
 }

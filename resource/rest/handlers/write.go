@@ -202,6 +202,9 @@ func (w *write) validateAdmission(ctx context.Context, obj, old rest.Object) err
 // mutation returns what stores obj, after mutating admission, as the next state of old; nil: as
 // a new object. Check follows mutating admission, so that it sees the changes of admission.
 func (w *write) mutation(ctx context.Context, obj, old rest.Object) (m resource.Mutation, err error) {
+	if err := w.keepPlace(obj, old); err != nil {
+		return m, err
+	}
 	s, verb := w.strategy, "create"
 	if old != nil {
 		verb = "update"
