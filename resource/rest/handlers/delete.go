@@ -26,7 +26,7 @@ import (
 func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Action, res *rest.Resource) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeCap)
 	defer cancel()
-	opts, err := a.deleteOptions(r, res)
+	opts, err := a.deleteOptions(r)
 	if err != nil {
 		return err
 	}

@@ -2,16 +2,15 @@ package handlers
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"portico/resource/rest"
-	"portico/resource/rest/resttest"
 )
 
 func TestDelete(t *testing.T) {
@@ -89,7 +88,9 @@ func TestDeleteOptionsForms(t *testing.T) {
 		{runtime.ContentTypeYAML, "propagationPolicy: Orphan\n", 200},
 		{runtime.ContentTypeProtobuf, envelope("v1"), 200},
 		{runtime.ContentTypeProtobuf, envelope("meta.k8s.io/v1"), 200},
-		{runtime.ContentTypeProtobuf, envelope("apps/v1"), 400},
+		{runtime.ContentTypeProtobuf, envelope("apps/v1"), 200},
+		{runtime.ContentTypeJSON, `{"propagationPolicy":"Orphan","kind":"DeleteOptions","apiVersion":"apps/v1"}`, 200},
+		{runtime.ContentTypeYAML, "propagationPolicy: Orphan\nkind: DeleteOptions\napiVersion: nope.example.com/v1\n", 200},
 		{runtime.ContentTypeProtobuf, string(message), 400},
 		{runtime.ContentTypeProtobuf, "k8s\x00\xff\xff", 400},
 		{"text/plain", "x", 415},
@@ -99,6 +100,44 @@ func TestDeleteOptionsForms(t *testing.T) {
 		a := b.send("DELETE", inDefault+"configmaps/a", test.body, "Content-Type", test.mediaType).want(test.code, "")
 		if test.code == 200 && fmt.Sprint(a.configMap().Finalizers) != "[orphan]" {
 			t.Errorf("%s: %s", test.mediaType, a.body)
+		}
+	}
+}
+
+// The decoder accepts what upstream's accepts, with the same result: any apiVersion and no other
+// kind.
+func TestDeleteOptionsAsUpstream(t *testing.T) {
+	t.Parallel()
+	codecs := scheme.Codecs
+	message, err := (&metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions", "ListOptions", "GetOptions", "ConfigMap", "Status", "deleteoptions"} {
+		for _, apiVersion := range []string{"", "v1", "v1beta1", "meta.k8s.io/v1", "meta.k8s.io/v2", "apps/v1", "batch/v1", "policy/v1", "nope.example.com/v1", "a/b/c", "/v1", "__internal", "meta.k8s.io/__internal"} {
+			typed, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: message}).Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for mediaType, body := range map[string]string{
+				runtime.ContentTypeJSON:     fmt.Sprintf(`{"propagationPolicy":"Orphan","kind":%q,"apiVersion":%q}`, kind, apiVersion),
+				runtime.ContentTypeYAML:     fmt.Sprintf("propagationPolicy: Orphan\nkind: %q\napiVersion: %q\n", kind, apiVersion),
+				runtime.ContentTypeProtobuf: "k8s\x00" + string(typed),
+			} {
+				info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+				unset, want := metav1.SchemeGroupVersion.WithKind("DeleteOptions"), &metav1.DeleteOptions{}
+				obj, _, refused := codecs.DecoderToVersion(info.Serializer, unset.GroupVersion()).Decode([]byte(body), &unset, want)
+				accepts := refused == nil && obj == want
+				got := &metav1.DeleteOptions{}
+				err := (&API{}).decodeDeleteOptions([]byte(body), mediaType, got)
+				if (err == nil) != accepts {
+					t.Errorf("%s, %q of %q: got %v, upstream %v, %v", mediaType, kind, apiVersion, err, accepts, refused)
+				}
+				want.TypeMeta, got.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{} // which deleteOptions sets
+				if accepts && !reflect.DeepEqual(got, want) {
+					t.Errorf("%s, %q of %q: got %+v, upstream %+v", mediaType, kind, apiVersion, got, want)
+				}
+			}
 		}
 	}
 }
@@ -196,10 +235,9 @@ func FuzzDeleteOptions(f *testing.F) {
 	f.Add([]byte(`{"propagationPolicy":"Orphan"}`), runtime.ContentTypeJSON)
 	f.Add([]byte("kind: DeleteOptions\napiVersion: v1\n"), runtime.ContentTypeYAML)
 	f.Add([]byte("k8s\x00\n\x13\n\x02v1\x12\rDeleteOptions\x12\x02\x08\x05"), runtime.ContentTypeProtobuf)
-	res := &rest.Resource{Kind: resttest.ConfigMaps()}
 	f.Fuzz(func(t *testing.T, data []byte, mediaType string) {
 		opts := &metav1.DeleteOptions{}
-		if (&API{}).decodeDeleteOptions(data, mediaType, res, opts) == nil && opts.Kind != "" && opts.Kind != "DeleteOptions" {
+		if (&API{}).decodeDeleteOptions(data, mediaType, opts) == nil && opts.Kind != "" && opts.Kind != "DeleteOptions" {
 			t.Errorf("took a %q", opts.Kind)
 		}
 	})

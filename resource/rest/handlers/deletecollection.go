@@ -25,7 +25,7 @@ func (a *API) deleteCollection(w http.ResponseWriter, r *http.Request, act *reso
 	if err != nil {
 		return err
 	}
-	opts, err := a.deleteOptions(r, res)
+	opts, err := a.deleteOptions(r)
 	if err != nil {
 		return err
 	}

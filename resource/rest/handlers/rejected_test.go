@@ -336,7 +336,7 @@ func TestRejectedDeletes(t *testing.T) {
 		"grace":                 {configMapA + "?gracePeriodSeconds=x", "", "", 400, ""},
 		"no JSON":               {configMapA, "", "{", 400, ""},
 		"another kind":          {configMapA, "", `{"kind":"ConfigMap","apiVersion":"v1"}`, 400, ""},
-		"another group":         {configMapA, "", `{"kind":"DeleteOptions","apiVersion":"apps/v1"}`, 400, ""},
+		"no apiVersion":         {configMapA, "", `{"kind":"DeleteOptions","apiVersion":"a/b/c"}`, 400, ""},
 		"unreadable and grace":  {configMapA, "", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true,"gracePeriodSeconds":0}`, 422, ""},
 		"in other letters":      {configMapA, "", `{"PropagationPolicy":"x","preconditions":{"uid":"x"}}`, 409, ""},
 		"unreadable collection": {configMaps, "", `{"ignoreStoreReadErrorWithClusterBreakingPotential":true}`, 422, ""},

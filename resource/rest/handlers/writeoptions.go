@@ -18,7 +18,6 @@ import (
 
 	"portico/resource"
 	"portico/resource/bodylimit"
-	"portico/resource/rest"
 	"portico/resource/rest/managedfields"
 )
 
@@ -111,8 +110,8 @@ func badOptions(kind string, errs field.ErrorList) error {
 }
 
 // deleteOptions reads DeleteOptions from the body, or from the query if the body is empty.
-// The apiVersion of the body is v1, meta.k8s.io/v1 or one of the resource's group.
-func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.DeleteOptions, error) {
+// The apiVersion of the body is any one: clients send that of the resource, or of another one.
+func (a *API) deleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	mediaType := bareMediaType(r.Header.Get("Content-Type"))
 	body, err := a.readBodyAs(r, mediaType, bodylimit.Structs)
@@ -121,7 +120,7 @@ func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.Delete
 	}
 	defer body.close()
 	if len(body.data) > 0 {
-		if err := a.decodeDeleteOptions(body.data, cmp.Or(body.mediaType, runtime.ContentTypeJSON), res, opts); err != nil {
+		if err := a.decodeDeleteOptions(body.data, cmp.Or(body.mediaType, runtime.ContentTypeJSON), opts); err != nil {
 			return nil, err
 		}
 	} else {
@@ -145,7 +144,7 @@ func (a *API) deleteOptions(r *http.Request, res *rest.Resource) (*metav1.Delete
 var optionsCodecs = serializer.NewCodecFactory(runtime.NewScheme()).SupportedMediaTypes()
 
 // decodeDeleteOptions decodes a body into opts. Errors are 400s.
-func (a *API) decodeDeleteOptions(data []byte, mediaType string, res *rest.Resource, opts *metav1.DeleteOptions) error {
+func (a *API) decodeDeleteOptions(data []byte, mediaType string, opts *metav1.DeleteOptions) error {
 	info, ok := runtime.SerializerInfoForMediaType(optionsCodecs, mediaType)
 	if !ok {
 		return resource.UnsupportedMediaType(a.bodyMediaTypes())
@@ -156,10 +155,6 @@ func (a *API) decodeDeleteOptions(data []byte, mediaType string, res *rest.Resou
 		return apierrors.NewBadRequest(fmt.Sprintf("decode DeleteOptions: %v", err))
 	case gvk.Kind != "" && gvk.Kind != "DeleteOptions":
 		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: kind is %q", gvk.Kind))
-	case gvk.GroupVersion().Empty(), gvk.GroupVersion() == schema.GroupVersion{Version: "v1"}, gvk.GroupVersion() == metav1.SchemeGroupVersion:
-		return nil
-	case gvk.Group != res.Group || !res.Serves(gvk.Version):
-		return apierrors.NewBadRequest(fmt.Sprintf("no kind \"DeleteOptions\" is registered for version %q", gvk.GroupVersion()))
 	}
 	return nil
 }
