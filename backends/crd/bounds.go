@@ -10,6 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico/backends/crd/custom"
 	"portico/discovery"
 	"portico/resource"
 	"portico/resource/rest"
@@ -84,6 +85,40 @@ func withinBounds(crd, old *apiextensionsv1.CustomResourceDefinition) (errs fiel
 	bound(spec.Child("versions"), len(now.Versions), len(was.Versions), maxVersions)
 	bound(names.Child("shortNames"), len(now.Names.ShortNames), len(was.Names.ShortNames), maxNames)
 	bound(names.Child("categories"), len(now.Names.Categories), len(was.Names.Categories), maxNames)
+	for i := range now.Versions {
+		v, path := &now.Versions[i], spec.Child("versions").Index(i).Child("additionalPrinterColumns")
+		stored := columnsOf(was, v.Name)
+		bound(path, len(v.AdditionalPrinterColumns), len(stored), maxColumns)
+		errs = append(errs, checkColumns(path, v.AdditionalPrinterColumns, stored)...)
+	}
+	return errs
+}
+
+// maxColumns bounds the columns of a version. The bounds of a cell and of a row are in
+// backends/crd/custom/columns.go.
+const maxColumns = 100
+
+// columnsOf returns the columns that a definition has in a version.
+func columnsOf(spec *apiextensionsv1.CustomResourceDefinitionSpec, version string) []apiextensionsv1.CustomResourceColumnDefinition {
+	i := slices.IndexFunc(spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
+	if i < 0 {
+		return nil
+	}
+	return spec.Versions[i].AdditionalPrinterColumns
+}
+
+// checkColumns rejects paths that cannot be evaluated within bounds. Those that the version
+// has already are kept.
+func checkColumns(path *field.Path, columns, stored []apiextensionsv1.CustomResourceColumnDefinition) (errs field.ErrorList) {
+	for i := range columns {
+		text := columns[i].JSONPath
+		if slices.ContainsFunc(stored, func(c apiextensionsv1.CustomResourceColumnDefinition) bool { return c.JSONPath == text }) {
+			continue
+		}
+		if err := custom.CheckPath(text); err != nil {
+			errs = append(errs, field.Invalid(path.Index(i).Child("jsonPath"), text[:min(len(text), 100)], err.Error()))
+		}
+	}
 	return errs
 }
 

@@ -7,12 +7,9 @@ import (
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -164,42 +161,6 @@ func (c *custom) deprecation() string {
 	}
 	return fmt.Sprintf("%s; use %s/%s %s", text, spec.Group, slices.MaxFunc(better, version.CompareKubeAwareVersionStrings), spec.Names.Kind)
 }
-
-// setColumns sets the columns of the row, which are upstream's: the name, then the
-// definition's own, or the age if it has none.
-func (c *custom) setColumns() {
-	own := c.version.AdditionalPrinterColumns
-	if len(own) == 0 {
-		own = []apiextensionsv1.CustomResourceColumnDefinition{{
-			Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
-			Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
-		}}
-	}
-	tables, _ := tableconvertor.New(own) // an error means that columns after a malformed one are missing
-	table := func(u *unstructured.Unstructured) (*metav1.Table, error) {
-		return tables.ConvertToTable(context.Background(), single{u}, nil)
-	}
-	if t, err := table(&unstructured.Unstructured{}); err == nil {
-		c.kind.Columns = t.ColumnDefinitions
-	}
-	c.kind.Cells = func(obj runtime.Object) ([]any, error) {
-		u, ok := obj.(*unstructured.Unstructured)
-		if !ok {
-			return nil, fmt.Errorf("make table row: it is a %T", obj)
-		}
-		t, err := table(u)
-		if err != nil {
-			return nil, fmt.Errorf("make table row: %w", err)
-		}
-		return t.Rows[0].Cells, nil
-	}
-}
-
-// single is an object that is no list, whatever its field items is.
-type single struct{ *unstructured.Unstructured }
-
-// IsList implements runtime.Unstructured.
-func (single) IsList() bool { return false }
 
 // checkKind is the 422 for an object of another kind or version, which the body of a request
 // or a mutating webhook may have set. A status update ignores both.

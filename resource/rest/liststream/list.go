@@ -38,6 +38,9 @@ type Contents struct {
 	Limit int64
 	// prepare is called with the objects before they are encoded; nil: nothing is to prepare.
 	prepare func(objects []*resource.Object) error
+	// ended is the error of the request's context, asked for every object: the rows of a
+	// Table are decoded, so that a list can go on for minutes. nil: the list does not end early.
+	ended func() error
 	// kept holds parts by token for a list that is iterated twice; nil: none are kept.
 	// keptBytes is the size of their objects.
 	kept      map[string]*resource.List
@@ -78,6 +81,9 @@ func (c *Contents) each(f func(o *resource.Object, index int64) error) error {
 					return err
 				}
 			}
+			if c.ended != nil && c.ended() != nil {
+				return errGone
+			}
 			if err := f(o, n); err != nil {
 				return err
 			}
@@ -103,6 +109,7 @@ func Write(w http.ResponseWriter, r *http.Request, opts Options, c Contents) err
 	if opts.Format.Transform != response.AsPartialList { // metadata is not converted
 		c.prepare = opts.Kind.Prepare
 	}
+	c.ended = r.Context().Err
 	e, err := opts.encoder(&c)
 	if err != nil {
 		return err

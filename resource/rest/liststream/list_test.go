@@ -2,6 +2,7 @@ package liststream
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -327,5 +328,31 @@ func TestDeepObjectsInLists(t *testing.T) {
 		if err := errors.Join(json.Unmarshal(got, &x), json.Unmarshal(want, &y)); err != nil || !reflect.DeepEqual(x, y) {
 			t.Errorf("%s: the list differs (%v): %.100s", name, err, got)
 		}
+	}
+}
+
+// A Table, whose rows are decoded, ends with its request.
+func TestTablesEndWithTheirRequest(t *testing.T) {
+	t.Parallel()
+	kind := *resttest.ConfigMaps()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	rows := 0
+	kind.Columns = []metav1.TableColumnDefinition{{Name: "Name", Type: "string"}}
+	kind.Cells = func(runtime.Object) ([]any, error) {
+		if rows++; rows == 3 {
+			cancel()
+		}
+		return []any{"x"}, nil
+	}
+	l := &resource.List{Revision: 1}
+	for i := range 100 {
+		l.Items = append(l.Items, resttest.Stored(t, &kind, awkward(i), int64(i+1)))
+	}
+	r := httptest.NewRequest("GET", "/api/v1/configmaps", nil).WithContext(ctx)
+	w := httptest.NewRecorder()
+	err := write(w, r, &kind, Contents{List: l}, response.Format{Media: response.JSON, Transform: response.AsTable, MetaVersion: "v1"})
+	if err != nil || rows != 3 || w.Body.Len() > 0 {
+		t.Errorf("%d rows were made and %d bytes sent, with the error %v", rows, w.Body.Len(), err)
 	}
 }

@@ -85,7 +85,8 @@ func encode(e encoder, out output, items int64, list *Contents) error {
 	return e.end(out, empty)
 }
 
-// errGone is the error of a write to a client that is gone.
+// errGone is the error of a write to a client that is gone, and of a list whose request has
+// ended: what answers requests that take too long answers it.
 var errGone = errors.New("the client is gone")
 
 func send(w http.ResponseWriter, r *http.Request, opts Options, e encoder, list *Contents) error {
@@ -94,7 +95,9 @@ func send(w http.ResponseWriter, r *http.Request, opts Options, e encoder, list 
 	if e.measure(list.Rest != nil) {
 		list.kept = map[string]*resource.List{}
 		var err error
-		if items, out.size, err = measure(e, list); err != nil {
+		if items, out.size, err = measure(e, list); errors.Is(err, errGone) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		out.hold = pieceSize
