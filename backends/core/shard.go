@@ -22,6 +22,8 @@ type shard struct {
 	quotas     *quota.Remote
 }
 
+var errNoNamespaces = errors.New("a server without v1 reads namespaces through the gateway; set --gateway")
+
 // assembleShard sets c.shard if namespaces are not served here.
 func (c *Core) assembleShard() error {
 	for _, k := range c.served {
@@ -30,7 +32,7 @@ func (c *Core) assembleShard() error {
 		}
 	}
 	if c.transport == nil {
-		return errors.New("--runtime-config: a server without v1 reads namespaces through the gateway; set --gateway")
+		return about("--runtime-config", errNoNamespaces)
 	}
 	gateway := newGatewayClient(c.cfg.Gateway.URL, c.transport)
 	reader := admission.NamespacesOver(gateway)

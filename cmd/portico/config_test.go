@@ -171,15 +171,15 @@ crd:
 func TestValidateFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file, ca := filepath.Join(dir, "portico.yaml"), filepath.Join(dir, "ca.crt")
-	e2e.WriteFile(t, file, head+"gateway: {client-ca-file: "+ca+", backend-ca-file: [all="+ca+"], access-log: "+dir+"/none/access.log}")
+	file, tokens := filepath.Join(dir, "portico.yaml"), filepath.Join(dir, "tokens.csv")
+	e2e.WriteFile(t, file, head+"gateway: {etcd-servers: ['unix:///e'], listen: ['unix:///g'], token-auth-file: "+tokens+", access-log: "+dir+"/none/access.log}")
 	if out, err := command(t, "config", "validate", file); err != nil || out != file+" is valid\n" {
 		t.Error(out, err)
 	}
-	if _, err := command(t, "config", "validate", "--files", file); err == nil || !strings.Contains(err.Error(), ": open "+ca+": no such file") {
+	if _, err := command(t, "config", "validate", "--files", file); err == nil || !strings.Contains(err.Error(), ": open "+tokens+": no such file") {
 		t.Error(err)
 	}
-	e2e.WriteFile(t, ca, "")
+	e2e.WriteFile(t, tokens, "t,jane,1\n")
 	if _, err := command(t, "config", "validate", "--files", file); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,25 @@ import (
 // Wrong input ends a command with one line that names the flag, the argument or the file, before
 // a process is started or a request sent.
 func TestWrongInput(t *testing.T) {
+	inFolderOfWrongInput(t)
+	for line, want := range wrongInput {
+		t.Run(line, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
+			defer cancel()
+			root := newRoot()
+			root.SetOut(io.Discard)
+			root.SetErr(io.Discard)
+			root.SetArgs(strings.Fields(line))
+			err := root.ExecuteContext(ctx)
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || ctx.Err() != nil {
+				t.Errorf("got %v, want one line with %q", err, want)
+			}
+		})
+	}
+}
+
+// inFolderOfWrongInput makes a folder with the files that wrongInput names the working folder.
+func inFolderOfWrongInput(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	t.Setenv("XDG_DATA_HOME", filepath.Join(dir, "share"))
@@ -32,20 +51,6 @@ func TestWrongInput(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for line, want := range wrongInput {
-		t.Run(line, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
-			defer cancel()
-			root := newRoot()
-			root.SetOut(io.Discard)
-			root.SetErr(io.Discard)
-			root.SetArgs(strings.Fields(line))
-			err := root.ExecuteContext(ctx)
-			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || ctx.Err() != nil {
-				t.Errorf("got %v, want one line with %q", err, want)
-			}
-		})
 	}
 }
 
@@ -207,7 +212,8 @@ var wrongInput = map[string]string{
 	"gateway":                    "--etcd-servers is missing",
 	"core":                       "--etcd-servers is missing",
 	"crd":                        "--etcd-servers is missing",
-	"gateway --etcd-servers=foo": `endpoint "foo"`,
+	"gateway --etcd-servers=foo": "--etcd-servers=foo: must be https://host:port, http://host:port or unix:///path",
+	"up --etcd-servers=127.0.0.1:27999": "--etcd-servers=127.0.0.1:27999: must be https://host:port, http://host:port or unix:///path",
 	"gateway --etcd-servers=http://127.0.0.1:1,https://127.0.0.1:2":                             "endpoints mix",
 	"gateway --etcd-servers=https://127.0.0.1:1 --etcd-cafile=none":                             "none",
 	"core --etcd-servers=https://127.0.0.1:1 --etcd-cafile=empty":                               "holds no certificate",

@@ -89,13 +89,20 @@ func (cfg *Config) IdentityHeaders() (names authn.HeaderNames) {
 	return authn.HeaderNames{User: other(of.User), UID: other(of.UID), Group: other(of.Group), ExtraPrefix: other(of.ExtraPrefix)}
 }
 
-// Check reads the files of issuers and of the webhook, and returns what is wrong with them.
-func (cfg *Config) Check() error {
-	_, _, err := cfg.configuration(cfg.ServiceAccounts.Issuers)
-	if err == nil && cfg.Webhook.ConfigFile != "" {
-		_, err = newWebhook(cfg.Webhook, nil, cfg.Egress.ControlPlane, nil)
+// Check returns what New refuses in each part of the configuration and in its files; nil for a part that it accepts.
+func (cfg *Config) Check() (out []error) {
+	for _, part := range []Config{
+		{ConfigFile: cfg.ConfigFile, OIDC: cfg.OIDC, ServiceAccounts: ServiceAccounts{Issuers: cfg.ServiceAccounts.Issuers}, Egress: cfg.Egress, AnonymousSet: cfg.AnonymousSet},
+		{RequestHeader: cfg.RequestHeader},
+		{ClientCAFile: cfg.ClientCAFile, ClientCRLFile: cfg.ClientCRLFile},
+		{TokenAuthFile: cfg.TokenAuthFile},
+		{ServiceAccounts: cfg.ServiceAccounts},
+		{Webhook: cfg.Webhook, Egress: cfg.Egress},
+	} {
+		_, err := New(part, Dependencies{Logger: slog.New(slog.DiscardHandler)})
+		out = append(out, err)
 	}
-	return err
+	return out
 }
 
 // Certificates returns the files of certificates that authentication depends on.

@@ -100,18 +100,24 @@ func WebhookCredentials(configuration []byte) (webhookutil.AuthenticationInfoRes
 	return resolver, nil
 }
 
-// readCredentials reads the credentials for webhooks from cfg.ConfigFile.
-func (e *Engine) readCredentials() error {
+// CheckConfiguration returns what is wrong with the credentials for webhooks in an AdmissionConfiguration.
+func CheckConfiguration(file string) error {
+	_, err := readCredentials(file)
+	return err
+}
+
+// readCredentials reads the credentials for webhooks, by plugin.
+func readCredentials(file string) (map[string]webhookutil.AuthenticationInfoResolver, error) {
 	// The core server checks the other plugins, which it has.
-	configured, err := ReadConfiguration(e.cfg.ConfigFile, func(*apiserver.AdmissionPluginConfiguration) error { return nil })
+	configured, err := ReadConfiguration(file, func(*apiserver.AdmissionPluginConfiguration) error { return nil })
 	if err != nil {
-		return err
+		return nil, err
 	}
-	e.credentials = map[string]webhookutil.AuthenticationInfoResolver{}
+	credentials := map[string]webhookutil.AuthenticationInfoResolver{}
 	for _, plugin := range []string{PluginMutatingWebhooks, PluginValidatingWebhooks} {
-		if e.credentials[plugin], err = WebhookCredentials(configured[plugin]); err != nil {
-			return fmt.Errorf("--admission-control-config-file=%s: plugin %s: %w", e.cfg.ConfigFile, plugin, err)
+		if credentials[plugin], err = WebhookCredentials(configured[plugin]); err != nil {
+			return nil, fmt.Errorf("--admission-control-config-file=%s: plugin %s: %w", file, plugin, err)
 		}
 	}
-	return nil
+	return credentials, nil
 }

@@ -126,7 +126,11 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 		cfg.Logger = slog.Default()
 	}
 	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme()}
-	if err := errors.Join(e.readCredentials(), e.connect()); err != nil {
+	var err error
+	if e.credentials, err = readCredentials(cfg.ConfigFile); err == nil {
+		err = e.connect()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make admission engine: %w", err)
 	}
 	e.scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{}, &corev1.Service{})

@@ -63,8 +63,18 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	return a, nil
 }
 
-// Check returns the error of Open. It creates the log file too.
+// Check returns the error of Open but for that of the log file, which it leaves alone.
 func (o *Options) Check() error {
+	checked := *o
+	if checked.Log.Path != "" {
+		checked.Log.Path = "-"
+	}
+	_, err := Open(checked, slog.New(slog.DiscardHandler))
+	return err
+}
+
+// CheckLog returns the error of Open. It creates the log file.
+func (o *Options) CheckLog() error {
 	checked := *o
 	if checked.Log.MaxSize == 0 {
 		checked.Log.MaxSize = 1 // without rotation the file would stay open

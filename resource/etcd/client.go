@@ -97,8 +97,8 @@ type Client struct {
 // Open returns a client. It checks the configuration and reads the certificates, but does
 // not wait for etcd.
 func Open(cfg Config) (*Client, error) {
-	if err := checkEndpoints(cfg.Endpoints); err != nil {
-		return nil, fmt.Errorf("open etcd client: %w", err)
+	if err := cfg.Check(); err != nil {
+		return nil, err
 	}
 	tlsConfig, err := cfg.tls()
 	if err != nil {
@@ -178,34 +178,50 @@ func (c *Client) Healthy(ctx context.Context) error {
 	return err
 }
 
-func checkEndpoints(endpoints []string) error {
-	if len(endpoints) == 0 {
-		return errors.New("no endpoints")
+// Check returns the error of Open.
+func (cfg *Config) Check() error {
+	if len(cfg.Endpoints) == 0 {
+		return errors.New("--etcd-servers is missing, as in --etcd-servers=https://etcd-0:2379 (portico up starts an etcd of its own)")
 	}
-	var scheme string
-	for _, e := range endpoints {
-		u, err := url.Parse(e)
-		if err != nil {
-			return fmt.Errorf("parse endpoint: %w", err)
-		}
-		switch u.Scheme {
-		case "unix":
-			if u.Host != "" || u.Path == "" {
-				return fmt.Errorf("endpoint %q is not unix:///path", e)
-			}
-		case "http", "https":
-			if u.Host == "" || strings.Trim(u.Path, "/") != "" {
-				return fmt.Errorf("endpoint %q is not %s://host:port", e, u.Scheme)
-			}
-		default:
-			return fmt.Errorf("endpoint %q is neither unix:///path nor http(s)://host:port", e)
-		}
-		if scheme != "" && scheme != u.Scheme {
-			return fmt.Errorf("endpoints mix %s and %s", scheme, u.Scheme)
-		}
-		scheme = u.Scheme
+	err := checkEndpoints(cfg.Endpoints)
+	if err == nil {
+		_, err = cfg.tls()
+	}
+	if err != nil {
+		return fmt.Errorf("open etcd client: %w", err)
 	}
 	return nil
+}
+
+func checkEndpoints(endpoints []string) error {
+	first, _, _ := strings.Cut(endpoints[0], ":")
+	for _, e := range endpoints {
+		if err := CheckEndpoint(e); err != nil {
+			return fmt.Errorf("endpoint %q %w", e, err)
+		}
+		if scheme, _, _ := strings.Cut(e, ":"); scheme != first {
+			return fmt.Errorf("endpoints mix %s and %s", first, scheme)
+		}
+	}
+	return nil
+}
+
+// CheckEndpoint returns what is wrong with an endpoint.
+func CheckEndpoint(endpoint string) error {
+	u, err := url.Parse(endpoint)
+	if err == nil {
+		switch u.Scheme {
+		case "unix":
+			if u.Host == "" && u.Path != "" {
+				return nil
+			}
+		case "http", "https":
+			if u.Host != "" && strings.Trim(u.Path, "/") == "" {
+				return nil
+			}
+		}
+	}
+	return errors.New("must be https://host:port, http://host:port or unix:///path")
 }
 
 func (cfg *Config) tls() (*tls.Config, error) {

@@ -41,7 +41,7 @@ func (e *EndpointError) Unwrap() error { return e.Err }
 // prefix. It returns nil if one of them answers, within 3 seconds; else an error that joins an
 // *EndpointError for each, with the cause and what to do.
 func Diagnose(ctx context.Context, cfg Config) error {
-	if err := checkEndpoints(cfg.Endpoints); err != nil {
+	if err := cfg.Check(); err != nil {
 		return err
 	}
 	tlsConfig, err := cfg.tls()

@@ -3,6 +3,7 @@ package serve
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -86,7 +87,8 @@ const (
 	systemdPrefix = "systemd:"
 )
 
-var errNoCertificate = errors.New("a network address needs a certificate (--tls-cert-file and --tls-private-key-file)")
+// ErrNoCertificate refuses a network address without TLS.
+var ErrNoCertificate = errors.New("a network address needs a certificate (--tls-cert-file and --tls-private-key-file)")
 
 // socketPath returns the path of a unix socket; false for another address.
 func (a *ListenAddress) socketPath() (path string, ok bool) {
@@ -111,9 +113,25 @@ func (a *ListenAddress) validate() error {
 	case (a.TLS.CertFile == "") != (a.TLS.KeyFile == ""):
 		return errors.New("certificate and key must be given together")
 	case !isSocket && a.TLS.CertFile == "":
-		return errNoCertificate
+		return ErrNoCertificate
 	}
 	return nil
+}
+
+// CheckAddresses returns what New refuses in addresses, and in the files of their certificates.
+func CheckAddresses(listen []ListenAddress, probe string) error {
+	for _, address := range listen {
+		if err := address.validate(); err != nil {
+			return fmt.Errorf("listen on %q: %w", address.Address, err)
+		}
+		if address.TLS.CertFile == "" {
+			continue
+		}
+		if _, err := address.TLS.open(); err != nil {
+			return fmt.Errorf("listen on %q: %w", address.Address, err)
+		}
+	}
+	return validProbe(probe)
 }
 
 // complete fills in the defaults.

@@ -129,7 +129,7 @@ func (s *Server) newHTTPServer(address *ListenAddress, isUnix bool) (*http.Serve
 		server.ConnContext = socket.ConnContext
 		return server, nil
 	case address.TLS.CertFile == "":
-		return nil, errNoCertificate
+		return nil, ErrNoCertificate
 	}
 	protocols := []string{"http/1.1"}
 	if !address.DisableHTTP2 {

@@ -51,12 +51,7 @@ func New(cfg Config) (*Server, error) {
 	case len(cfg.Listen) == 0:
 		return nil, errors.New("make server: no address to listen on")
 	}
-	for _, address := range cfg.Listen {
-		if err := address.validate(); err != nil {
-			return nil, fmt.Errorf("make server: listen on %q: %w", address.Address, err)
-		}
-	}
-	if err := validProbe(cfg.Probe); err != nil {
+	if err := CheckAddresses(cfg.Listen, cfg.Probe); err != nil {
 		return nil, err
 	}
 	cfg.complete()

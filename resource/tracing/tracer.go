@@ -52,6 +52,15 @@ func Open(file string, o Options) (*Tracer, error) {
 	return New(*cfg, o)
 }
 
+// Check returns what is wrong with the file of Open.
+func Check(file string) error {
+	if file == "" {
+		return nil
+	}
+	_, err := Load(file)
+	return err
+}
+
 // New returns a Tracer. It connects in the background.
 func New(cfg Config, o Options) (*Tracer, error) {
 	opts := []otlptracegrpc.Option{otlptracegrpc.WithInsecure()}

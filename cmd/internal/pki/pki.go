@@ -93,7 +93,7 @@ func Ensure(cfg Config) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := filesIn(cfg.Dir)
+	f := FilesIn(cfg.Dir)
 	kubelets, err := ensureAuthority(f.KubeletServingCA, "portico-"+kubeletServingName, now, life.Authority)
 	if err != nil {
 		return nil, err
@@ -135,8 +135,8 @@ func Ensure(cfg Config) (*Files, error) {
 	return f, err
 }
 
-// filesIn names the files of Ensure in a folder.
-func filesIn(dir string) *Files {
+// FilesIn names the files of Ensure in a folder.
+func FilesIn(dir string) *Files {
 	pairAt := func(name string) Pair { return pairIn(dir, name) }
 	f := &Files{
 		ServingCAFile: pairAt(string(ServingAuthority)).CertFile, ClientCAFile: pairAt(string(ClientAuthority)).CertFile,

@@ -98,15 +98,20 @@ func apply(all commands, cmd *cobra.Command, getenv func(string) string) (file *
 	if err := file.check(all); err != nil {
 		return nil, err
 	}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		section := file.section(cmd.Name(), f.Name)
-		if f.Changed || section == "" || err != nil {
+	return file, file.SetFlags(cmd)
+}
+
+// SetFlags sets the flags of a process that are not set yet by a file that is valid. A nil File sets none.
+func (f *File) SetFlags(process *cobra.Command) (err error) {
+	process.Flags().VisitAll(func(flag *pflag.Flag) {
+		section := f.section(process.Name(), flag.Name)
+		if flag.Changed || section == "" || err != nil {
 			return
 		}
-		err = setFlag(cmd.Flags(), f, file.Values(section, f.Name))
-		annotate(f, Source{fmt.Sprintf("%s: %s.%s", path, section, f.Name), section})
+		err = setFlag(process.Flags(), flag, f.Values(section, flag.Name))
+		annotate(flag, Source{fmt.Sprintf("%s: %s.%s", f.path, section, flag.Name), section})
 	})
-	return file, err
+	return err
 }
 
 func applyEnvironment(cmd *cobra.Command, getenv func(string) string) (err error) {

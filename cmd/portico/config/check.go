@@ -38,6 +38,14 @@ func (c commands) named(name string) *cobra.Command {
 	return nil
 }
 
+// checkName refuses the name of no process.
+func (c commands) checkName(name string) error {
+	if c.named(name) == nil {
+		return fmt.Errorf("%q: must be one of %s", name, strings.Join(c.names(), ", "))
+	}
+	return nil
+}
+
 func (c commands) names() (out []string) {
 	for _, cmd := range c.of {
 		out = append(out, cmd.Name())
@@ -74,7 +82,13 @@ func Problems(path string, processes Processes) []error {
 	if err != nil {
 		return []error{err}
 	}
-	return file.problems(processes.commands())
+	if out := file.problems(processes.commands()); len(out) > 0 {
+		return out
+	}
+	if err := (&validation{processes: processes, file: file}).check(); err != nil {
+		return []error{err}
+	}
+	return nil
 }
 
 // problems checks every section, flag and value, as the processes would. It sets flags of the commands.

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -53,26 +54,15 @@ func newView(processes Processes) *cobra.Command {
 			}
 			names := processes.commands().names()
 			if len(args) > 0 {
-				if !slices.Contains(names, args[0]) {
-					return fmt.Errorf("%q: must be one of %s", args[0], strings.Join(names, ", "))
+				if err := processes.commands().checkName(args[0]); err != nil {
+					return err
 				}
 				names, args = args[:1], args[1:]
 			}
 			effective := map[string][]setting{}
 			for _, name := range names {
-				process := processes.commands().named(name)
-				if err := process.ParseFlags(args); err != nil {
-					return cli.WrongFlag(process, err)
-				}
-				if rest := process.Flags().Args(); len(rest) > 0 {
-					return fmt.Errorf("%q: portico %s takes no arguments", rest[0], name)
-				}
-				if path != "" {
-					if err := process.Flags().Set("config", path); err != nil {
-						return err
-					}
-				}
-				if _, err := apply(processes.commands(), process, os.Getenv); err != nil {
+				process, err := configured(processes, name, path, args)
+				if err != nil {
 					return err
 				}
 				effective[name] = settings(process)
@@ -147,30 +137,50 @@ func printSettings(cmd *cobra.Command, output cli.OutputFlag, names []string, ef
 }
 
 func newValidate(processes Processes) *cobra.Command {
-	var files bool
+	v := validation{processes: processes}
 	cmd := &cobra.Command{
-		Use:     "validate FILE",
-		Short:   "Check a configuration file as every process would",
-		Example: "  portico config validate portico.yaml\n\n  # also that the files that it names exist\n  portico config validate --files portico.yaml",
-		Args:    cli.Arguments(1, 1, "portico.yaml"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			file, err := Load(args[0])
-			if err != nil {
+		Use:   "validate FILE [COMMAND [-- FLAGS]]",
+		Short: "Check a configuration file as the processes do",
+		Long: "Check a configuration file as the processes do before they start: sections, flags, values, flags that need or exclude\n" +
+			"each other, and the files that they name, where these exist on this machine. The audit log and other files that\n" +
+			"processes write are left alone.\n\n" +
+			"Without COMMAND it is checked as portico up does; without a section up, and with --etcd-servers for processes that\n" +
+			"have a section, as these processes do, whose certificates and keys may be given on their command lines. With COMMAND\n" +
+			"it is checked as that process does, with FLAGS on its command line.",
+		Example: `  portico config validate portico.yaml
+
+  # the files that it names must exist
+  portico config validate --files portico.yaml
+
+  # for a process that gets more flags
+  portico config validate portico.yaml core -- --etcd-servers=https://etcd-0:2379`,
+		Args: cli.Arguments(1, math.MaxInt, "portico.yaml"),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if v.file, err = Load(args[0]); err != nil {
 				return err
 			}
-			if err := file.check(processes.commands()); err != nil {
-				return err
-			}
-			if files {
-				if err := file.checkFiles(processes); err != nil {
+			if len(args) > 1 {
+				if err := processes.commands().checkName(args[1]); err != nil {
 					return err
 				}
+				v.process, v.flags = args[1], args[2:]
+			}
+			if err := v.file.check(processes.commands()); err != nil {
+				return err
+			}
+			if v.files {
+				if err := v.file.checkFiles(processes); err != nil {
+					return err
+				}
+			}
+			if err := v.check(); err != nil {
+				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid\n", args[0])
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&files, "files", false, "check also that the files that it names exist")
+	cmd.Flags().BoolVar(&v.files, "files", false, "check also that the files that it names exist")
 	return cmd
 }
 

@@ -27,8 +27,8 @@ func AddAuthorization(fs *pflag.FlagSet, cfg *authorization.Config) {
 	fs.DurationVar(&cfg.WebhookCacheUnauthorizedTTL, prefixWebhooks+"cache-unauthorized-ttl", 30*time.Second, "`time` to keep what the webhook does not allow")
 }
 
-// CheckAuthorization refuses flags that would have no effect, and configurations that are wrong.
-func CheckAuthorization(fs *pflag.FlagSet, cfg *authorization.Config) error {
+// checkAuthorization refuses flags that would have no effect, and configurations that are wrong.
+func checkAuthorization(fs *pflag.FlagSet, cfg *authorization.Config) error {
 	var given []string
 	fs.Visit(func(f *pflag.Flag) {
 		if f.Name == flagModes || strings.HasPrefix(f.Name, prefixWebhooks) {
@@ -43,9 +43,6 @@ func CheckAuthorization(fs *pflag.FlagSet, cfg *authorization.Config) error {
 		return errors.New("--authorization-mode needs at least one mode, as in --authorization-mode=Node,RBAC")
 	case webhooks && !slices.Contains(cfg.Modes, "Webhook"):
 		return fmt.Errorf("--%s without --authorization-mode=Webhook: no webhook is called", given[len(given)-1])
-	}
-	if err := cfg.Check(); err != nil {
-		return err
 	}
 	all, err := cfg.AllowsAll()
 	if anonymous := fs.Lookup("anonymous-auth"); err == nil && all && anonymous.Changed && anonymous.Value.String() == "true" {

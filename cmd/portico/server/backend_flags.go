@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"portico/backends/process"
@@ -50,35 +49,30 @@ func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	config.AddFlag(fs)
 }
 
-// run runs the server that open makes with cfg, which it completes by the flags.
-func (f *backendFlags) run(cmd *cobra.Command, cfg *process.Config, open func() (server, error)) error {
-	if err := CheckFlags(cmd.Flags()); err != nil {
+// check completes the configuration by the flags, and refuses what could not work. refusals are those of the
+// configuration.
+func (f *backendFlags) check(fs *pflag.FlagSet, cfg *process.Config, refusals func() []error) (err error) {
+	if cfg.Listen, err = f.listen.config(); err != nil {
+		return refused(fs, err)
+	}
+	cfg.ProbeListen, cfg.Connections = f.listen.probe, f.listen.bounds
+	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
+	var via error
+	cfg.Egress, via = egress.Open(f.egress)
+	f.etcd.Dial, cfg.Audit.Webhook.Dial = cfg.Egress.Etcd, cfg.Egress.ControlPlane
+	cfg.Etcd = f.etcd.Config(nil)
+	return refused(fs, append([]error{via}, refusals()...)...)
+}
+
+// run runs the server that open makes with cfg, which is complete.
+func (f *backendFlags) run(ctx context.Context, cfg *process.Config, open func() (server, error)) (err error) {
+	if cfg.Logger, err = serverProcess(ctx, f.log, pace.ForObjects); err != nil {
 		return err
 	}
-	if err := f.complete(cmd.Context(), cfg); err != nil {
-		return err
-	}
+	cfg.Etcd.Logger = cfg.Logger
 	s, err := open()
 	if err != nil {
 		return err
 	}
-	return runNotifying(cmd.Context(), s)
-}
-
-// complete prepares the process, and its configuration by the flags.
-func (f *backendFlags) complete(ctx context.Context, cfg *process.Config) (err error) {
-	if cfg.Logger, err = serverProcess(ctx, f.log, pace.ForObjects); err != nil {
-		return err
-	}
-	if cfg.Listen, err = f.listen.config(); err != nil {
-		return err
-	}
-	cfg.ProbeListen, cfg.Connections = f.listen.probe, f.listen.bounds
-	cfg.RequestHeaderCAFile, cfg.RequestHeaderAllowedNames = f.proxy.caFile, f.proxy.names
-	if cfg.Egress, err = egress.Open(f.egress); err != nil {
-		return err
-	}
-	f.etcd.Dial, cfg.Audit.Webhook.Dial = cfg.Egress.Etcd, cfg.Egress.ControlPlane
-	cfg.Etcd, err = f.etcd.required(cfg.Logger)
-	return err
+	return runNotifying(ctx, s)
 }

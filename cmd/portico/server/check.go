@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -14,7 +15,10 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"portico/backends/core"
+	"portico/cmd/portico/config"
+	"portico/resource/etcd"
 	"portico/resource/masterlease"
+	"portico/resource/serve"
 	"portico/resource/serve/filter"
 )
 
@@ -67,6 +71,7 @@ var forms = map[string]func(value string) string{
 		}
 		return ""
 	},
+	"etcd-servers": problem(etcd.CheckEndpoint),
 	"advertise-address": func(value string) string {
 		if _, ok := masterlease.Parse(value); !ok {
 			return "must be an IP address that clients reach, and a port, as in 192.0.2.1:6443"
@@ -149,18 +154,10 @@ func headerName(value string) string {
 	return ""
 }
 
-// CheckFlags refuses values of flags that could not work, and flags that would have no effect.
-func CheckFlags(fs *pflag.FlagSet) error {
-	var wrong error
-	fs.Visit(func(f *pflag.Flag) {
-		if wrong == nil {
-			wrong = checkFlag(fs, f)
-		}
-	})
-	if wrong == nil {
-		wrong = checkSeats(fs)
-	}
-	return wrong
+// CheckFlags returns values of flags that could not work, and flags that would have no effect.
+func CheckFlags(fs *pflag.FlagSet) (wrong []error) {
+	fs.Visit(func(f *pflag.Flag) { wrong = append(wrong, checkFlag(fs, f)) })
+	return append(wrong, checkSeats(fs))
 }
 
 // checkFlag checks a flag that was given.
@@ -174,10 +171,20 @@ func checkFlag(fs *pflag.FlagSet, f *pflag.Flag) error {
 	given := strings.Trim(f.Value.String(), "[]") != ""
 	for _, row := range slices.Concat(companions, pair(f.Name), issuerCompanions(f.Name)) {
 		if row.flag == f.Name && given && !anyGiven(fs, row.others) {
-			return fmt.Errorf("--%s without --%s: %s", f.Name, strings.Join(row.others, " or --"), row.why)
+			return &config.MissingError{Flags: row.others, Err: fmt.Errorf("--%s without --%s: %s", f.Name, strings.Join(row.others, " or --"), row.why)}
 		}
 	}
 	return nil
+}
+
+// refused returns the refusals of a process: those of its flags, and those of its configuration.
+func refused(fs *pflag.FlagSet, errs ...error) error {
+	for i, err := range errs {
+		if errors.Is(err, serve.ErrNoCertificate) {
+			errs[i] = &config.MissingError{Flags: []string{"tls-cert-file", "tls-private-key-file"}, Err: err}
+		}
+	}
+	return config.Refused(append(CheckFlags(fs), errs...)...)
 }
 
 // CheckValue refuses a value of a flag that could not work, whatever the other flags are.

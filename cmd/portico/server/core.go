@@ -38,14 +38,11 @@ func NewCore() *cobra.Command {
 		Long:    "Run the core server: namespaces, configmaps, secrets, services, service accounts, events, leases and the other\nbuilt-in kinds, with the controllers that belong to them. It runs behind a gateway: it\naccepts requests of gateways only, and takes the user from their headers.",
 		Example: coreExample,
 		Args:    cli.NoArguments,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return f.check(cmd.Flags(), &f.cfg.Config, func() []error { return f.cfg.Check() })
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.cfg.Admission.Check(); err != nil {
-				return err
-			}
-			if err := f.cfg.ControllerOptions.Signing.Check(); err != nil {
-				return err
-			}
-			return f.run(cmd, &f.cfg.Config, func() (server, error) { return core.New(f.cfg) })
+			return f.run(cmd.Context(), &f.cfg.Config, func() (server, error) { return core.New(f.cfg) })
 		},
 	}
 	f.add(cmd)

@@ -38,11 +38,14 @@ func NewCRD() *cobra.Command {
 			"It follows namespaces and admission configurations through the gateway, and serves while the gateway is away.",
 		Example: crdExample,
 		Args:    cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if f.cfg.AdmissionConfigFile != "" && f.cfg.Gateway.URL == "" {
 				return errors.New("--admission-control-config-file without --gateway: webhooks are read through the gateway")
 			}
-			return f.run(cmd, &f.cfg.Config, func() (server, error) { return crd.New(f.cfg) })
+			return f.check(cmd.Flags(), &f.cfg.Config, f.cfg.Config.Check)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), &f.cfg.Config, func() (server, error) { return crd.New(f.cfg) })
 		},
 	}
 	f.add(cmd)

@@ -27,10 +27,8 @@ func NewEtcd() *cobra.Command {
 		Example: "  portico etcd --data-dir=./data/etcd --socket-dir=/run/portico",
 		Args:    cli.NoArguments,
 		Hidden:  true,
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return refused(cmd.Flags(), quota.Check()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := quota.Check(); err != nil {
-				return err
-			}
 			log, err := serverProcess(cmd.Context(), logs, pace.ForStorage)
 			if err != nil {
 				return err

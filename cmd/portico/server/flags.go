@@ -59,15 +59,7 @@ func (f *EtcdFlags) AddPrefix(fs *pflag.FlagSet) {
 // Prefix returns --etcd-prefix.
 func (f *EtcdFlags) Prefix() string { return f.prefix }
 
-// required returns the configuration of a process that starts no etcd itself.
-func (f *EtcdFlags) required(log *slog.Logger) (etcd.Config, error) {
-	if len(f.Servers) == 0 {
-		return etcd.Config{}, errors.New("--etcd-servers is missing, as in --etcd-servers=https://etcd-0:2379 (portico up starts an etcd of its own)")
-	}
-	return f.Config(log), nil
-}
-
-// Config returns the configuration of the connection.
+// Config returns the configuration of the connection; log may be nil.
 func (f *EtcdFlags) Config(log *slog.Logger) etcd.Config {
 	return etcd.Config{
 		Endpoints: f.Servers, CAFile: f.caFile, CertFile: f.certFile, KeyFile: f.keyFile,

@@ -57,25 +57,13 @@ func NewGateway() *cobra.Command {
 		Long:    "Run the gateway: it authenticates and authorizes every request, serves discovery, API registration and\naccess policy itself, and proxies all else to the servers behind it.\nIt needs etcd; it starts and serves while servers behind it are away.",
 		Example: gatewayExample + auditExample,
 		Args:    cli.NoArguments,
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return f.check(cmd.Flags()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := CheckFlags(cmd.Flags()); err != nil {
-				return err
-			}
 			log, err := serverProcess(cmd.Context(), f.log, pace.ForTraffic)
 			if err != nil {
 				return err
 			}
-			if err := f.complete(); err != nil {
-				return err
-			}
-			if err := CheckAuthorization(cmd.Flags(), &f.cfg.Authorization); err != nil {
-				return err
-			}
-			f.cfg.Authentication.AnonymousSet = cmd.Flags().Changed("anonymous-auth")
-			f.cfg.Logger, f.cfg.SetVerbosity, f.cfg.Flags = log, logging.Process.SetVerbosity, flagValues(cmd.Flags())
-			if f.cfg.Etcd, err = f.etcd.required(log); err != nil {
-				return err
-			}
+			f.cfg.Logger, f.cfg.Etcd.Logger, f.cfg.SetVerbosity, f.cfg.Flags = log, log, logging.Process.SetVerbosity, flagValues(cmd.Flags())
 			g, err := gateway.New(f.cfg)
 			if err != nil {
 				return err
@@ -134,7 +122,21 @@ func AddRequests(fs *pflag.FlagSet, timeout *time.Duration, goaway *float64) {
 	fs.Float64Var(goaway, "goaway-chance", 0, "`probability`, up to 0.02, that a request closes its HTTP/2 connection once its requests are done, so that load balancers choose again")
 }
 
-// complete turns flags into configuration.
+// check turns flags into configuration, and refuses what could not work.
+func (f *gatewayFlags) check(fs *pflag.FlagSet) error {
+	if err := f.complete(); err != nil {
+		return refused(fs, err)
+	}
+	var via error
+	f.cfg.Egress, via = egress.Open(f.egress)
+	f.etcd.Dial, f.cfg.Audit.Webhook.Dial = f.cfg.Egress.Etcd, f.cfg.Egress.ControlPlane
+	f.cfg.Authentication.AnonymousSet = fs.Changed("anonymous-auth")
+	authorizers := checkAuthorization(fs, &f.cfg.Authorization)
+	f.cfg.Etcd = f.etcd.Config(nil)
+	return refused(fs, append([]error{via, authorizers}, f.cfg.Check()...)...)
+}
+
+// complete turns flags into configuration that needs no file.
 func (f *gatewayFlags) complete() (err error) {
 	f.cfg.PriorityAndFairness = f.limits.fair
 	f.cfg.MaxInFlight, f.cfg.MaxMutatingInFlight = f.limits.inFlight()
@@ -144,10 +146,6 @@ func (f *gatewayFlags) complete() (err error) {
 	}
 	f.cfg.ProbeListen, f.cfg.Connections = f.listen.probe, f.listen.bounds
 	f.cfg.Authentication.RequestHeader.CAFile, f.cfg.Authentication.RequestHeader.AllowedNames = f.proxy.caFile, f.proxy.names
-	if f.cfg.Egress, err = egress.Open(f.egress); err != nil {
-		return err
-	}
-	f.etcd.Dial, f.cfg.Audit.Webhook.Dial = f.cfg.Egress.Etcd, f.cfg.Egress.ControlPlane
 	// caFiles has the values of --backend-ca-file by name; that of all other backends is "".
 	caFiles, seen := map[string]string{}, map[string]bool{}
 	for _, s := range f.backendCAs {

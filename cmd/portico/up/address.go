@@ -15,6 +15,10 @@ import (
 	"portico/resource/serve/socket"
 )
 
+const chooseAddress = "choose another address with --listen, for example --listen=127.0.0.1:0 for any free port"
+
+var errNoNetworkAddress = errors.New("--listen names no network address, which the processes of the installation need; add one, for example --listen=127.0.0.1:0")
+
 // gatewayAddresses are the addresses of the gateway.
 type gatewayAddresses struct {
 	// listen are the values of its --listen.
@@ -51,7 +55,7 @@ func (g *gatewayAddresses) resolve(values []string, share bool) error {
 		}
 	}
 	if len(g.hosts) == 0 {
-		return errors.New("--listen names no network address, which the processes of the installation need; add one, for example --listen=127.0.0.1:0")
+		return errNoNetworkAddress
 	}
 	return nil
 }
@@ -104,19 +108,18 @@ func (g *gatewayAddresses) env() []string {
 // freeAddress checks that address can be bound, and chooses a port for port 0. The
 // gateway binds it later; if another process was faster, the gateway fails.
 func freeAddress(address string, share bool) (host, port string, err error) {
-	const remedy = "choose another address with --listen, for example --listen=127.0.0.1:0 for any free port"
-	if host, _, err = net.SplitHostPort(address); err != nil {
-		return "", "", fmt.Errorf("listen on %q: must have the form host:port; %s", address, remedy)
+	if host, _, err = splitAddress(address); err != nil {
+		return "", "", err
 	}
 	ln, err := socket.ListenTCP(address, share)
 	var op *net.OpError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "", "", fmt.Errorf("listen on %s: the address is in use by another process; %s", address, remedy)
+		return "", "", fmt.Errorf("listen on %s: the address is in use by another process; %s", address, chooseAddress)
 	case errors.As(err, &op):
-		return "", "", fmt.Errorf("listen on %s: %w; %s", address, op.Err, remedy)
+		return "", "", fmt.Errorf("listen on %s: %w; %s", address, op.Err, chooseAddress)
 	case err != nil:
-		return "", "", fmt.Errorf("listen on %s: %w; %s", address, err, remedy)
+		return "", "", fmt.Errorf("listen on %s: %w; %s", address, err, chooseAddress)
 	}
 	_, port, err = net.SplitHostPort(ln.Addr().String())
 	return host, port, errors.Join(err, ln.Close())

@@ -95,7 +95,7 @@ func TestRefusedSections(t *testing.T) {
 	for sections, want := range map[string]string{
 		"gateway: {listen: '0.0.0.0:6443'}":         "gateway.listen: portico up sets this by itself; remove it",
 		"gateway: {client-ca-file: ca.crt}":         "gateway.client-ca-file: portico up sets this by itself; remove it",
-		"core: {etcd-servers: [a]}":                 "core.etcd-servers: portico up sets this by itself; remove it",
+		"core: {etcd-servers: ['unix:///a']}":       "core.etcd-servers: portico up sets this by itself; remove it",
 		"crd: {gateway: 'https://g:1'}":             "crd.gateway: portico up sets this by itself; remove it",
 		"etcd: {data-dir: x}":                       "etcd.data-dir: portico up sets this by itself; remove it",
 		"core: {cluster-signing-key-file: x}":       "core.cluster-signing-key-file: portico up passes this on; move it to section up",

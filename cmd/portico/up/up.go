@@ -73,33 +73,6 @@ type upFlags struct {
 	config                    *config.File // of --config; nil without
 }
 
-// childFlags are flags that the children parse. They are checked before the first child starts.
-type childFlags struct {
-	audited     audit.Options
-	admission   plugins.Options
-	selected    []string // --controllers
-	switched    []string // --runtime-config
-	signing     controllers.Signing
-	kubelets    kubelet.Config
-	encryption  encryption.Config
-	authorizers authorization.Config
-	issuers     authentication.Config
-}
-
-func (f *childFlags) check() error {
-	if err := errors.Join(f.audited.Check(), f.admission.Check(), f.signing.Check(), f.encryption.Check(), f.issuers.Check()); err != nil {
-		return err
-	}
-	if _, err := controllers.Select(f.selected); err != nil {
-		return fmt.Errorf("--controllers: %w", err)
-	}
-	if err := core.CheckRuntimeConfig(f.switched); err != nil {
-		return fmt.Errorf("--runtime-config: %w", err)
-	}
-	_, err := kubelet.New(f.kubelets)
-	return err
-}
-
 // checkQuota returns an error for a quota that is too small or of no etcd.
 func (f *upFlags) checkQuota() error {
 	if len(f.etcd.Servers) > 0 && f.all.Changed("quota-backend-bytes") {
@@ -108,31 +81,23 @@ func (f *upFlags) checkQuota() error {
 	return f.quota.Check()
 }
 
-// check checks all flags, and reads the file of --config.
-func (f *upFlags) check(children *childFlags) error {
-	if err := server.CheckFlags(f.all); err != nil {
+// check reads the file of --config, and refuses flags of up and of its children that could not work.
+func (f *upFlags) check() error {
+	if err := config.Refused(server.CheckFlags(f.all)...); err != nil {
 		return err
 	}
 	if err := f.network.Check(); err != nil {
 		return err
 	}
-	via, err := egress.Open(f.egress)
-	if err != nil {
-		return err
-	}
 	if err := f.readConfig(); err != nil {
 		return err
 	}
-	f.etcd.Dial, children.issuers.Egress = via.Etcd, via
-	children.issuers.ServiceAccounts.Issuers = []string{tokenIssuer}
-	if f.config.Has(config.All, "service-account-issuer") {
-		children.issuers.ServiceAccounts.Issuers = f.config.Values(config.All, "service-account-issuer")
-	}
-	if err := children.check(); err != nil {
-		return err
-	}
-	if err := server.CheckAuthorization(f.all, &children.authorizers); err != nil {
-		return err
+	if f.dataDir == "" {
+		dir, err := datadir.Default()
+		if err != nil {
+			return fmt.Errorf("%w; name one with --data-dir", err)
+		}
+		f.dataDir = dir
 	}
 	if err := checkSANs(f.sans); err != nil {
 		return err
@@ -143,13 +108,20 @@ func (f *upFlags) check(children *childFlags) error {
 	if f.maxLogSize < 1 || f.maxLogBackups < 1 {
 		return errors.New("--log-max-size and --log-max-backups must be at least 1")
 	}
-	return f.checkQuota()
+	if err := f.checkQuota(); err != nil {
+		return err
+	}
+	if err := core.CheckRuntimeConfig(f.valuesFor("core", "runtime-config")); err != nil {
+		return fmt.Errorf("--runtime-config: %w", err)
+	}
+	return f.checkChildren()
 }
 
 // New returns the command.
 func New() *cobra.Command {
 	var f upFlags
-	var children childFlags
+	var audited audit.Options
+	var signing controllers.Signing
 	var limits server.Limits
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -160,18 +132,16 @@ func New() *cobra.Command {
 			"Ctrl-C or SIGTERM stops everything in order; a second one stops it at once. Logs are in logs/ in the data folder.",
 		Example: upExample,
 		Args:    cli.NoArguments,
+		PreRunE: func(*cobra.Command, []string) error { return f.check() },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(&children); err != nil {
+			via, err := egress.Open(f.egress)
+			if err == nil {
+				err = audited.CheckLog()
+			}
+			if err != nil {
 				return err
 			}
-			if f.dataDir == "" {
-				dir, err := datadir.Default()
-				if err != nil {
-					return fmt.Errorf("%w; name one with --data-dir", err)
-				}
-				f.dataDir = dir
-			}
-			f.signs, f.encryption = children.signing.Empty(), children.encryption
+			f.etcd.Dial, f.signs = via.Etcd, signing.Empty()
 			return advise(runStack(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
@@ -192,21 +162,21 @@ func New() *cobra.Command {
 	limits.AddInFlight(flags)
 	limits.AddLongRunning(flags)
 	server.AddRequests(flags, new(time.Duration), new(float64))
-	server.AddTokenIssuers(flags, &children.issuers)
-	server.AddAudit(flags, &children.audited)
-	server.AddAuthorization(flags, &children.authorizers)
-	server.AddAdmission(flags, &children.admission)
+	server.AddTokenIssuers(flags, new(authentication.Config))
+	server.AddAudit(flags, &audited)
+	server.AddAuthorization(flags, new(authorization.Config))
+	server.AddAdmission(flags, new(plugins.Options))
 	server.AddDiscoveryGrace(flags, new(time.Duration))
 	server.AddTracing(flags, new(string))
 	server.AddEgress(flags, &f.egress)
 	server.AddTokens(flags, new(authentication.Config))
 	server.AddTokenLifetimes(flags, new(time.Duration), new(bool))
-	server.AddKubelet(flags, &children.kubelets)
-	server.AddControllers(flags, &children.selected, new(controllers.Options))
-	server.AddRuntimeConfig(flags, &children.switched)
-	server.AddFeatureGates(flags, new(bool), &children.encryption.KMSv1)
-	server.AddEncryption(flags, &children.encryption)
-	server.AddSigning(flags, &children.signing)
+	server.AddKubelet(flags, new(kubelet.Config))
+	server.AddControllers(flags, new([]string), new(controllers.Options))
+	server.AddRuntimeConfig(flags, new([]string))
+	server.AddFeatureGates(flags, new(bool), &f.encryption.KMSv1)
+	server.AddEncryption(flags, &f.encryption)
+	server.AddSigning(flags, &signing)
 	flags.StringVar(&f.cidrs, "service-cluster-ip-range", server.DefaultServiceCIDR, "`CIDRs` of the addresses of Services: one, or one of each IP family separated by a comma, the primary one first")
 	server.AddNodePorts(flags, new(string))
 	flags.Bool("profiling", false, "serve /debug/pprof/ in every process")
