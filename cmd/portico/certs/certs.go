@@ -74,7 +74,7 @@ func newCertsInit() *cobra.Command {
 			if err := pki.EnsureAuthorities(dir); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "authorities  %s\n\nNext: portico certs issue --ca-dir=%s …\n", dir, cli.ShellQuote(dir))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "authorities  %s\n\nNext: portico certs issue server --ca-dir=%s …\n", dir, cli.ShellQuote(dir))
 			return err
 		},
 	}
