@@ -91,6 +91,19 @@ func PrintTable(w io.Writer, t *metav1.Table, wide bool) error {
 	return PrintRows(w, columns, rows)
 }
 
+// Plural returns a number with its noun.
+func Plural(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "y"):
+		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(noun, "y"))
+	case strings.HasSuffix(noun, "s"):
+		return fmt.Sprintf("%d %ses", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // OneLine keeps a value inside its cell.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 

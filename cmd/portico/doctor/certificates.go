@@ -12,6 +12,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"portico/cmd/internal/datadir"
+	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
 )
 
@@ -46,7 +47,7 @@ func keyPairs(_ context.Context, t *target) finding {
 	if n == 0 {
 		return skip("no keys in %s", t.folder.File(datadir.PKIFolder))
 	}
-	return w.finding("%d pairs", n)
+	return w.finding("%s", cli.Plural(n, "pair"))
 }
 
 // certificates calls each with the certificates in the data folder.
@@ -98,7 +99,7 @@ func certificateEnds(_ context.Context, t *target) finding {
 	if len(seen) == 0 && len(w.failed) == 0 {
 		return skip("no certificates in a data folder or in metrics")
 	}
-	return w.finding("%d certificates", len(seen))
+	return w.finding("%s", cli.Plural(len(seen), "certificate"))
 }
 
 func authorityEnds(_ context.Context, t *target) finding {
@@ -120,5 +121,5 @@ func authorityEnds(_ context.Context, t *target) finding {
 	if len(seen) == 0 {
 		return skip("no authorities in a data folder or in metrics")
 	}
-	return w.finding("%d authorities", len(seen))
+	return w.finding("%s", cli.Plural(len(seen), "authority"))
 }

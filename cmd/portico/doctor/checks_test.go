@@ -277,6 +277,30 @@ func TestChecksFail(t *testing.T) {
 	}
 }
 
+// What is found says what it counts, in the singular if there is one.
+func TestGoodFindings(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		check, text string
+		make        func(*testing.T) *target
+	}{
+		{"single-endpoints", "none of 1 Backend beside core and crd", backends(backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "core"}}, one(backend.EndpointHealthy, backend.EndpointHealthy))},
+		{"single-endpoints", "there are no Backends beside core and crd", backends(backend.Backend{ObjectMeta: metav1.ObjectMeta{Name: "core"}})},
+		{"endpoints", "1 Backend", backends(one(backend.EndpointHealthy))},
+	} {
+		if f := row(t, c.check).run(t.Context(), c.make(t)); f.verdict != good || f.text != c.text {
+			t.Errorf("%s found %s %q, want %q", c.check, f.verdict, f.text, c.text)
+		}
+	}
+	if f := judgeClock(time.Second); f.text != "this clock and the gateway's differ by less than 4s" {
+		t.Errorf("the clock: %q", f.text)
+	}
+	var out strings.Builder
+	if err := print(&out, "", []Result{{Check: "a", Verdict: warns}, {Check: "b", Verdict: good}}, nil); err != nil || !strings.HasSuffix(out.String(), "\n1 OK, 1 warning, 0 failed, 0 skipped\n") {
+		t.Errorf("%v %s", err, &out)
+	}
+}
+
 // Every check is made to fail by a row above, or in an installation, and has advice of which the
 // links exist.
 func TestTable(t *testing.T) {

@@ -95,7 +95,7 @@ func httpProxy(_ context.Context, t *target) finding {
 	case through != nil:
 		return warn("requests for %s go through the proxy %s", t.gateway.Host(), through.Redacted())
 	}
-	return ok("requests go to the gateway at once")
+	return ok("requests go to the gateway without a proxy")
 }
 
 func serverCertificate(_ context.Context, t *target) finding {
@@ -162,5 +162,5 @@ func judgeClock(ahead time.Duration) finding {
 	case ahead.Abs() > skewed:
 		return warn("this clock is %v ahead of the gateway's", ahead)
 	}
-	return ok("they differ by less than %v", skewed+time.Second)
+	return ok("this clock and the gateway's differ by less than %v", skewed+time.Second)
 }

@@ -130,7 +130,7 @@ func print(w io.Writer, out cli.OutputFlag, results []Result, more map[string]an
 			fmt.Fprintf(w, "        %s\n", r.Advice)
 		}
 	}
-	_, err := fmt.Fprintf(w, "\n%d OK, %d warnings, %d failed, %d skipped\n",
-		count(results, good), count(results, warns), count(results, failed), count(results, skipped))
+	_, err := fmt.Fprintf(w, "\n%d OK, %s, %d failed, %d skipped\n",
+		count(results, good), cli.Plural(count(results, warns), "warning"), count(results, failed), count(results, skipped))
 	return err
 }

@@ -53,7 +53,7 @@ func judgeMembers(r *etcd.Report) finding {
 	if n := len(r.Members); n%2 == 0 && n > 0 {
 		w.warn("%d members survive the loss of no more than %d would", n, n-1)
 	}
-	return w.finding("%d answer", answered)
+	return w.finding("members that answer: %d", answered)
 }
 
 func judgeAlarms(r *etcd.Report) finding {

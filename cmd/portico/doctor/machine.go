@@ -12,6 +12,7 @@ import (
 
 	"portico/cmd/internal/datadir"
 	"portico/cmd/internal/pace"
+	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
 )
 
@@ -60,7 +61,7 @@ func fileModes(_ context.Context, t *target) finding {
 	for _, key := range keys {
 		check(key)
 	}
-	return w.finding("%d keys, for their owner only", len(keys))
+	return w.finding("%s, for the owner only", cli.Plural(len(keys), "key"))
 }
 
 const (
@@ -247,5 +248,5 @@ func systemd(_ context.Context, t *target) finding {
 	if n == 0 {
 		return skip("no units of portico in %s", t.units)
 	}
-	return w.finding("%d units are enabled", n)
+	return w.finding("%s, enabled", cli.Plural(n, "unit"))
 }

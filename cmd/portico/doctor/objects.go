@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
 )
 
@@ -91,7 +92,7 @@ func webhooks(ctx context.Context, t *target) finding {
 			w.warn("%s could not be called %.0f times", inspect.Label(s, "name"), n)
 		}
 	}
-	return w.finding("%d webhooks", len(all))
+	return w.finding("%s", cli.Plural(len(all), "webhook"))
 }
 
 func webhookScope(ctx context.Context, t *target) finding {
@@ -108,7 +109,7 @@ func webhookScope(ctx context.Context, t *target) finding {
 			w.warn("%s: without it no write of any kind succeeds", h.name)
 		}
 	}
-	return w.finding("none of %d webhooks", len(all))
+	return w.finding("none of %s", cli.Plural(len(all), "webhook"))
 }
 
 func definitions(ctx context.Context, t *target) finding {
@@ -128,7 +129,7 @@ func definitions(ctx context.Context, t *target) finding {
 			}
 		}
 	}
-	return w.finding("%d definitions", len(list.Items))
+	return w.finding("%s", cli.Plural(len(list.Items), "definition"))
 }
 
 // longDeletion is how long the deletion of a namespace may take.
@@ -156,7 +157,7 @@ func judgeNamespaces(all []corev1.Namespace, now time.Time) finding {
 		}
 		w.warn("%s for %s: %s", n.Name, duration.HumanDuration(now.Sub(n.DeletionTimestamp.Time)), why)
 	}
-	return w.finding("%d namespaces", len(all))
+	return w.finding("%s", cli.Plural(len(all), "namespace"))
 }
 
 // private are paths that no request without credentials should read.
@@ -200,7 +201,7 @@ func clusterAdmin(ctx context.Context, t *target) finding {
 			}
 		}
 	}
-	return w.finding("%d bindings to cluster-admin, none for all users", admins)
+	return w.finding("%s to cluster-admin, none for all users", cli.Plural(admins, "binding"))
 }
 
 // tokenLife is the shortest life of a token, in seconds.

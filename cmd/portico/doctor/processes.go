@@ -10,6 +10,7 @@ import (
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
+	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
 	"portico/gateway/installation"
 	"portico/resource/etcd"
@@ -56,7 +57,7 @@ func judgeServers(i *installation.Report) finding {
 			w.warn("%s %s is silent since %s", process.Component, process.Instance, process.Renewed.Format(time.RFC3339))
 		}
 	}
-	return w.finding("%d processes run, and %d servers answer the gateway", len(i.Processes), len(i.Servers))
+	return w.finding("processes: %d; servers that answer the gateway: %d", len(i.Processes), len(i.Servers))
 }
 
 func versions(_ context.Context, t *target) finding {
@@ -110,7 +111,7 @@ func judgeLeaders(r *etcd.Report) finding {
 	for _, name := range inspect.WithoutLeader(r) {
 		w.fail("%s has no leader", name)
 	}
-	return w.finding("%d elections have one leader each", len(r.Elections))
+	return w.finding("%s, with one leader each", cli.Plural(len(r.Elections), "election"))
 }
 
 // manyRefused is the part of all requests to warn of.
@@ -134,7 +135,7 @@ func refusals(_ context.Context, t *target) finding {
 	}
 	switch {
 	case total == 0:
-		return ok("none of %d", all)
+		return ok("none of %s", cli.Plural(int(all), "request"))
 	case total > manyRefused*(float64(all)+total):
 		return warn("%s, beside %d others", strings.Join(parts, ", "), all)
 	}

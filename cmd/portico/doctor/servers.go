@@ -5,6 +5,7 @@ import (
 
 	"portico/apiservice"
 	"portico/apiservice/backend"
+	"portico/cmd/portico/cli"
 	"portico/cmd/portico/inspect"
 )
 
@@ -19,7 +20,7 @@ func apis(_ context.Context, t *target) finding {
 			w.fail("%s: %s: %s", a.Name, c.Reason, c.Message)
 		}
 	}
-	return w.finding("%d are available", len(t.view.APIs))
+	return w.finding("%s, all available", cli.Plural(len(t.view.APIs), "APIService"))
 }
 
 func endpoints(_ context.Context, t *target) finding {
@@ -41,7 +42,7 @@ func endpoints(_ context.Context, t *target) finding {
 			w.fail("%s has no healthy endpoint", b.Name)
 		}
 	}
-	return w.finding("%d Backends", len(t.view.Backends))
+	return w.finding("%s", cli.Plural(len(t.view.Backends), "Backend"))
 }
 
 // startsWith are the Backends of an installation itself.
@@ -52,13 +53,19 @@ func singleEndpoints(_ context.Context, t *target) finding {
 		return why
 	}
 	var w worst
+	others := 0
 	for _, b := range t.view.Backends {
-		// Those of portico up are one process each by intent.
-		if len(b.Status.Endpoints) == 1 && !startsWith[b.Name] {
+		if startsWith[b.Name] {
+			continue // those of portico up are one process each by intent
+		}
+		if others++; len(b.Status.Endpoints) == 1 {
 			w.warn("%s", b.Name)
 		}
 	}
-	return w.finding("none of %d Backends beside core and crd", len(t.view.Backends))
+	if others == 0 {
+		return ok("there are no Backends beside core and crd")
+	}
+	return w.finding("none of %s beside core and crd", cli.Plural(others, "Backend"))
 }
 
 func trust(_ context.Context, t *target) finding {

@@ -11,6 +11,7 @@ import (
 
 	etcdversion "go.etcd.io/etcd/api/v3/version"
 
+	"portico/cmd/portico/cli"
 	"portico/cmd/portico/stored"
 	"portico/resource/etcd"
 	"portico/resource/serve/version"
@@ -114,7 +115,7 @@ func unknownKinds(_ context.Context, t *target) finding {
 			w.fail("%d objects below %s", r.Objects, r.Path)
 		}
 	}
-	return w.finding("%d objects of %d resources, all known", objects, len(t.stored.Resources))
+	return w.finding("%s of %s, all known", cli.Plural(objects, "object"), cli.Plural(len(t.stored.Resources), "resource"))
 }
 
 func unreadable(_ context.Context, t *target) finding {
@@ -151,7 +152,7 @@ func definedVersions(_ context.Context, t *target) finding {
 			}
 		}
 	}
-	return w.finding("%d definitions", len(t.definitions))
+	return w.finding("%s", cli.Plural(len(t.definitions), "definition"))
 }
 
 func customVersions(_ context.Context, t *target) finding {
@@ -166,7 +167,7 @@ func customVersions(_ context.Context, t *target) finding {
 			judgeForms(&w, r)
 		}
 	}
-	return w.finding("%d objects", objects)
+	return w.finding("%s", cli.Plural(objects, "object"))
 }
 
 func judgeForms(w *worst, r *stored.Resource) {

@@ -136,7 +136,7 @@ func (p *printer) folder(f *Folder) {
 	p.line("Data folder", f.Path)
 	var rows [][]string
 	for _, process := range f.Processes {
-		rows = append(rows, []string{process.Name, fmt.Sprint(process.PID), bytesOf(int64(process.Memory)), "up " + p.ago(process.Started), plural(process.Restarts, "restart")})
+		rows = append(rows, []string{process.Name, fmt.Sprint(process.PID), bytesOf(int64(process.Memory)), "up " + p.ago(process.Started), cli.Plural(process.Restarts, "restart")})
 	}
 	p.table("This machine", rows)
 	if len(f.LastLines) > 0 {
@@ -195,7 +195,7 @@ func (p *printer) counts(name string, c *Counts) {
 
 func loads(all []inspect.Load) (rows [][]string) {
 	for _, l := range all {
-		rows = append(rows, []string{l.Name, plural(int(l.Requests), "request"), fmt.Sprintf("99%% within %.0f ms", l.P99*1000)})
+		rows = append(rows, []string{l.Name, cli.Plural(int(l.Requests), "request"), fmt.Sprintf("99%% within %.0f ms", l.P99*1000)})
 	}
 	return rows
 }
@@ -213,13 +213,6 @@ func (p *printer) sums(of map[string]int64) string {
 }
 
 func (p *printer) ago(t time.Time) string { return duration.HumanDuration(p.now.Sub(t)) }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
 
 func bytesOf(n int64) string {
 	switch {

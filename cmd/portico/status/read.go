@@ -237,7 +237,7 @@ func partlyDown(b *backend.Backend) *Down {
 	if len(down) == 0 {
 		return nil
 	}
-	return &Down{b.Name, fmt.Sprintf("%d of %s", len(down), plural(len(b.Status.Endpoints), "endpoint")), strings.Join(why, "; ")}
+	return &Down{b.Name, fmt.Sprintf("%d of %s", len(down), cli.Plural(len(b.Status.Endpoints), "endpoint")), strings.Join(why, "; ")}
 }
 
 // readCertificates reads when certificates end, the first one first.
