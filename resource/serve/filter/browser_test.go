@@ -184,6 +184,11 @@ func TestCrossOriginRequests(t *testing.T) {
 			if w.Code != c.code || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
 				t.Errorf("%d %s, want a Status with %d", w.Code, w.Body, c.code)
 			}
+			// A server behind a gateway has another host, and does not check again.
+			chain.cfg.ManyUsers, w = true, httptest.NewRecorder()
+			if chain.ServeHTTP(w, r); w.Code != 401 {
+				t.Errorf("behind a gateway: %d %s, want 401", w.Code, w.Body)
+			}
 		})
 	}
 }

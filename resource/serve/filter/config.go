@@ -88,8 +88,8 @@ type Config struct {
 	Connections inflight.ConnectionLimits
 	// Browser is what responses tell browsers. Default: nothing.
 	Browser Browser
-	// ManyUsers: a connection carries the requests of many users, so connections with a
-	// user are not limited.
+	// ManyUsers: clients are gateways. A connection carries the requests of many users, so
+	// connections with a user are not limited, and the origins of pages have been checked.
 	ManyUsers bool
 	// GoawayChance is the probability, at most 0.02, that a request ends its HTTP/2
 	// connection after the requests in flight on it, so that the client reconnects and
