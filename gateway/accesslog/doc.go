@@ -10,8 +10,8 @@
 //   - The open file is compared with its path once a second and reopened after it was
 //     renamed or removed, so rotation needs no signal. Truncation works too, because every
 //     write appends.
-//   - Strings of the client are cut, and the values of query parameters that carry
-//     credentials are left out ([resource.RedactURI]).
+//   - Strings of the client are cut, and the values of query parameters that Kubernetes APIs
+//     do not define are left out: they may be credentials ([resource.RedactURI]).
 //
 // Runs in: gateway.
 package accesslog

@@ -34,7 +34,7 @@ func TestAuditThroughTheProxy(t *testing.T) {
 	seen, entered := make(chan string), make(chan struct{})
 	change, events := auditing(t, "Request")
 	front := startChain(t, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Query().Get("do") {
+		switch r.URL.Query().Get("container") {
 		case "stream":
 			part := make([]byte, 100)
 			n, _ := r.Body.Read(part)
@@ -76,25 +76,25 @@ func TestAuditThroughTheProxy(t *testing.T) {
 		sending.Close()
 		<-seen
 	}()
-	if code, err := ask(t.Context(), "POST", "?do=stream", sent); code != 201 || err != nil {
+	if code, err := ask(t.Context(), "POST", "?container=stream", sent); code != 201 || err != nil {
 		t.Errorf("got %d, %v", code, err)
 	}
-	broken, err := ask(t.Context(), "POST", "?do=break", strings.NewReader(`{}`))
+	broken, err := ask(t.Context(), "POST", "?container=break", strings.NewReader(`{}`))
 	if err != nil {
 		t.Error(err)
 	}
-	if code, err := ask(t.Context(), "GET", "/x?do=wait", nil); code != 200 || err != nil {
+	if code, err := ask(t.Context(), "GET", "/x?container=wait", nil); code != 200 || err != nil {
 		t.Errorf("got %d, %v", code, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-entered; cancel() }()
-	if _, err := ask(ctx, "GET", "/x?do=hang", nil); err == nil {
+	if _, err := ask(ctx, "GET", "/x?container=hang", nil); err == nil {
 		t.Error("the client is still there")
 	}
-	want := fmt.Sprintf(`create ?do=stream 201 "x" {"metadata":{"name":"x"}}
-create ?do=break %d "" {}
-get /x?do=wait 200 "x"  waited for the server
-get /x?do=hang 499 "x" `, broken)
+	want := fmt.Sprintf(`create ?container=stream 201 "x" {"metadata":{"name":"x"}}
+create ?container=break %d "" {}
+get /x?container=wait 200 "x"  waited for the server
+get /x?container=hang 499 "x" `, broken)
 	await.Until(t, "the client's end is recorded", func() bool { return strings.Count(events(), "\n") == strings.Count(want, "\n") })
 	if got := strings.ReplaceAll(events(), shortPath, ""); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -93,7 +93,7 @@ const metadata = "- level: Metadata\n"
 
 // doAnything ends a request in the way that its query names.
 func doAnything(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Query().Get("do") {
+	switch r.URL.Query().Get("container") {
 	case "panic":
 		panic("oh")
 	case "abort":
@@ -150,22 +150,22 @@ func TestAuditStages(t *testing.T) {
 		{"GET", "/a", "ResponseComplete get jane 200 allow:sure", nil},
 		{"PUT", "/forbidden", `ResponseComplete update jane 403 Forbidden "pods \"forbidden\" is forbidden: User \"jane\" cannot update resource \"pods\" in API group \"\" in the namespace \"ns\": no" forbid:no`, nil},
 		{"GET", "/unknown", "ResponseComplete get jane 500", nil},
-		{"GET", "/a?do=notfound", "ResponseComplete get jane 404 NotFound \"pods \\\"a\\\" not found\" allow:sure", nil},
-		{"GET", "/a?do=text", "ResponseComplete get jane 502 allow:sure", nil},
-		{"GET", "/a?do=long", "ResponseComplete get jane 400 allow:sure", nil},
-		{"GET", "/a?do=nothing", "ResponseComplete get jane 200  \"Connection closed early\" allow:sure", nil},
-		{"GET", "/a?do=panic", "Panic get jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
-		{"GET", "/a?do=late", "Panic get jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
-		{"GET", "/a?do=abort", "ResponseComplete get jane 499  \"The client closed the connection before the response began\" allow:sure", nil},
-		{"GET", "/a?do=cut", "ResponseComplete get jane 200  \"The response was cut off\" allow:sure", nil},
-		{"GET", "/a?do=wait", "ResponseComplete get jane 504 Timeout \"" + timedOut + "\" allow:sure", nil},
-		{"GET", "/a?do=again", "ResponseComplete get jane " + tooMany + "\nResponseComplete get jane 200 allow:sure", nil},
+		{"GET", "/a?container=notfound", "ResponseComplete get jane 404 NotFound \"pods \\\"a\\\" not found\" allow:sure", nil},
+		{"GET", "/a?container=text", "ResponseComplete get jane 502 allow:sure", nil},
+		{"GET", "/a?container=long", "ResponseComplete get jane 400 allow:sure", nil},
+		{"GET", "/a?container=nothing", "ResponseComplete get jane 200  \"Connection closed early\" allow:sure", nil},
+		{"GET", "/a?container=panic", "Panic get jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
+		{"GET", "/a?container=late", "Panic get jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
+		{"GET", "/a?container=abort", "ResponseComplete get jane 499  \"The client closed the connection before the response began\" allow:sure", nil},
+		{"GET", "/a?container=cut", "ResponseComplete get jane 200  \"The response was cut off\" allow:sure", nil},
+		{"GET", "/a?container=wait", "ResponseComplete get jane 504 Timeout \"" + timedOut + "\" allow:sure", nil},
+		{"GET", "/a?container=again", "ResponseComplete get jane " + tooMany + "\nResponseComplete get jane 200 allow:sure", nil},
 		{"GET", "/a", "ResponseComplete get jane as john 200 allow:sure", []string{"Impersonate-User", "john"}},
 		{"GET", "?watch=1", "ResponseStarted watch jane 200 allow:sure\nResponseComplete watch jane 200 allow:sure", nil},
-		{"GET", "?watch=1&do=cut", "ResponseStarted watch jane 200 allow:sure\nResponseComplete watch jane 200 allow:sure", nil},
-		{"GET", "?watch=1&do=nothing", "ResponseStarted watch jane 200  \"Connection closed early\" allow:sure\nResponseComplete watch jane 200  \"Connection closed early\" allow:sure", nil},
-		{"GET", "?watch=1&do=panic", "Panic watch jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
-		{"GET", "?watch=1&do=late", "ResponseStarted watch jane 200 allow:sure\nPanic watch jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
+		{"GET", "?watch=1&container=cut", "ResponseStarted watch jane 200 allow:sure\nResponseComplete watch jane 200 allow:sure", nil},
+		{"GET", "?watch=1&container=nothing", "ResponseStarted watch jane 200  \"Connection closed early\" allow:sure\nResponseComplete watch jane 200  \"Connection closed early\" allow:sure", nil},
+		{"GET", "?watch=1&container=panic", "Panic watch jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
+		{"GET", "?watch=1&container=late", "ResponseStarted watch jane 200 allow:sure\nPanic watch jane 500 InternalError \"APIServer panic'd: oh\" allow:sure", nil},
 		{"GET", "/secret", "", nil},
 		// Without a user there is one event.
 		{"GET", "/a?timeout=x", "ResponseStarted get  400  \"invalid timeout specified in the request URL\"", nil},
@@ -181,7 +181,7 @@ func TestAuditStages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var s *testServer
 				s = newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-					if r.URL.Query().Get("do") == "again" {
+					if r.URL.Query().Get("container") == "again" {
 						do(s, "GET", r.URL.String())
 					}
 					doAnything(w, r)
@@ -268,7 +268,7 @@ func TestCredentialsInQueriesAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
 	audited, events := auditing(t, metadata)
 	s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Query().Get("do") {
+		switch r.URL.Query().Get("container") {
 		case "panic":
 			panic("oh")
 		case "fail":
@@ -278,10 +278,10 @@ func TestCredentialsInQueriesAreNotLogged(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	for _, how := range []string{"panic", "fail", "ok"} {
-		do(s, "GET", pathPods+"?do="+how+"&access_token=hush&%74oken=hush&x=y")
+		do(s, "GET", pathPods+"?container="+how+"&access_token=hush&%74oken=hush&x=y")
 	}
 	for name, text := range map[string]string{"log": log.String(), "audit log": told(events())} {
-		if strings.Contains(text, "hush") || strings.Count(text, "access_token=REDACTED&%74oken=REDACTED&x=y") < 3 {
+		if strings.Contains(text, "hush") || strings.Count(text, "access_token=REDACTED&%74oken=REDACTED&x=REDACTED") < 3 {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}

@@ -167,7 +167,7 @@ func TestRunEnds(t *testing.T) {
 	stop := s.start(t)
 	left, leave := context.WithCancel(t.Context())
 	watch := func(ctx context.Context, name string) *http.Response {
-		response, err := s.client(t, name == "stays").Do(clientRequest(ctx, "http://x"+pathPods+"?watch=1&name="+name))
+		response, err := s.client(t, name == "stays").Do(clientRequest(ctx, "http://x"+pathPods+"?watch=1&container="+name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestRunEnds(t *testing.T) {
 	got := told(events())
 	for _, name := range []string{"left", "stays"} {
 		for _, stage := range []string{"ResponseStarted", "ResponseComplete"} {
-			if line := stage + " watch " + pathPods + "?watch=1&name=" + name + " jane 200"; strings.Count(got, line) != 1 {
+			if line := stage + " watch " + pathPods + "?watch=1&container=" + name + " jane 200"; strings.Count(got, line) != 1 {
 				t.Errorf("want one event %s in\n%s", line, got)
 			}
 		}
