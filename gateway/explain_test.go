@@ -215,7 +215,7 @@ func TestExplainRefusals(t *testing.T) {
 	gone := apiservice.Condition{Status: "False", Reason: "ServiceNotFound", Message: "none"}
 	for group, known := range map[string]bool{"shop.example.com": true, "new.example.com": false} {
 		gv := schema.GroupVersion{Group: group, Version: "v1"}
-		x.routes[gv] = &proxy.Route{Name: "v1." + group, Upstream: up, Condition: apiservice.Local(), REST: proxy.NewREST(gv, "", known, nil, false)}
+		x.routes[gv] = &proxy.Route{Name: "v1." + group, Upstream: up, Condition: apiservice.Local(), REST: proxy.NewREST(gv, "", known, nil, &backend.REST{})}
 	}
 	for _, group := range []string{"gone.example.com", "mine.example.com"} {
 		x.routes[schema.GroupVersion{Group: group, Version: "v1"}] = &proxy.Route{Name: "v1." + group, Condition: gone}

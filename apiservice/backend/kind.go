@@ -234,6 +234,42 @@ func (r *REST) validate(at *field.Path) (errs field.ErrorList) {
 	if r.PathPrefix != "" {
 		errs = append(errs, validatePathPrefix(at.Child("pathPrefix"), r.PathPrefix)...)
 	}
+	return append(errs, validateHeaders(at.Child("headers"), r.Headers)...)
+}
+
+// maxHeaders bounds the headers that a REST server gets beside those of HTTP.
+const maxHeaders = 64
+
+// notPassed are the names, or with a dash at the end the beginnings of names, of headers that REST.Headers must not
+// have: what authenticates at the gateway or before it, what the gateway sets, what describes a connection, and what
+// may override the method or the path.
+var notPassed = []string{
+	"authorization", "cookie", "cookie2", "set-cookie", "set-cookie2", "proxy-", "impersonate-", "x-remote-", "x-forwarded-", "forwarded", "x-portico-",
+	"host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings", "content-length", "sec-",
+	"access-control-", "x-http-method", "x-http-method-", "x-method-", "x-original-", "x-rewrite-url", "proxy",
+}
+
+// validateHeaders checks names of headers. They have letters, digits and dashes only: servers fold other characters into dashes.
+func validateHeaders(at *field.Path, names []string) (errs field.ErrorList) {
+	if len(names) > maxHeaders {
+		errs = append(errs, field.TooMany(at, len(names), maxHeaders))
+	}
+	seen := sets.New[string]()
+	for i, name := range names {
+		at, lower := at.Index(i), strings.ToLower(name)
+		refused := slices.ContainsFunc(notPassed, func(other string) bool {
+			return lower == other || strings.HasSuffix(other, "-") && strings.HasPrefix(lower, other)
+		})
+		switch {
+		case name == "" || strings.Trim(lower, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
+			errs = append(errs, field.Invalid(at, shortened(name), "must be the name of a header, of letters, digits and dashes"))
+		case refused:
+			errs = append(errs, field.Invalid(at, name, "is a header of the gateway or a credential for it, and not for servers"))
+		case seen.Has(lower):
+			errs = append(errs, field.Duplicate(at, name))
+		}
+		seen.Insert(lower)
+	}
 	return errs
 }
 

@@ -138,11 +138,26 @@ func TestValidateRegistration(t *testing.T) {
 		"escaped prefix":      {prefix("/a%20b"), []string{`spec.rest.pathPrefix: Invalid value: "/a%20b": must be a path of letters, digits, `}},
 		"prefix with a comma": {prefix("/a,b"), []string{"must be a path of letters, digits, "}},
 		"empty part":          {prefix("/a//b"), []string{"must be a path of letters, digits, "}},
+		"headers":             {rest(REST{Group: "a", Version: "v1", Headers: []string{"X-Api-Key", "x-scope-orgid", "Teapot", "X-Forwarded", "Security"}}), nil},
+		"bad headers": {rest(REST{Group: "a", Version: "v1", Headers: []string{"", "X_Api_Key", "X Key", "X-Key", "x-KEY"}}),
+			[]string{`spec.rest.headers[0]: Invalid value: "": must be the name of a header`, `spec.rest.headers[1]: Invalid value: "X_Api_Key": must be the name of a header`,
+				`spec.rest.headers[2]: Invalid value: "X Key": must be the name of a header`, `spec.rest.headers[4]: Duplicate value: "x-KEY"`}},
+		"credentials": {rest(REST{Group: "a", Version: "v1", Headers: []string{"Cookie", "authorization", "X-Remote-User", "Proxy-Authorization", "Impersonate-User", "X-Forwarded-User", "TE", "X-HTTP-Method-Override"}}),
+			[]string{"spec.rest.headers[0]: Invalid value: \"Cookie\": is a header of the gateway or a credential for it", "spec.rest.headers[1]: Invalid", "spec.rest.headers[2]: Invalid",
+				"spec.rest.headers[3]: Invalid", "spec.rest.headers[4]: Invalid", "spec.rest.headers[5]: Invalid", "spec.rest.headers[6]: Invalid", "spec.rest.headers[7]: Invalid"}},
+		"too many headers": {rest(REST{Group: "a", Version: "v1", Headers: manyHeaders()}), []string{"spec.rest.headers: Too many: 65: must have at most 64 items"}},
 		"both": {func(s *Spec) {
 			s.REST, s.AutoRegister = &REST{Group: "a", Version: "v1"}, &AutoRegister{Groups: []string{"*"}}
 		},
 			[]string{"spec.rest: Forbidden: may not be set together with autoRegister"}},
 	})
+}
+
+func manyHeaders() (names []string) {
+	for i := range maxHeaders + 1 {
+		names = append(names, fmt.Sprint("X-", i))
+	}
+	return names
 }
 
 // The policy is within its bounds.

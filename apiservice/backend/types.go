@@ -185,6 +185,12 @@ type REST struct {
 	// Content-Encoding or in a charset that is not based on ASCII are refused with 415, and JSON
 	// objects with the member _method with 400.
 	AllowAnyBody bool `json:"allowAnyBody,omitempty"`
+	// headers are the names of request headers, such as X-Api-Key, that the server gets from
+	// clients beside those of HTTP itself (Accept, Content-Type, If-Match, Range, User-Agent and
+	// the like). Whatever a client sends in them reaches the server, which may believe it. Cookie,
+	// Authorization, headers that the gateway sets and those that could change the method or the
+	// path are refused. Default none.
+	Headers []string `json:"headers,omitempty"`
 }
 
 // Balance is the load balancing policy over the healthy endpoints.

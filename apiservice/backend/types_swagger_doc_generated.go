@@ -173,6 +173,7 @@ var map_REST = map[string]string{
 	"openAPIPath":  "openAPIPath is the path of the server's OpenAPI 3 document, in JSON. The document is requested every five seconds if the server answers with ETag or Last-Modified, else once a minute or when its length changed. Default /openapi.json.",
 	"pathPrefix":   "pathPrefix replaces /apis/GROUP/VERSION in requests. Default: the path of the first server that the document names, mostly none: /apis/GROUP/VERSION/pets is requested as /pets. / is none, whatever the document says.",
 	"allowAnyBody": "allowAnyBody passes every request body to the server. It is for a server that ignores method overrides in bodies (_method), since requests are authorized by their own method. Default false: forms (application/x-www-form-urlencoded, multipart) and bodies with a Content-Encoding or in a charset that is not based on ASCII are refused with 415, and JSON objects with the member _method with 400.",
+	"headers":      "headers are the names of request headers, such as X-Api-Key, that the server gets from clients beside those of HTTP itself (Accept, Content-Type, If-Match, Range, User-Agent and the like). Whatever a client sends in them reaches the server, which may believe it. Cookie, Authorization, headers that the gateway sets and those that could change the method or the path are refused. Default none.",
 }
 
 func (REST) SwaggerDoc() map[string]string {

@@ -65,6 +65,13 @@ var headersOverHTTP1 = []struct {
 	{"authorization of another scheme", "Authorization: Basic bWFsbG9yeTptYWxsb3J5\r\n", "", passed},
 	{"a bearer token beside the certificate", "Authorization: Bearer mallory\r\n", "", passed},
 	{"authorization twice", "Authorization: Basic bWFsbG9yeQ==\r\nAuthorization: Bearer mallory\r\n", "", passed},
+	{"cookies", "Cookie: sso=mallory; a=b\r\nCookie: c=mallory\r\n", "", passed},
+	{"a cookie that Connection names", "Connection: close, Cookie\r\nCookie: sso=mallory\r\n", "", passed},
+	{"authorization of a proxy", "Proxy-Authorization: Basic mallory\r\n", "", passed},
+	{"tokens", "X-Id-Token: mallory\r\nX-Access-Token: mallory\r\nX-Auth-Token: mallory\r\nX-Api-Key: mallory\r\nX-Vault-Token: mallory\r\nX-Csrf-Token: mallory\r\nX-Amz-Security-Token: mallory\r\n", "", passed},
+	{"what proxies add for a session", "X-Forwarded-Access-Token: mallory\r\nX-Forwarded-User: mallory\r\nX-Auth-Request-Access-Token: mallory\r\nCf-Access-Jwt-Assertion: mallory\r\n", "", passed},
+	{"tenants and roles", "X-Scope-OrgID: mallory\r\nX-User-Role: mallory\r\nX-Tenant: mallory\r\nKubeflow-Userid: mallory\r\nX-Hasura-Role: mallory\r\n", "", passed},
+	{"what a browser says of the page", "Referer: https://mallory.example\r\n", "", passed},
 	{"a user to impersonate", "Impersonate-User: mallory\r\n", "", []int{403}},
 	{"a group to impersonate without a user", "Impersonate-Group: mallory\r\n", "", []int{400}},
 	{"an extra to impersonate without a user", "Impersonate-Extra-Mallory: mallory\r\n", "", []int{400}},
@@ -122,7 +129,7 @@ func judgeHeaders(t *testing.T, s *server, name string, a answer, codes []int) {
 // user does if a front proxy sends it.
 func controlHeaders(t *testing.T, s *server, send func(name, value string) answer) {
 	t.Helper()
-	a := send("X-Colour", mark)
+	a := send("X-Request-Id", mark)
 	seen := s.take(t)
 	if a.code != 200 || len(seen) != 1 || only("jane-"+s.group, seen) == nil {
 		t.Fatalf("a header like any other: %v, the server saw %v", a, seen)

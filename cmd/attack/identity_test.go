@@ -44,7 +44,7 @@ func names(user string, r *request) error {
 			return '-'
 		}, strings.ToLower(name))
 		switch {
-		case folded == "authorization", strings.HasPrefix(folded, "impersonate-"), strings.Contains(strings.Join(values, ","), "base64url.bearer"):
+		case folded == "authorization", folded == "cookie", strings.HasPrefix(folded, "impersonate-"), strings.Contains(strings.Join(values, ","), "base64url.bearer"):
 			return fmt.Errorf("%s travelled on", name)
 		case strings.HasPrefix(folded, "x-remote-"):
 			got[strings.ToLower(name)] += len(values)

@@ -61,6 +61,12 @@ var restRequests = []restCase{
 	{"a user of another proxy", "GET", "ROOT/todos", "X-Forwarded-User: mallory\r\nRemote-User: mallory\r\nX-Forwarded-Email: mallory", "", passed},
 	{"a client's address", "GET", "ROOT/todos", "X-Real-Ip: mallory\r\nX-Forwarded-For: mallory\r\nForwarded: for=mallory\r\nX-Forwarded-Host: mallory", "", passed},
 	{"a client's certificate", "GET", "ROOT/todos", "X-Forwarded-Client-Cert: mallory\r\nX-Ssl-Client-Cn: mallory", "", passed},
+	{"cookies and tokens", "GET", "ROOT/todos", "Cookie: sso=mallory\r\nProxy-Authorization: Basic mallory\r\nX-Id-Token: mallory\r\nX-Access-Token: mallory\r\nX-Auth-Token: mallory\r\nX-Api-Key: mallory", "", passed},
+	{"claims of other proxies", "GET", "ROOT/todos", "X-Original-Forwarded-For: mallory\r\nX-Scope-OrgID: mallory\r\nX-User-Role: mallory\r\nX-Tenant: mallory\r\nKubeflow-Userid: mallory\r\n" +
+		"X-Consumer-Groups: mallory\r\nX-Grafana-User: mallory\r\nX-Hasura-Role: mallory\r\nX-Jwt-Claim-Sub: mallory\r\nX-Org-Id: mallory\r\nX-Principal: mallory\r\n" +
+		"X-Vouch-User: mallory\r\nX-Token-Subject: mallory\r\nX-Envoy-Original-Path: /mallory\r\nBaggage: user=mallory", "", passed},
+	{"a header that the Backend names in another spelling", "GET", "ROOT/todos", "X_Colour: mallory\r\nX.Colour: mallory", "", passed},
+	{"control: a header that the Backend names", "GET", "ROOT/todos", "x-coLOUR: green", "", passed},
 	{"a prefix of paths", "GET", "ROOT/todos", "X-Forwarded-Prefix: /mallory", "", passed},
 	{"X.HTTP.Method.Override", "POST", "ROOT/todos", "X.HTTP.Method.Override: DELETE", "{}", refused},
 	{"_method behind a semicolon", "POST", "ROOT/todos?a=b;_method=DELETE", "", "{}", refused},
@@ -105,6 +111,9 @@ func TestRESTServer(t *testing.T) {
 			}
 			if text := strings.ToLower(r.String()); strings.Contains(text, mark) || strings.Contains(strings.TrimPrefix(text, "delete"), "delete") {
 				t.Errorf("%s: the server saw\n%s", tc.name, r)
+			}
+			if strings.Contains(tc.header, "coLOUR: green") != (r.header.Get("X-Colour") == "green") {
+				t.Errorf("%s: X-Colour is %q", tc.name, r.header["X-Colour"])
 			}
 			if r.header.Get("X-Remote-User") != user {
 				t.Errorf("%s: the user is %q", tc.name, r.header.Get("X-Remote-User"))

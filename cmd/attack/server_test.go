@@ -214,7 +214,7 @@ func discovered(url, group string) string {
 func registerREST(t *testing.T, group string) *server {
 	t.Helper()
 	s := &server{group: group}
-	target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":%q}],"rest":{"group":%q,"version":"v1"}}`, runServer(t, nil, s.serveREST), group))
+	target.backend(t, group, fmt.Sprintf(`{"endpoints":[{"url":%q}],"rest":{"group":%q,"version":"v1","headers":["X-Colour"]}}`, runServer(t, nil, s.serveREST), group))
 	s.reached(t)
 	return s
 }

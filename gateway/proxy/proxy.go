@@ -92,21 +92,20 @@ func (u *Upstream) Pass(w http.ResponseWriter, r *http.Request) { u.short.ServeH
 // read the same body otherwise.
 var forServers = [...]string{"Accept", "Accept-Encoding", "Audit-Id", "Content-Encoding", "Content-Type", "User-Agent"}
 
-// rewrite addresses the request to the server and adds the user. The client's
-// credentials and impersonation headers were removed by filters before, and are removed
-// here again: a mistake there would give access to the whole server.
+// rewrite addresses the request to the server, leaves in its header what the server gets, and
+// adds the user. Filters have removed the credentials that the gateway reads before.
 func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	pr.Out.URL.Scheme, pr.Out.URL.Host = base.Scheme, base.Host
 	pr.Out.Host = base.Host
 	h := pr.Out.Header
-	delete(h, "Authorization")
-	delete(h, headerBackend)
-	for name := range h {
-		if authn.HasFoldedPrefix(name, "impersonate-") {
-			delete(h, name)
-		}
-	}
 	act, upgrade := actionOf(pr.In)
+	switch proxied := proxiedRequestFrom(pr.In.Context()); {
+	case proxied != nil && proxied.route.REST != nil: // REST.header has left what it gets
+	case isProxiedObject(act):
+		stripForObject(h)
+	default:
+		keepKubernetes(h)
+	}
 	if act != nil && act.User != nil {
 		authn.SetFrontProxyHeaders(h, act.User)
 	} else {
@@ -166,7 +165,9 @@ func setForwarded(h http.Header, in *http.Request) {
 var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
 
 func modifyResponse(res *http.Response) error {
-	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) && !ofProxiedObject(res) {
+	act, _ := actionOf(res.Request)
+	object := isProxiedObject(act) // a redirect of it is for the client, as with kube-apiserver
+	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) && !object {
 		return errRedirect
 	}
 	for name := range res.Header {
@@ -193,16 +194,6 @@ func modifyResponse(res *http.Response) error {
 func isNewHash(res *http.Response) bool {
 	path := res.Request.URL.Path
 	return strings.HasPrefix(path, "/openapi/v3/") && strings.HasPrefix(res.Header.Get("Location"), path+"?hash=")
-}
-
-// ofProxiedObject reports whether an answer is that of a pod, node or service that the client
-// reached through the core server. A redirect is for the client, as with kube-apiserver.
-func ofProxiedObject(res *http.Response) bool {
-	act, _ := actionOf(res.Request)
-	if act == nil || !act.IsResource || act.Group != "" || act.Subresource != "proxy" {
-		return false
-	}
-	return act.Resource == "pods" || act.Resource == "nodes" || act.Resource == "services"
 }
 
 // fail answers a request for which there is no answer of the server.

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/apiservice/backend"
 	"portico/resource"
-	"portico/resource/authn"
 )
 
 // REST is a group/version served by a REST backend: a server with paths of its own and
@@ -35,13 +35,18 @@ type REST struct {
 	hosts []string
 	// anyBody: bodies are not searched for method overrides.
 	anyBody bool
+	// headers are the canonical names of headers that the Backend names.
+	headers map[string]bool
 }
 
 // NewREST returns how requests for gv are sent to a REST backend: its paths begin with
-// prefix, if that is known, and its own host names are hosts. anyBody permits bodies that
-// may override the method of a request.
-func NewREST(gv schema.GroupVersion, prefix string, known bool, hosts []string, anyBody bool) *REST {
-	return &REST{root: "/apis/" + gv.String(), prefix: prefix, unknown: !known, hosts: hosts, anyBody: anyBody}
+// prefix, if that is known, and its own host names are hosts.
+func NewREST(gv schema.GroupVersion, prefix string, known bool, hosts []string, spec *backend.REST) *REST {
+	p := &REST{root: "/apis/" + gv.String(), prefix: prefix, unknown: !known, hosts: hosts, anyBody: spec.AllowAnyBody, headers: map[string]bool{}}
+	for _, name := range spec.Headers {
+		p.headers[http.CanonicalHeaderKey(name)] = true
+	}
+	return p
 }
 
 // refuse returns the error for a request that a REST backend cannot answer as it is
@@ -173,8 +178,7 @@ func (p *REST) request(r *http.Request) *http.Request {
 	u.Path, _ = url.PathUnescape(escaped)
 	out := r.WithContext(context.WithValue(r.Context(), restRequestKey{}, &restRequest{p, r.Host, &u}))
 	out.URL = &u
-	out.Header = r.Header.Clone()
-	stripForREST(out.Header)
+	out.Header = p.header(r.Header)
 	if r.ContentLength != 0 && r.Header.Get("Content-Type") == "" {
 		// kubectl create --raw sends none.
 		out.Header.Set("Content-Type", "application/json")
@@ -187,39 +191,16 @@ func (p *REST) request(r *http.Request) *http.Request {
 	return out
 }
 
-// A Kubernetes API server reads the user from X-Remote-* only. A REST backend may have
-// been made for another proxy, and read the user, the client's address or its
-// certificate from the headers of that: common ones are removed from requests.
-// X-Forwarded-For, -Host, -Proto and -Uri are set anew, from what the gateway knows.
-
-// claims are prefixes of headers, folded (authn.FoldHeaderName), with which proxies name
-// users, clients and their certificates.
-var claims = []string{
-	"x-forwarded-", "remote-", "x-authenticated-", "x-webauth-", "x-auth-request-", "x-authentik-", "x-goog-authenticated-", "x-goog-iap-",
-	"x-amzn-oidc-", "x-ms-client-principal", "x-ms-token-", "cf-access-", "x-pomerium-", "tailscale-user-",
-	"x-ssl-", "ssl-client", "x-client-cert", "x-client-dn", "x-client-verify", "x-client-subject", "client-cert", "x-tls-client-", "x-arr-clientcert",
-	"x-amzn-mtls-", "x-proxy-user", "x-proxy-remote-user",
-}
-
-// claimed are more of them, as whole names. CGI programs read Proxy as HTTP_PROXY, and
-// send their own requests there.
-var claimed = []string{
-	"forwarded", "x-real-ip", "x-client-ip", "client-ip", "true-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "cf-connecting-ipv6",
-	"fastly-client-ip", "fly-client-ip", "x-envoy-external-address", "x-user", "x-user-id", "x-username", "x-user-name", "x-user-email", "x-email",
-	"x-groups", "x-user-groups", "x-user-roles", "x-roles", "x-auth-user", "x-auth-username", "x-auth-email", "x-auth-groups", "x-auth-roles",
-	"auth-user", "x-consumer-id", "x-consumer-username", "x-consumer-custom-id", "x-credential-username", "x-credential-identifier",
-	"x-anonymous-consumer", "x-userinfo", "proxy",
-}
-
-// stripForREST removes from a client's header what a REST backend could read as a
-// proxy's claim about the client, and, as nginx and Apache do, every name with other
-// characters than letters, digits and dashes, because servers fold it into another name.
-func stripForREST(h http.Header) {
-	for name := range h {
-		folded := authn.FoldHeaderName(name)
-		if folded != strings.ToLower(name) || slices.Contains(claimed, folded) ||
-			slices.ContainsFunc(claims, func(prefix string) bool { return strings.HasPrefix(folded, prefix) }) {
-			delete(h, name)
+// header returns what the server gets of a client's header: what every server gets, and what
+// its Backend names. A REST server may have been made for another proxy, and read the user, the
+// client's address or its certificate from the headers of that; X-Forwarded-* are set anew, from
+// what the gateway knows.
+func (p *REST) header(of http.Header) http.Header {
+	h := make(http.Header, len(of))
+	for name, values := range of {
+		if httpHeaders[name] || p.headers[name] {
+			h[name] = slices.Clone(values)
 		}
 	}
+	return h
 }

@@ -83,7 +83,7 @@ type Server struct {
 	uid      string        // of its Backend or APIService; "": not stored yet
 	trust    string        // identifies how it is verified
 	checkURL string        // names it in messages
-	anyBody  bool          // see proxy.NewREST
+	rest     *backend.REST // of a REST server, see proxy.NewREST
 	suspect  time.Duration // interval of checks while it is down; 0: that of the policy
 	wasGood  bool          // it was healthy since the gateway started
 	unfollow context.CancelFunc
@@ -156,7 +156,7 @@ func (s *Controller) newServer(m *serverSpec, old *Server) *Server {
 	s.made++
 	srv := &Server{
 		Name: m.name, id: m.id, uid: m.uid, trust: m.trustID, target: m.target, checkURL: m.checkURL, checkPath: m.checkPath,
-		suspect: m.suspect, whole: m.only == nil, anyBody: m.rest != nil && m.rest.AllowAnyBody, serial: s.made,
+		suspect: m.suspect, whole: m.only == nil, rest: m.rest, serial: s.made,
 	}
 	srv.Up = proxy.NewUpstream(upstream.Config{
 		Base: m.base, Endpoints: m.endpoints, Trust: m.trust, Policy: m.policy, Via: s.via, Lasting: s.lasting, REST: m.rest != nil,
@@ -210,7 +210,7 @@ func (srv *Server) replacedBy(uid string) bool {
 // change updates how the server is reached. Endpoints that remain keep their state and their
 // requests.
 func (srv *Server) change(m *serverSpec) {
-	srv.checkURL, srv.suspect, srv.anyBody = m.checkURL, m.suspect, m.rest != nil && m.rest.AllowAnyBody
+	srv.checkURL, srv.suspect, srv.rest = m.checkURL, m.suspect, m.rest
 	if m.uid != "" {
 		srv.uid = m.uid
 	}
@@ -246,7 +246,7 @@ func (srv *Server) restRoute() *proxy.REST {
 			hosts = append(hosts, e.Base.Host)
 		}
 	}
-	return proxy.NewREST(srv.REST.GroupVersion(), prefix, known, hosts, srv.anyBody)
+	return proxy.NewREST(srv.REST.GroupVersion(), prefix, known, hosts, srv.rest)
 }
 
 // OpenAPIOwner identifies the server in the cache of OpenAPI documents: documents of another

@@ -24,6 +24,7 @@ type registration struct {
 	groups, versions              []string
 	allGroups, rest, anyBody      bool
 	openAPIPath, pathPrefix       string
+	headers                       []string
 	replaceOther                  bool
 	balance, healthPath           string
 
@@ -47,6 +48,7 @@ func (r *registration) add(fs *pflag.FlagSet) {
 	fs.StringVar(&r.openAPIPath, "openapi-path", "", "`path` of the OpenAPI document, in JSON (default: /openapi.json)")
 	fs.StringVar(&r.pathPrefix, "path-prefix", "", "`path` of the REST server that replaces /apis/GROUP/VERSION (default: its root)")
 	fs.BoolVar(&r.anyBody, "allow-any-body", false, "pass forms and encoded bodies; for a REST server that ignores method overrides in bodies (_method)")
+	fs.StringSliceVar(&r.headers, "header", nil, "`name` of a request header that the REST server gets beside those of HTTP itself, such as X-Api-Key. May be repeated")
 	fs.BoolVar(&r.replaceOther, "replace", false, "take groups from a Backend of a lower priority, or of the same priority without --replace")
 	fs.StringVar(&r.balance, "balance", "", "load balancing `policy`: LeastRequest, RoundRobin or ConsistentHash (by user) (default: LeastRequest)")
 	fs.StringVar(&r.healthPath, "health-path", "", "`path` of the health check of each endpoint; 2xx is healthy (default: its discovery)")
@@ -92,8 +94,8 @@ func (r *registration) contradiction() error {
 		return errors.New("--insecure-skip-tls-verify excludes --ca-file and --server-name")
 	case r.rest && (len(r.groups) != 1 || len(r.versions) != 1 || r.allGroups):
 		return errors.New("--rest needs one --group and one --version")
-	case !r.rest && (r.openAPIPath != "" || r.pathPrefix != "" || r.anyBody):
-		return errors.New("--openapi-path, --path-prefix and --allow-any-body need --rest")
+	case !r.rest && (r.openAPIPath != "" || r.pathPrefix != "" || r.anyBody || len(r.headers) > 0):
+		return errors.New("--openapi-path, --path-prefix, --header and --allow-any-body need --rest")
 	case r.replaceOther && r.rest:
 		return errors.New("--replace does not apply with --rest; unregister the other server of the version")
 	case r.allGroups && (len(r.groups) > 0 || len(r.versions) > 0):
@@ -115,7 +117,9 @@ func (r *registration) backend() *backend.Backend {
 		b.Spec.HealthCheck = &backend.HealthCheck{Path: r.healthPath}
 	}
 	if r.rest {
-		b.Spec.REST = &backend.REST{Group: r.groups[0], Version: r.versions[0], OpenAPIPath: r.openAPIPath, PathPrefix: r.pathPrefix, AllowAnyBody: r.anyBody}
+		b.Spec.REST = &backend.REST{
+			Group: r.groups[0], Version: r.versions[0], OpenAPIPath: r.openAPIPath, PathPrefix: r.pathPrefix, AllowAnyBody: r.anyBody, Headers: r.headers,
+		}
 	} else {
 		b.Spec.AutoRegister = r.autoRegister()
 	}

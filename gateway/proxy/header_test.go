@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+)
+
+// credentials are headers by which clients authenticate at servers and proxies, and by which proxies name users.
+var credentials = []string{
+	"Cookie", "Cookie2", "Proxy-Authorization", "X-Api-Key", "Apikey", "X-Auth-Token", "X-Access-Token", "X-Id-Token", "X-Csrf-Token", "X-Amz-Security-Token",
+	"X-Vault-Token", "Private-Token", "X-Forwarded-Access-Token", "X-Forwarded-User", "X-Auth-Request-Access-Token", "X-Ms-Token-Aad-Id-Token", "Cf-Access-Jwt-Assertion",
+	"X-Goog-Iap-Jwt-Assertion", "X-Scope-Orgid", "Kubeflow-Userid", "X-Hasura-Role", "X-Consumer-Groups", "X-Original-Forwarded-For", "X-Token-Subject", "X-Vouch-User",
+	"X-Principal", "X-Tenant", "X-Envoy-Original-Path", "X_Remote_User", "X.Remote.User", "Impersonate-User", "Impersonate_User", "Authorization",
+}
+
+// forgedHeader returns what has a value in each of names.
+func forgedHeader(names ...string) http.Header {
+	h := http.Header{}
+	for _, name := range names {
+		h[name] = []string{"evil"}
+	}
+	return h
+}
+
+// A Kubernetes API server gets what servers of k8s.io/apiserver read and no other header of a client, over HTTP/1.1 and HTTP/2.
+func TestHeadersOfKubernetesServers(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
+	kept := []string{
+		"Accept", "Accept-Encoding", "Accept-Language", "Audit-Id", "Baggage", "Cache-Control", "Content-Type", "If-Match", "If-None-Match", "If-Modified-Since",
+		"Kubectl-Command", "Kubectl-Session", "Origin", "Prefer", "Range", "Sec-Fetch-Site", "Traceparent", "Tracestate", "User-Agent", "X-Request-Id", "X-Stream-Protocol-Version",
+	}
+	own := []string{
+		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Uri", "X-Portico-Via", "X-Remote-Extra-Example.com%2fscope", "X-Remote-Group",
+		"X-Remote-Uid", "X-Remote-User",
+	}
+	for _, path := range []string{shortPath, longPath} { // HTTP/1.1 and HTTP/2
+		h := forgedHeader(append([]string{"Referer", "X-Custom"}, credentials...)...)
+		for _, name := range kept {
+			h[name] = []string{"kept"}
+		}
+		if res := f.do(t, "GET", path, nil, h); res.StatusCode != 200 {
+			t.Fatalf("%s: %d", path, res.StatusCode)
+		}
+		if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, slices.Sorted(slices.Values(append(own, kept...)))) {
+			t.Errorf("%s: the server got %v", path, names)
+		}
+		for _, name := range kept {
+			if got.Get(name) != "kept" {
+				t.Errorf("%s: %s is %q", path, name, got[name])
+			}
+		}
+	}
+}
+
+// A pod, node or service behind the core server gets all headers but those by which a client authenticates at the gateway or before
+// it.
+func TestProxiedObjects(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
+		got = r.Header
+	})
+	for _, path := range []string{"/api/v1/namespaces/a/pods/x/proxy/", "/api/v1/namespaces/a/services/x/proxy/y", "/api/v1/nodes/x/proxy/"} {
+		stripped := forgedHeader("Cookie", "Cookie2", "Proxy-Authorization", "X-Forwarded-Access-Token", "X-Auth-Request-Access-Token", "X_Forwarded_User", "Impersonate-User", "Authorization", "X-Remote-Extra-A")
+		stripped["X-Vault-Token"], stripped["Referer"] = []string{"kept"}, []string{"kept"}
+		res := f.do(t, "GET", path, nil, stripped)
+		for name, values := range got {
+			if slices.Contains(values, "evil") {
+				t.Errorf("%s: the server got %s", path, name)
+			}
+		}
+		if got.Get("X-Vault-Token") != "kept" || got.Get("Referer") != "kept" {
+			t.Errorf("%s: the server got %v", path, got)
+		}
+		if res.StatusCode != 200 {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+}
