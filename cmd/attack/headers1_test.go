@@ -105,6 +105,9 @@ func TestIdentityHeadersOverHTTP1(t *testing.T) {
 			for _, tc := range headersOverHTTP1 {
 				a := send(tc.header, tc.body)
 				judgeHeaders(t, s, tc.name, a, tc.codes)
+				if err := confined(a); err != nil {
+					t.Errorf("%s: %v", tc.name, err)
+				}
 			}
 		})
 	}

@@ -27,6 +27,17 @@ func only(user string, seen []*request) error {
 	return nil
 }
 
+// confined returns an error if an answer of a server over HTTP/1.1 is a page of the gateway's origin for a browser, or sets a
+// cookie there.
+func confined(a answer) error {
+	policy := a.header.Get("Content-Security-Policy")
+	if a.code == 200 && (!strings.HasPrefix(policy, "sandbox ") || strings.Contains(policy, "allow-same-origin") ||
+		a.header.Get("X-Content-Type-Options") != "nosniff" || a.header["Set-Cookie"] != nil) {
+		return fmt.Errorf("the answer has the header %v", a.header)
+	}
+	return nil
+}
+
 // identityHeaders are the headers of the user in requests of the gateway, with the number
 // of values for a user of a certificate without groups.
 var identityHeaders = map[string]int{

@@ -104,6 +104,9 @@ func TestRESTServer(t *testing.T) {
 		if err := a.among(tc.codes...); err != nil {
 			t.Errorf("%s: answered %v, want %v", tc.name, err, tc.codes)
 		}
+		if err := confined(a); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
 		seen := s.take(t)
 		for _, r := range seen {
 			if err := within(r, "/todos", []string{"GET"}, []string{"GET", "POST"}); err != nil {

@@ -105,6 +105,7 @@ func (s *server) record(w http.ResponseWriter, r *http.Request) {
 		seen.wire = conn.take()
 	}
 	close(seen.whole)
+	w.Header().Set("Set-Cookie", "session="+mark+"; Path=/")
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"kind":"Echo","apiVersion":"%s/v1","method":%q}`, s.group, r.Method)
 }

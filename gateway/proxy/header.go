@@ -79,3 +79,15 @@ func isProxiedObject(act *resource.Action) bool {
 	}
 	return act.Resource == "pods" || act.Resource == "nodes" || act.Resource == "services"
 }
+
+// sandbox has a browser treat an answer as a page of an origin of its own, which may run scripts
+// and send forms, but reaches neither the API with the user's credentials nor what pages of the
+// gateway store.
+const sandbox = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"
+
+// confine changes the header of an answer of a server that is not the gateway's own, which may
+// be a page: browsers would take it for one of the gateway.
+func confine(h http.Header) {
+	h["Content-Security-Policy"] = append(h["Content-Security-Policy"], sandbox)
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+}

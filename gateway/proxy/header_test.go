@@ -3,7 +3,9 @@ package proxy
 import (
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -57,12 +59,15 @@ func TestHeadersOfKubernetesServers(t *testing.T) {
 }
 
 // A pod, node or service behind the core server gets all headers but those by which a client authenticates at the gateway or before
-// it.
+// it. Its answer is a page of no origin, and sets no cookie for the gateway's.
 func TestProxiedObjects(t *testing.T) {
 	t.Parallel()
 	var got http.Header
-	f := startFront(t, func(_ http.ResponseWriter, r *http.Request) {
+	f := startFront(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Header
+		w.Header().Set("Set-Cookie", "session=evil; Path=/")
+		w.Header().Set("Content-Security-Policy", "default-src 'self'")
+		w.Header().Set("Content-Type", "text/html")
 	})
 	for _, path := range []string{"/api/v1/namespaces/a/pods/x/proxy/", "/api/v1/namespaces/a/services/x/proxy/y", "/api/v1/nodes/x/proxy/"} {
 		stripped := forgedHeader("Cookie", "Cookie2", "Proxy-Authorization", "X-Forwarded-Access-Token", "X-Auth-Request-Access-Token", "X_Forwarded_User", "Impersonate-User", "Authorization", "X-Remote-Extra-A")
@@ -76,8 +81,38 @@ func TestProxiedObjects(t *testing.T) {
 		if got.Get("X-Vault-Token") != "kept" || got.Get("Referer") != "kept" {
 			t.Errorf("%s: the server got %v", path, got)
 		}
-		if res.StatusCode != 200 {
-			t.Errorf("%s: %d", path, res.StatusCode)
+		judgeConfined(t, path, res.Header, "default-src 'self'")
+	}
+}
+
+// judgeConfined checks the header of an answer that is not the gateway's own.
+func judgeConfined(t *testing.T, about string, h http.Header, policies ...string) {
+	t.Helper()
+	if got := h["Content-Security-Policy"]; !slices.Equal(got, append(policies, sandbox)) || strings.Contains(sandbox, "allow-same-origin") {
+		t.Errorf("%s: Content-Security-Policy: %q", about, got)
+	}
+	if h.Get("X-Content-Type-Options") != "nosniff" || h["Set-Cookie"] != nil {
+		t.Errorf("%s: the answer has %v", about, h)
+	}
+}
+
+// An answer of a registered server is a page of no origin and sets no cookie; that of a server that the gateway starts with only
+// sets none.
+func TestAnswersAreConfined(t *testing.T) {
+	t.Parallel()
+	for _, static := range []bool{false, true} {
+		up := upstreamOnSocket(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Set-Cookie"] = []string{"a=b", "c=d"}
+		}))
+		rt := routeTo(up)
+		rt.Static = static
+		front := httptest.NewServer(asAlice(along(rt)))
+		t.Cleanup(front.Close)
+		res, _ := askREST(t, front, "GET", shortPath)
+		if !static {
+			judgeConfined(t, "registered", res.Header)
+		} else if res.Header["Content-Security-Policy"] != nil || res.Header["Set-Cookie"] != nil {
+			t.Errorf("static: %v", res.Header)
 		}
 	}
 }

@@ -170,6 +170,9 @@ func modifyResponse(res *http.Response) error {
 	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) && !object {
 		return errRedirect
 	}
+	if proxied := proxiedRequestFrom(res.Request.Context()); object || proxied == nil || !proxied.route.Static {
+		confine(res.Header)
+	}
 	for name := range res.Header {
 		if isGateways(name) {
 			delete(res.Header, name)

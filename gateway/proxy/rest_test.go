@@ -211,6 +211,7 @@ func TestRESTHeaders(t *testing.T) {
 	if res.StatusCode != 200 {
 		t.Fatalf("%d %s", res.StatusCode, body)
 	}
+	judgeConfined(t, "REST", res.Header)
 	for name, values := range got {
 		if strings.Contains(strings.Join(values, ","), "evil") {
 			t.Errorf("the server got %s: %q", name, values)

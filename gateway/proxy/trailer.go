@@ -14,8 +14,9 @@ import (
 // isGateways reports whether a header of an answer is set by the gateway only.
 func isGateways(name string) bool {
 	switch name {
-	// The audit id is that of the client's request, and timings are the gateway's.
-	case "Audit-Id", headerBackend, headerTiming:
+	// The audit id is that of the client's request, timings are the gateway's, and cookies would be
+	// those of all that the gateway serves.
+	case "Audit-Id", headerBackend, headerTiming, "Set-Cookie", "Set-Cookie2":
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")
@@ -24,7 +25,7 @@ func isGateways(name string) bool {
 // isTrailer reports whether a server may send a header after the body.
 func isTrailer(name string) bool {
 	switch name {
-	case "Age", "Date", "Expires", "Location", "Retry-After", "Set-Cookie", "Strict-Transport-Security", "Upgrade", "Vary", "Warning":
+	case "Age", "Date", "Expires", "Location", "Retry-After", "Strict-Transport-Security", "Upgrade", "Vary", "Warning":
 		return false
 	}
 	return httpguts.ValidTrailerHeader(name) && !isGateways(name)
