@@ -2,6 +2,7 @@ package resource
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,7 +17,25 @@ type User struct {
 	UID    string
 	Groups []string
 	Extra  map[string][]string
+	// Constraint narrows the rights of a user that is impersonated under one; nil for others.
+	Constraint *Constraint
 }
+
+// String returns the user as kube-apiserver's messages show it: "&{NAME UID [GROUPS] map[EXTRA]}".
+func (u *User) String() string {
+	return fmt.Sprintf("&{%s %s %v %v}", u.Name, u.UID, u.Groups, u.Extra)
+}
+
+// Constraint is the bound of a constrained impersonation: every decision about the impersonated
+// user also requires that Impersonator has the verb [Constraint.Verb] on the same target.
+type Constraint struct {
+	Impersonator *User
+	// Mode is the mode of the impersonation, such as "user-info" (docs/wire.md 7.3).
+	Mode string
+}
+
+// Verb returns the verb that the impersonator needs for a verb of the impersonated user.
+func (c *Constraint) Verb(verb string) string { return "impersonate-on:" + c.Mode + ":" + verb }
 
 // processPrefix is the prefix of the user names of Portico's own processes
 // (system:portico:core), which have client certificates.
@@ -44,12 +63,8 @@ const (
 type Action struct {
 	User *User
 	// Impersonator is the authenticated user of a request that impersonates User; nil
-	// for other requests. Audit records it; authorization and the servers behind the
-	// gateway use User only.
+	// for other requests. Audit records it; authorization uses User and its Constraint only.
 	Impersonator *User
-	// ImpersonationConstraint is the verb that permitted a constrained
-	// impersonation ("impersonate:user-info"); "" for an unconstrained one.
-	ImpersonationConstraint string
 	// Verb is get, list, watch, create, update, patch, delete,
 	// deletecollection or proxy for resources; the lower-case method otherwise.
 	Verb string

@@ -40,6 +40,7 @@ var headersOverHTTP1 = []struct {
 	{"an escaped extra", "X-Remote-Extra-%53copes: mallory\r\n", "", passed},
 	{"an extra without a name", "X-Remote-Extra-: mallory\r\n", "", passed},
 	{"a credential id", "X-Remote-Extra-Authentication.kubernetes.io%2fcredential-Id: mallory\r\n", "", passed},
+	{"a constraint of an impersonation", "X-Remote-Impersonation-Mode: mallory\r\nX-Remote-Impersonator: mallory\r\nX-Remote-Impersonator-Group: mallory\r\n", "", passed},
 	{"a user of the family without a name", "X-Remote-: mallory\r\n", "", passed},
 	{"a tab before the value", "X-Remote-User:\tmallory\r\n", "", passed},
 	{"no space before the value", "X-Remote-User:mallory\r\n", "", passed},

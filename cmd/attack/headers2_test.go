@@ -28,6 +28,7 @@ var headersOverHTTP2 = []struct {
 	{"dots", []field{{"x.remote.user", "mallory"}, {"x.remote.group", "mallory"}}, passed},
 	{"three times", []field{{"x-remote-user", "mallory1"}, {"x-remote-user", "mallory2"}, {"x-remote-user", "mallory3"}}, passed},
 	{"an escaped extra", []field{{"x-remote-extra-%53copes", "mallory"}}, passed},
+	{"a constraint of an impersonation", []field{{"x-remote-impersonation-mode", "mallory"}, {"x-remote-impersonator", "mallory"}, {"x_remote_impersonator_group", "mallory"}}, passed},
 	{"line breaks in the value", []field{{"a", "b\r\nX-Remote-User: mallory"}}, broken},
 	{"a line feed in the value", []field{{"a", "b\nX-Remote-User: mallory"}}, broken},
 	{"a carriage return in the value", []field{{"a", "b\rX-Remote-User: mallory"}}, broken},

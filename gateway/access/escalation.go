@@ -103,9 +103,36 @@ func (a *Access) allows(ctx context.Context, idx *index, act *resource.Action, v
 	return decision == authz.Allow
 }
 
-// covered returns a 403 that lists the rules that the user does not hold.
+// covered returns a 403 that lists the rules that the user does not hold. Under a constrained
+// impersonation the impersonator must hold them too, with the verbs impersonate-on:MODE:VERB:
+// what the constraint withholds cannot be granted.
 func (x *index) covered(act *resource.Action, gr schema.GroupResource, name string, rules []rbacv1.PolicyRule) error {
-	held, missing := x.rules(act.User, act.Namespace)
+	err := x.holds(act.User, act.Namespace, gr, name, rules)
+	if c := act.User.Constraint; err == nil && c != nil {
+		return x.holds(c.Impersonator, act.Namespace, gr, name, impersonateOn(c, rules))
+	}
+	return err
+}
+
+// impersonateOn returns the rules that an impersonator needs to grant rules. There is no verb for
+// all verbs of a mode, so "*" needs "*".
+func impersonateOn(c *resource.Constraint, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	out := make([]rbacv1.PolicyRule, len(rules))
+	for i := range rules {
+		out[i] = rules[i]
+		out[i].Verbs = slices.Clone(rules[i].Verbs)
+		for j, verb := range out[i].Verbs {
+			if verb != rbacv1.VerbAll {
+				out[i].Verbs[j] = c.Verb(verb)
+			}
+		}
+	}
+	return out
+}
+
+// holds returns a 403 that lists the rules that a user does not hold.
+func (x *index) holds(u *resource.User, namespace string, gr schema.GroupResource, name string, rules []rbacv1.PolicyRule) error {
+	held, missing := x.rules(u, namespace)
 	covered, lacking := rbacvalidation.Covers(held, rules)
 	if covered {
 		return nil
@@ -117,7 +144,7 @@ func (x *index) covered(act *resource.Action, gr schema.GroupResource, name stri
 	}
 	slices.Sort(lines)
 	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
-		act.User.Name, act.User.Groups, strings.Join(slices.Compact(lines), "\n"))
+		u.Name, u.Groups, strings.Join(slices.Compact(lines), "\n"))
 	if len(missing) > 0 {
 		text += fmt.Sprintf("; resolution errors: %v", missing)
 	}

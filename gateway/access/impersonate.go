@@ -28,8 +28,7 @@ const nodePrefix = "system:node:"
 
 // Impersonation is the filter between authentication and authorization that makes a request
 // act as another user, if its user may (see mode). It always removes the headers. The request
-// continues with a copy of its Action that has the impersonated User; Impersonator and
-// ImpersonationConstraint are for audit.
+// continues with a copy of its Action that has the impersonated User; Impersonator is for audit.
 func (a *Access) Impersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		as, err := a.impersonated(r)
@@ -63,7 +62,7 @@ func (a *Access) impersonated(r *http.Request) (*resource.Action, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.log.Debug("impersonation", "user", act.User.Name, "as", as.User.Name, "groups", as.User.Groups, "constraint", as.ImpersonationConstraint)
+	a.log.Debug("impersonation", "user", act.User.Name, "as", as.User.Name, "groups", as.User.Groups, "constrained", as.User.Constraint != nil)
 	return as, nil
 }
 

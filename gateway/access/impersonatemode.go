@@ -81,29 +81,26 @@ func (a *Access) impersonate(ctx context.Context, act *resource.Action, wanted *
 		if m.applies != nil && !m.applies(wanted, act.User) {
 			continue
 		}
-		if err = a.permits(ctx, &m, act, wanted); err != nil {
-			continue
-		}
 		as := *act
 		as.User, as.Impersonator = m.complete(wanted), act.User
 		if m.constrained() {
-			as.ImpersonationConstraint = m.verb()
+			as.User.Constraint = &resource.Constraint{Impersonator: act.User, Mode: m.name}
 		}
-		return &as, nil
+		if err = a.permits(ctx, &m, &as, wanted); err == nil {
+			return &as, nil
+		}
 	}
 	return nil, err
 }
 
-// permits checks the rights that a mode needs.
-func (a *Access) permits(ctx context.Context, m *mode, act *resource.Action, wanted *resource.User) error {
-	if m.constrained() {
-		on := *act
-		on.Verb = "impersonate-on:" + m.name + ":" + act.Verb
-		if err := a.require(ctx, &on); err != nil {
+// permits checks the rights that a mode needs for an action as the wanted user.
+func (a *Access) permits(ctx context.Context, m *mode, as *resource.Action, wanted *resource.User) error {
+	if on := authz.ImpersonateOn(as); on != nil {
+		if err := a.require(ctx, on); err != nil {
 			return err
 		}
 	}
-	for _, right := range m.rights(act.User, wanted) {
+	for _, right := range m.rights(as.Impersonator, wanted) {
 		if err := a.require(ctx, right); err != nil {
 			return err
 		}

@@ -105,6 +105,10 @@ type chain []link
 
 // Authorize implements authz.Authorizer.
 func (a *Authorizer) Authorize(ctx context.Context, act *resource.Action) (authz.Decision, string, error) {
+	return authz.Constrained(ctx, a.decide, act)
+}
+
+func (a *Authorizer) decide(ctx context.Context, act *resource.Action) (authz.Decision, string, error) {
 	switch {
 	case act.User == nil:
 		return authz.NoOpinion, "", nil

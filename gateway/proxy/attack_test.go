@@ -214,6 +214,8 @@ func TestUsersInvalidAsHeader(t *testing.T) {
 		{&resource.User{Name: "a\r\nX-Remote-Group: system:masters"}, false},
 		{&resource.User{Name: "a", UID: "\x00"}, false},
 		{&resource.User{Name: "a", Groups: []string{"b", "\tsystem:masters"}}, false},
+		{&resource.User{Name: "a", Constraint: &resource.Constraint{Impersonator: &resource.User{Name: "b"}, Mode: "user-info"}}, true},
+		{&resource.User{Name: "a", Constraint: &resource.Constraint{Impersonator: &resource.User{Name: "b\n"}, Mode: "user-info"}}, false},
 		{&resource.User{Name: "a", Extra: map[string][]string{"k": {"v\n"}}}, false},
 	} {
 		r, w := httptest.NewRequest("GET", shortPath, nil), httptest.NewRecorder()

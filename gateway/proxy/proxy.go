@@ -108,6 +108,9 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	}
 	if act != nil && act.User != nil {
 		authn.SetFrontProxyHeaders(h, act.User)
+		if restRequestOf(pr.In) == nil {
+			authn.AddConstraint(h, act.User)
+		}
 	} else {
 		authn.StripFrontProxyHeaders(h)
 	}

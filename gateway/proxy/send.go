@@ -195,8 +195,8 @@ func hasEscapedSlash(escaped string) bool {
 	return escaped != "" && strings.Contains(strings.ToLower(escaped), "%2f")
 }
 
-// invalidInHeader returns the part of a user that cannot be the value of a header as it
-// is: without its line breaks, or the space around it, it would be another user.
+// invalidInHeader returns the part of a user, or of its impersonator, that cannot be the value of
+// a header as it is: without its line breaks, or the space around it, it would be another user.
 func invalidInHeader(u *resource.User) (value string, ok bool) {
 	changes := func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) || strings.Trim(v, " \t") != v }
 	if changes(u.Name) {
@@ -216,6 +216,9 @@ func invalidInHeader(u *resource.User) (value string, ok bool) {
 				return v, true
 			}
 		}
+	}
+	if u.Constraint != nil {
+		return invalidInHeader(u.Constraint.Impersonator)
 	}
 	return "", false
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -67,5 +68,50 @@ func TestAuthorizerOfExpressions(t *testing.T) {
 	}
 	if action.User.Name != "alice" || action.User.Extra["scope"][0] != "a" || action.Group != "apps" || action.Subresource != "scale" || !action.IsResource || action.Name != "x" {
 		t.Errorf("got action %+v", action)
+	}
+}
+
+// An expression about a user that is impersonated under a constraint asks about the impersonator
+// too, in the process or by access reviews.
+func TestExpressionsUnderConstraint(t *testing.T) {
+	var refused string
+	var asked []string
+	decide := func(user, verb string) bool {
+		asked = append(asked, user+" "+verb)
+		return user != refused
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review authorizationv1.SubjectAccessReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		review.Status.Allowed = decide(review.Spec.User, review.Spec.ResourceAttributes.Verb)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	defer server.Close()
+	local := authz.Func(func(ctx context.Context, a *resource.Action) (authz.Decision, string, error) {
+		return authz.Constrained(ctx, func(_ context.Context, a *resource.Action) (authz.Decision, string, error) {
+			if decide(a.User.Name, a.Verb) {
+				return authz.Allow, "", nil
+			}
+			return authz.NoOpinion, "", nil
+		}, a)
+	})
+	as := &resource.User{Name: "boss", Constraint: &resource.Constraint{Impersonator: &resource.User{Name: "imp"}, Mode: "user-info"}}
+	question := upstream.AttributesRecord{User: userOf(&resource.Action{User: as}), Verb: "get", APIVersion: "v1", Resource: "secrets", ResourceRequest: true}
+	for name, authorizer := range map[string]authz.Authorizer{"reviews": nil, "local": local} {
+		e, err := NewEngine(EngineConfig{BaseURL: server.URL, Transport: http.DefaultTransport, Authorizer: authorizer, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for user, want := range map[string]upstream.Decision{"": upstream.DecisionAllow, "imp": upstream.DecisionNoOpinion} {
+			refused, asked = user, nil
+			got, _, err := e.authorizer.Authorize(t.Context(), question)
+			if got != want || err != nil || !slices.Equal(asked, []string{"boss get", "imp impersonate-on:user-info:get"}) {
+				t.Errorf("%s, %q is refused: got %v %v, asked %q", name, user, got, err, asked)
+			}
+		}
 	}
 }

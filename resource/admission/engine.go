@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/authentication/user"
 	upstream "k8s.io/apiserver/pkg/authorization/authorizer"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/pkg/warning"
@@ -284,8 +285,37 @@ func newAuthorizer(cfg *EngineConfig) (upstream.UnconditionalAuthorizer, error) 
 		return nil, err
 	}
 	// Results are not cached, and there is one attempt.
-	return webhook.NewFromInterface(reviews, 0, 0, wait.Backoff{Steps: 1}, upstream.DecisionNoOpinion, metrics.NoopAuthorizerMetrics{}, nil)
+	remote, err := webhook.NewFromInterface(reviews, 0, 0, wait.Backoff{Steps: 1}, upstream.DecisionNoOpinion, metrics.NoopAuthorizerMetrics{}, nil)
+	return constrained{remote}, err
 }
+
+// constrained is an authorizer that decides about the impersonator of a constrained
+// impersonation too.
+type constrained struct {
+	upstream.UnconditionalAuthorizer
+}
+
+// Authorize implements UnconditionalAuthorizer.
+func (c constrained) Authorize(ctx context.Context, a upstream.Attributes) (upstream.Decision, string, error) {
+	decision, reason, err := c.UnconditionalAuthorizer.Authorize(ctx, a)
+	on := authz.ImpersonateOn(actionOf(a))
+	if decision != upstream.DecisionAllow || on == nil {
+		return decision, reason, err
+	}
+	return c.UnconditionalAuthorizer.Authorize(ctx, impersonateOn{a, on})
+}
+
+// impersonateOn are attributes with the user and the verb of an action.
+type impersonateOn struct {
+	upstream.Attributes
+	action *resource.Action
+}
+
+// GetUser implements Attributes.
+func (i impersonateOn) GetUser() user.Info { return userOf(i.action) }
+
+// GetVerb implements Attributes.
+func (i impersonateOn) GetVerb() string { return i.action.Verb }
 
 // localAuthorizer is the authorizer of this process.
 type localAuthorizer struct{ authorizer authz.Authorizer }
@@ -310,6 +340,9 @@ func actionOf(a upstream.Attributes) *resource.Action {
 	}
 	if u := a.GetUser(); u != nil {
 		action.User = &resource.User{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+		if own, ok := u.(*userInfo); ok {
+			action.User.Constraint = own.constraint
+		}
 	}
 	return action
 }

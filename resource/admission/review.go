@@ -193,5 +193,11 @@ func userOf(action *resource.Action) user.Info {
 		return &user.DefaultInfo{}
 	}
 	u := action.User
-	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+	return &userInfo{user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}, u.Constraint}
+}
+
+// userInfo is a user with its constraint, which the authorizer of expressions reads.
+type userInfo struct {
+	user.DefaultInfo
+	constraint *resource.Constraint
 }

@@ -172,7 +172,11 @@ func (q *Request) Value(key any) any {
 
 // Impersonated sets the impersonated user.
 func (q *Request) Impersonated(as *resource.Action) {
-	q.event.LogImpersonatedUser(userInfo(as.User), as.ImpersonationConstraint)
+	constraint := ""
+	if c := as.User.Constraint; c != nil {
+		constraint = "impersonate:" + c.Mode
+	}
+	q.event.LogImpersonatedUser(userInfo(as.User), constraint)
 }
 
 // Annotate adds annotations, alternating keys and values; the first value of a key is kept.

@@ -49,16 +49,30 @@ func FrontProxy(cfg FrontProxyConfig) FrontProxyAuthenticator {
 // FrontProxyOnly accepts requests of gateways only: of clients with a certificate of the
 // CA in caFile (read again when it changes) and one of the common names (none: any), and,
 // on a unix socket, of peers with the uid of this process. Without a caFile it accepts only
-// the latter.
+// the latter. Users have the constraint that AddConstraint added.
 func FrontProxyOnly(caFile string, names []string) (Authenticator, error) {
 	if caFile == "" {
-		return PeerUID(), nil
+		return withConstraint{PeerUID()}, nil
 	}
 	ca, err := NewCAFile(caFile)
 	if err != nil {
 		return nil, fmt.Errorf("load front-proxy CA: %w", err)
 	}
-	return Union(PeerUID(), FrontProxy(FrontProxyConfig{CAs: ca.Pool, AllowedNames: names})), nil
+	return withConstraint{Union(PeerUID(), FrontProxy(FrontProxyConfig{CAs: ca.Pool, AllowedNames: names}))}, nil
+}
+
+// withConstraint adds to the users of front proxies the constraint in the headers.
+type withConstraint struct{ Authenticator }
+
+func (w withConstraint) Authenticate(r *http.Request) (*resource.User, bool, error) {
+	user, ok, err := w.Authenticator.Authenticate(r)
+	if !ok {
+		return user, ok, err
+	}
+	if user.Constraint, err = constraint(r.Header); err != nil {
+		return nil, false, err
+	}
+	return user, true, nil
 }
 
 type frontProxy struct {

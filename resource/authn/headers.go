@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -17,6 +18,19 @@ const (
 	HeaderGroup       = "X-Remote-Group"
 	HeaderExtraPrefix = "X-Remote-Extra-"
 )
+
+// headerMode has the mode of a constrained impersonation; the other headers of the constraint
+// name its impersonator (docs/wire.md 7.2).
+const headerMode = "X-Remote-Impersonation-Mode"
+
+func impersonatorHeaders() HeaderNames {
+	return HeaderNames{
+		User:        []string{"X-Remote-Impersonator"},
+		UID:         []string{"X-Remote-Impersonator-Uid"},
+		Group:       []string{"X-Remote-Impersonator-Group"},
+		ExtraPrefix: []string{"X-Remote-Impersonator-Extra-"},
+	}
+}
 
 // HeaderNames are the identity headers of a front proxy. Case does not matter. The zero value
 // has none; see [DefaultHeaderNames].
@@ -67,6 +81,19 @@ func (n HeaderNames) user(h http.Header) *resource.User {
 		}
 	}
 	return u
+}
+
+// constraint returns the constraint in the headers; nil without one. An incomplete one is an
+// error: without it the user would have more rights.
+func constraint(h http.Header) (*resource.Constraint, error) {
+	c := &resource.Constraint{Impersonator: impersonatorHeaders().user(h), Mode: h.Get(headerMode)}
+	switch {
+	case c.Impersonator == nil && c.Mode == "":
+		return nil, nil
+	case c.Impersonator == nil || c.Mode == "":
+		return nil, errors.New("the headers of a constrained impersonation need both the mode and the impersonator")
+	}
+	return c, nil
 }
 
 func firstValue(h http.Header, names []string) string {
@@ -122,7 +149,29 @@ func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 		h[HeaderGroup] = values[first:len(values):len(values)]
 	}
 	for key, values := range u.Extra {
-		name := extraHeader(key)
+		name := extraHeader(HeaderExtraPrefix, key)
+		h[name] = append(h[name], values...)
+	}
+}
+
+// AddConstraint adds the headers of the user's constraint to those of SetFrontProxyHeaders. The
+// core and the CRD server read them ([FrontProxyOnly]); other API servers know the names of the
+// user's headers only.
+func AddConstraint(h http.Header, u *resource.User) {
+	if u.Constraint == nil {
+		return
+	}
+	by, names := u.Constraint.Impersonator, impersonatorHeaders()
+	h.Set(headerMode, u.Constraint.Mode)
+	h.Set(names.User[0], by.Name)
+	if by.UID != "" {
+		h.Set(names.UID[0], by.UID)
+	}
+	for _, group := range by.Groups {
+		h.Add(names.Group[0], group)
+	}
+	for key, values := range by.Extra {
+		name := extraHeader(names.ExtraPrefix[0], key)
 		h[name] = append(h[name], values...)
 	}
 }
@@ -180,10 +229,10 @@ func StripCredentials(h http.Header) {
 	stripProtocolToken(h)
 }
 
-// extraHeader returns the canonical header name for a key of an extra. Bytes that are not
+// extraHeader returns the canonical header name for a key of an extra, behind a prefix. Bytes that are not
 // token characters (RFC 9110, 5.6.2), and the percent sign, become %XX.
-func extraHeader(key string) string {
-	name := []byte(HeaderExtraPrefix)
+func extraHeader(prefix, key string) string {
+	name := []byte(prefix)
 	for i := range len(key) {
 		if c := key[i]; isTokenByte(c) && c != '%' {
 			name = append(name, c)

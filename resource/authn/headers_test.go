@@ -2,6 +2,8 @@ package authn
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -26,6 +28,41 @@ func TestFrontProxyHeaders(t *testing.T) {
 	}
 	if got := DefaultHeaderNames().user(h); !reflect.DeepEqual(got, u) {
 		t.Errorf("read back %+v", got)
+	}
+}
+
+// A constraint travels in headers of its own, which no user's headers are taken for. A part of it
+// is refused, and gateways do not read it.
+func TestConstraintHeaders(t *testing.T) {
+	by := &resource.User{Name: "imp", UID: "7", Groups: []string{"a", "b"}, Extra: map[string][]string{"example.com/key": {"1", "2"}}}
+	u := &resource.User{Name: "boss", Groups: []string{"g"}, Constraint: &resource.Constraint{Impersonator: by, Mode: "user-info"}}
+	request := func(edit func(h http.Header)) *http.Request {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		SetFrontProxyHeaders(r.Header, u)
+		AddConstraint(r.Header, u)
+		edit(r.Header)
+		return r.WithContext(WithPeerUID(r.Context(), os.Geteuid()))
+	}
+	servers, err := FrontProxyOnly("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok, err := servers.Authenticate(request(func(http.Header) {}))
+	if err != nil || !ok || !reflect.DeepEqual(got, u) {
+		t.Errorf("a server read %+v, %v", got, err)
+	}
+	for _, name := range []string{"X-Remote-Impersonation-Mode", "X-Remote-Impersonator"} {
+		if got, ok, err := servers.Authenticate(request(func(h http.Header) { h.Del(name) })); ok || err == nil {
+			t.Errorf("without %s: got %+v, %v", name, got, err)
+		}
+	}
+	if got, _, _ := PeerUID().Authenticate(request(func(http.Header) {})); got == nil || got.Constraint != nil || got.Extra != nil {
+		t.Errorf("another process read %+v", got)
+	}
+	r := request(func(http.Header) {})
+	StripCredentials(r.Header)
+	if len(r.Header) > 0 {
+		t.Errorf("%v remains", r.Header)
 	}
 }
 
@@ -58,7 +95,7 @@ func FuzzExtraKey(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
-		name := extraHeader(key)
+		name := extraHeader(HeaderExtraPrefix, key)
 		if canonical := http.CanonicalHeaderKey(name); canonical != name {
 			t.Fatalf("%q: %q is not canonical", key, name)
 		}

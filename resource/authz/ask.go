@@ -27,8 +27,16 @@ type Doer interface {
 // Ask sends a SubjectAccessReview to the gateway for an action beyond the one that the
 // gateway authorized: an update or an apply that creates needs the right to create
 // (docs/wire.md 4.7). The error is 403 if it is refused, and 503 if the gateway does not
-// answer. A nil gateway refuses.
+// answer. A nil gateway refuses. A constrained impersonation needs a second review.
 func Ask(ctx context.Context, gateway Doer, a *resource.Action) error {
+	err := ask(ctx, gateway, a)
+	if on := ImpersonateOn(a); err == nil && on != nil {
+		return ask(ctx, gateway, on)
+	}
+	return err
+}
+
+func ask(ctx context.Context, gateway Doer, a *resource.Action) error {
 	if gateway == nil {
 		return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name,
 			fmt.Errorf("the right to %s cannot be checked: this server was started without --gateway", a.Verb))

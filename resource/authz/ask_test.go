@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -68,6 +69,36 @@ func TestAsk(t *testing.T) {
 	}
 	if err := Ask(t.Context(), broken{}, act); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("a gateway that is away: %v", err)
+	}
+}
+
+// A constrained impersonation needs a review of the user and one of the impersonator.
+func TestAskUnderConstraint(t *testing.T) {
+	imp := &resource.User{Name: "imp", Groups: []string{"g"}}
+	act := &resource.Action{
+		User: &resource.User{Name: "boss", Constraint: &resource.Constraint{Impersonator: imp, Mode: "user-info"}},
+		Verb: "create", Version: "v1", Resource: "configmaps", Namespace: "a", IsResource: true,
+	}
+	for _, refused := range []string{"", "boss", "imp"} {
+		var asked []string
+		gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var review authorizationv1.SubjectAccessReview
+			if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+				t.Error(err)
+			}
+			asked = append(asked, review.Spec.User+" "+review.Spec.ResourceAttributes.Verb)
+			review.Status.Allowed = review.Spec.User != refused
+			_ = json.NewEncoder(w).Encode(review)
+		}))
+		err := Ask(t.Context(), doer{gateway.URL}, act)
+		gateway.Close()
+		want := []string{"boss create", "imp impersonate-on:user-info:create"}
+		if refused == "boss" {
+			want = want[:1]
+		}
+		if !slices.Equal(asked, want) || apierrors.IsForbidden(err) != (refused != "") {
+			t.Errorf("%q is refused: asked %q, got %v", refused, asked, err)
+		}
 	}
 }
 

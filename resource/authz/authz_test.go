@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"context"
 	"net/http"
 	"testing"
 
@@ -45,6 +46,31 @@ func TestForbidden(t *testing.T) {
 }
 
 // The details of a 403 name the object.
+// Under a constraint both the user and the impersonator must be allowed.
+func TestConstrained(t *testing.T) {
+	act := action(t, "PUT", "/api/v1/namespaces/ns/configmaps/c", "boss")
+	act.User.Constraint = &resource.Constraint{Impersonator: &resource.User{Name: "imp"}, Mode: "user-info"}
+	for _, c := range []struct {
+		boss, imp, want Decision
+		reason          string
+	}{
+		{Allow, Allow, Allow, ""},
+		{Allow, NoOpinion, NoOpinion, `User "imp" cannot impersonate-on:user-info:update resource "configmaps" in API group "" in the namespace "ns"`},
+		{Allow, Deny, Deny, `User "imp" cannot impersonate-on:user-info:update resource "configmaps" in API group "" in the namespace "ns"`},
+		{NoOpinion, Allow, NoOpinion, ""},
+	} {
+		got, reason, err := Constrained(t.Context(), func(_ context.Context, a *resource.Action) (Decision, string, error) {
+			if a.User.Name == "imp" {
+				return c.imp, "", nil
+			}
+			return c.boss, "", nil
+		}, act)
+		if got != c.want || reason != c.reason || err != nil {
+			t.Errorf("%v: got %v %q %v", c, got, reason, err)
+		}
+	}
+}
+
 func TestForbiddenDetails(t *testing.T) {
 	status := resource.AsStatus(Forbidden(action(t, "GET", "/apis/apps/v1/namespaces/ns/deployments/d", "jane"), ""))
 	if status.Code != http.StatusForbidden || status.Details.Kind != "deployments" || status.Details.Group != "apps" || status.Details.Name != "d" {
