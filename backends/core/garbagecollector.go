@@ -10,8 +10,12 @@ import (
 	"sync"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/record"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -56,7 +60,15 @@ func (g *garbageCollector) collect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make client of metadata: %w", err)
 	}
+	client, err := corev1client.NewForConfig(g.core.clientConfig())
+	if err != nil {
+		return fmt.Errorf("make client of events: %w", err)
+	}
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	defer events.Shutdown()
+	events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.Events("")})
 	collector := garbage.New(garbage.NewAPI(objects, g.core.mapper), g.metrics, g.core.log)
+	collector.Events = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: garbage.Component})
 	sources := &garbage.Sources{Graph: collector.Graph, Servers: g.servers, Gateway: g.gateway, Metadata: objects, Metrics: g.metrics, Log: g.core.log}
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"portico/resource"
@@ -33,6 +34,9 @@ const (
 	settle = 2 * time.Second
 	// absentOwners is how many absent owners are remembered. A uid is never used again.
 	absentOwners = 10_000
+	// reportedReferences is how many references are remembered that were reported. A forgotten
+	// one is reported again if its object is looked at again.
+	reportedReferences = 10_000
 	// firstRetry and lastRetry bound the time until an object is looked at after an error.
 	firstRetry, lastRetry = 20 * time.Millisecond, time.Minute
 )
@@ -59,12 +63,16 @@ var ErrNamespaced = errors.New("the owner is in a namespace and the object is no
 // if the object has changed since. Absent owners are read from their servers.
 type Collector struct {
 	Graph *Graph
+	// Events records Events about objects; nil: none are. It must be set before Run.
+	Events record.EventRecorder
 
 	api     API
 	log     *slog.Logger
 	metrics *Metrics
 	queue   workqueue.TypedRateLimitingInterface[ID]
 	absent  *lru.Cache[Ref, struct{}]
+	// reported are the references of which Events were recorded.
+	reported *lru.Cache[reference, struct{}]
 
 	mu    sync.Mutex
 	inUse map[string]int // by API group
@@ -79,7 +87,11 @@ func New(api API, metrics *Metrics, log *slog.Logger) *Collector {
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	c := &Collector{api: api, log: log, metrics: metrics, absent: absent, inUse: map[string]int{}, parked: map[ID]bool{}, waiting: map[string][]ID{}}
+	reported, err := lru.New[reference, struct{}](reportedReferences)
+	if err != nil {
+		panic(err) // as above
+	}
+	c := &Collector{api: api, log: log, metrics: metrics, absent: absent, reported: reported, inUse: map[string]int{}, parked: map[ID]bool{}, waiting: map[string][]ID{}}
 	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[ID](firstRetry, lastRetry))
 	c.Graph = NewGraph(c.queue.Add)
 	return c
@@ -224,6 +236,7 @@ func (c *Collector) checkOwners(ctx context.Context, h *resource.Header) error {
 	var solid, waiting, kept []resource.Owner
 	unseen := false
 	for _, o := range h.Owners {
+		c.reportNamespace(h, o)
 		owner, seen, err := c.owner(ctx, ref(h, o))
 		switch {
 		case err != nil:

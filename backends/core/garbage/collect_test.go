@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 
 	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
@@ -36,6 +37,7 @@ type server struct {
 	t         *testing.T
 	clients   *kubernetes.Clientset
 	collector *Collector
+	events    *record.FakeRecorder
 	// refuse makes requests for secrets fail with a 503.
 	refuse atomic.Bool
 }
@@ -68,6 +70,8 @@ func start(t *testing.T) *server {
 	cfg := &rest.Config{Host: web.URL, QPS: -1}
 	s.clients = kubernetes.NewForConfigOrDie(cfg)
 	s.collector = New(NewAPI(metadata.NewForConfigOrDie(cfg), known), NewMetrics(), slog.New(slog.DiscardHandler))
+	s.events = record.NewFakeRecorder(100)
+	s.collector.Events = s.events
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, len(resources)+1)
 	go func() { _ = s.collector.Run(ctx); done <- struct{}{} }()

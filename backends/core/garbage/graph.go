@@ -173,14 +173,18 @@ func (g *Graph) get(id ID) *resource.Header {
 	return g.objects[id].Header
 }
 
-// dependentsOf returns the metadata of the other objects that refer to an owner.
+// dependentsOf returns the metadata of the other objects that refer to an owner by its name and
+// from where it can be referred to. One that refers to its uid only, such as an object in another
+// namespace, is no dependent.
 func (g *Graph) dependentsOf(owner ID) []*resource.Header {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	h := g.objects[owner].Header
 	out := make([]*resource.Header, 0, len(g.dependents[owner]))
-	for d := range g.dependents[owner] {
-		if d != owner {
-			out = append(out, g.objects[d].Header)
+	for id := range g.dependents[owner] {
+		d := g.objects[id].Header
+		if id != owner && (h == nil || slices.ContainsFunc(d.Owners, func(o resource.Owner) bool { return ownerID(o) == owner && is(h, ref(d, o)) })) {
+			out = append(out, d)
 		}
 	}
 	return out

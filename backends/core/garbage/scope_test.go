@@ -2,6 +2,7 @@ package garbage
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -80,5 +81,50 @@ func TestOwnersInNamespacesOfObjectsWithoutOne(t *testing.T) {
 	}
 	if _, err := s.clients.CoreV1().Nodes().Get(t.Context(), "child", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// An object that refers to an owner in another namespace neither holds up its deletion nor counts
+// as its dependent. It is deleted, or stays if it has no namespace itself, and one Event says why.
+func TestOwnersInOtherNamespaces(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	owner := s.create(metav1.ObjectMeta{Name: "owner", Finalizers: held})
+	s.eventually("the graph has the owner", func() bool { return s.collector.Graph.get(ID{Kind: "ConfigMap", UID: string(owner.UID)}) != nil })
+	child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "child", OwnerReferences: refs(owner), Finalizers: held}}
+	if _, err := s.clients.CoreV1().ConfigMaps("other").Create(t.Context(), child, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	node := s.addNode("child", refs(owner)...)
+	s.eventually("the child is being deleted", func() bool {
+		got, err := s.clients.CoreV1().ConfigMaps("other").Get(t.Context(), "child", metav1.GetOptions{})
+		return err == nil && got.DeletionTimestamp != nil
+	})
+	events := map[string]bool{}
+	for _, namespace := range []string{"other", ""} {
+		events[fmt.Sprintf("Warning OwnerRefInvalidNamespace ownerRef [v1/ConfigMap, namespace: %s, name: owner, uid: %s] does not exist in namespace %q", namespace, owner.UID, namespace)] = true
+	}
+	for range 2 {
+		if text := <-s.events.Events; !events[text] {
+			t.Errorf("got the event %q", text)
+		} else {
+			delete(events, text)
+		}
+	}
+	for range 3 { // as after errors
+		_ = s.collector.act(t.Context(), s.collector.Graph.get(ID{Kind: "Node", UID: string(node.UID)}))
+	}
+	s.remove("owner", metav1.DeletePropagationForeground)
+	s.eventually("the owner waits for nothing but its own finalizer", func() bool {
+		got, err := s.clients.CoreV1().ConfigMaps("default").Get(t.Context(), "owner", metav1.GetOptions{})
+		return err == nil && got.DeletionTimestamp != nil && slices.Equal(got.Finalizers, held)
+	})
+	if _, err := s.clients.CoreV1().Nodes().Get(t.Context(), "child", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	select {
+	case text := <-s.events.Events:
+		t.Errorf("another event: %q", text)
+	default:
 	}
 }
