@@ -1,10 +1,13 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"portico/cmd/portico/cli"
 )
 
 // helpOf returns what a command line prints.
@@ -67,6 +70,18 @@ func TestCompletion(t *testing.T) {
 		root.SetArgs(args)
 		if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: %v %q, want %q", line, err, out.String(), want)
+		}
+	}
+}
+
+// Everything that commands print passes a Screen.
+func TestCommandsPrintToScreens(t *testing.T) {
+	t.Parallel()
+	for _, cmd := range allCommands(newRoot()) {
+		for _, w := range []io.Writer{cmd.OutOrStdout(), cmd.ErrOrStderr()} {
+			if _, ok := w.(cli.Screen); !ok {
+				t.Errorf("%s prints to a %T", cmd.CommandPath(), w)
+			}
 		}
 	}
 }

@@ -44,7 +44,7 @@ func main() {
 	// A second signal ends the process at once: it has the default handler again.
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "portico: "+excerpt.ReplaceAllString(err.Error(), ""))
+		fmt.Fprintln(cli.Screen{Writer: os.Stderr}, "portico: "+excerpt.ReplaceAllString(err.Error(), ""))
 		os.Exit(1)
 	}
 }
@@ -78,6 +78,8 @@ func newRoot() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(cli.WrongFlag)
+	root.SetOut(cli.Screen{Writer: os.Stdout})
+	root.SetErr(cli.Screen{Writer: os.Stderr})
 	group := func(id, title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
 		for _, cmd := range commands {

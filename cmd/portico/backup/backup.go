@@ -133,7 +133,7 @@ func (o *options) run(ctx context.Context, file string, out, errOut io.Writer) e
 		return writeArchive(w, m, recipients, func(part Part) (io.ReadCloser, error) { return openPart(part, s.file, p, files) })
 	}
 	if file == "-" {
-		if err := write(out); err != nil {
+		if err := write(cli.Raw(out)); err != nil {
 			return fmt.Errorf("write backup: %w", err)
 		}
 		out = errOut

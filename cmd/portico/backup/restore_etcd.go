@@ -65,7 +65,7 @@ func (r *restoration) inspect(ctx context.Context, dir *datadir.Dir, member *res
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	server, err := embedetcd.Start(ctx, embedetcd.Config{Dir: member.folder, SocketDir: dir.Run, Logger: log, OnFatal: func(err error) {
-		fmt.Fprintf(os.Stderr, "portico: start the restored etcd: %v\n", err)
+		fmt.Fprintf(r.errOut, "portico: start the restored etcd: %v\n", err)
 		os.Exit(1)
 	}})
 	if err != nil {

@@ -9,15 +9,19 @@ import (
 type Color string
 
 const (
-	Red    Color = "\x1b[31m"
-	Green  Color = "\x1b[32m"
-	Yellow Color = "\x1b[33m"
-	Bold   Color = "\x1b[1m"
+	Red    Color = "[31m"
+	Green  Color = "[32m"
+	Yellow Color = "[33m"
+	Bold   Color = "[1m"
 )
 
-// IsTerminal reports whether w is a terminal that knows escape sequences.
+// Clear returns what clears a terminal.
+func Clear() string { return sequence("[H") + sequence("[2J") }
+
+// IsTerminal reports whether w is the Screen of a terminal that knows escape sequences.
 func IsTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	s, _ := w.(Screen)
+	f, ok := s.Writer.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
 		return false
 	}
@@ -35,6 +39,6 @@ func Colored(w io.Writer) func(Color, string) string {
 		if c == "" || text == "" {
 			return text
 		}
-		return string(c) + text + "\x1b[0m"
+		return sequence(string(c)) + text + sequence("[0m")
 	}
 }

@@ -41,7 +41,7 @@ func (o OutputFlag) Raw() bool { return o == outputJSON || o == outputYAML }
 // PrintRaw prints a JSON document as JSON or YAML.
 func (o OutputFlag) PrintRaw(w io.Writer, document []byte) error {
 	if o == outputYAML {
-		text, err := yaml.JSONToYAML(document)
+		text, err := yaml.JSONToYAML(shown(document)) // it refuses control characters that JSON does not escape
 		if err != nil {
 			return fmt.Errorf("write YAML: %w", err)
 		}
@@ -63,7 +63,7 @@ func PrintRows(w io.Writer, columns []string, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, strings.Join(columns, "\t"))
 	for _, row := range rows {
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		fmt.Fprintln(table, strings.Join(Cells(row), "\t"))
 	}
 	return table.Flush()
 }
@@ -83,7 +83,7 @@ func PrintTable(w io.Writer, t *metav1.Table, wide bool) error {
 		for _, at := range shown {
 			cell := ""
 			if at < len(r.Cells) {
-				cell = OneLine(fmt.Sprint(r.Cells[at]))
+				cell = fmt.Sprint(r.Cells[at])
 			}
 			rows[i] = append(rows[i], cell)
 		}
@@ -104,8 +104,17 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// OneLine keeps a value inside its cell.
+// OneLine keeps a value inside its cell, or its line.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Cells returns the cells of a row, each of them one line.
+func Cells(row []string) []string {
+	out := make([]string, len(row))
+	for i, cell := range row {
+		out[i] = OneLine(cell)
+	}
+	return out
+}
 
 // OrNone returns a cell of a table: values separated by commas, or <none>.
 func OrNone(values ...string) string {

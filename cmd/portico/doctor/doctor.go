@@ -125,9 +125,9 @@ func print(w io.Writer, out cli.OutputFlag, results []Result, more map[string]an
 		if out == cli.OutputWide {
 			name += " (" + r.What + ")"
 		}
-		fmt.Fprintf(w, "%s %s: %s\n", color(colors[r.Verdict], fmt.Sprintf("%-7s", r.Verdict)), name, r.Found)
+		fmt.Fprintf(w, "%s %s: %s\n", color(colors[r.Verdict], fmt.Sprintf("%-7s", r.Verdict)), name, cli.OneLine(r.Found))
 		if r.Advice != "" {
-			fmt.Fprintf(w, "        %s\n", r.Advice)
+			fmt.Fprintf(w, "        %s\n", cli.OneLine(r.Advice))
 		}
 	}
 	_, err := fmt.Fprintf(w, "\n%d OK, %s, %d failed, %d skipped\n",

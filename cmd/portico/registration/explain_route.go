@@ -66,7 +66,7 @@ func printExplanation(w io.Writer, e *explain.Explanation, wide bool, now time.T
 		}
 	}
 	for _, l := range lines {
-		fmt.Fprintf(w, "%-12s %s\n", l[0], l[1])
+		fmt.Fprintf(w, "%-12s %s\n", l[0], cli.OneLine(l[1]))
 	}
 	fmt.Fprintln(w, "\nBecause:")
 	for _, reason := range e.Reasons {

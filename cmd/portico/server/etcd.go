@@ -36,7 +36,7 @@ func NewEtcd() *cobra.Command {
 			member, err := embedetcd.Start(cmd.Context(), embedetcd.Config{
 				Dir: dir, SocketDir: sockets, Logger: log, Quota: int64(quota),
 				OnFatal: func(err error) {
-					fmt.Fprintln(os.Stderr, "portico: etcd: "+err.Error())
+					fmt.Fprintln(cmd.ErrOrStderr(), "portico: etcd: "+err.Error())
 					os.Exit(1)
 				},
 			})

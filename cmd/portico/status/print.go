@@ -30,6 +30,7 @@ type printer struct {
 // line prints a line behind its name; the first of several with it.
 func (p *printer) line(name string, lines ...string) {
 	for _, l := range lines {
+		l = strings.ReplaceAll(l, "\n", " ")
 		fmt.Fprintf(p.w, "%s %s\n", p.paint(cli.Bold, fmt.Sprintf("%-12s", name)), l)
 		name = ""
 	}
@@ -40,7 +41,7 @@ func (p *printer) table(name string, rows [][]string) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		fmt.Fprintln(table, strings.Join(cli.Cells(row), "\t"))
 	}
 	table.Flush()
 	for l := range strings.Lines(text.String()) {

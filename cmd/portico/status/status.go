@@ -87,7 +87,7 @@ func (o *options) print(w io.Writer, s *Status) error {
 		return o.Out.PrintRaw(w, document)
 	}
 	if o.watch && cli.IsTerminal(w) {
-		fmt.Fprint(w, "\x1b[H\x1b[2J")
+		fmt.Fprint(w, cli.Clear())
 	}
 	return (&printer{w: w, paint: cli.Colored(w), wide: o.Out == cli.OutputWide, now: time.Now()}).status(s)
 }
