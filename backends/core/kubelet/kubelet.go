@@ -5,8 +5,8 @@
 // Kubelets are reached over TLS at the address in the status of their node, with the client
 // certificate and CA of Config. Without a CA the certificate of a kubelet is not verified.
 // Pods and services are reached at the address of a pod, with the scheme that the client
-// names; certificates are not verified. Proxies never connect to loopback and link-local
-// addresses, whatever a name resolves to.
+// names; certificates are not verified. No connection is made to loopback and link-local
+// addresses, whatever a name resolves to, but to kubelets with Config.AllowLoopback.
 //
 // Runs in: core.
 package kubelet
@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,14 +38,17 @@ type Config struct {
 	// they are not verified.
 	CAFile string
 	// Dial connects to nodes and pods; nil: directly. What a name stands for is then not known here, and
-	// proxies refuse addresses only.
+	// addresses alone are refused.
 	Dial egress.Dial
 	// Find returns a served resource (group, resource). Required.
 	Find func(group, res string) *rest.Resource
 
-	// proxyable reports whether proxies may connect to an address. Default: those that are
-	// neither loopback nor link-local nor multicast addresses. Tests change it.
-	proxyable func(net.IP) bool
+	// AllowLoopback permits log, exec, attach and portforward to kubelets at loopback addresses.
+	// Proxies never lead there.
+	AllowLoopback bool
+
+	// allowed reports whether an address may be connected to. Default: allowed. Tests change it.
+	allowed func(netip.Addr) bool
 }
 
 // DefaultAddressTypes returns the default of Config.PreferredAddressTypes.
@@ -69,8 +73,8 @@ func New(cfg Config) (*Connector, error) {
 	if len(cfg.PreferredAddressTypes) == 0 {
 		cfg.PreferredAddressTypes = DefaultAddressTypes()
 	}
-	if cfg.proxyable == nil {
-		cfg.proxyable = net.IP.IsGlobalUnicast
+	if cfg.allowed == nil {
+		cfg.allowed = allowed
 	}
 	t, err := newTransports(&cfg)
 	if err != nil {

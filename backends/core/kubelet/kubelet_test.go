@@ -12,9 +12,9 @@ import (
 	"errors"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,7 +55,7 @@ func newBench(t *testing.T, change func(cfg *Config)) *bench {
 		Find: func(group, res string) *rest.Resource {
 			return resources[schema.GroupResource{Group: group, Resource: res}]
 		},
-		proxyable: func(net.IP) bool { return true },
+		AllowLoopback: true, allowed: func(netip.Addr) bool { return true },
 	}
 	b.find = cfg.Find
 	if change != nil {

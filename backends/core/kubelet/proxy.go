@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 
@@ -117,7 +118,7 @@ func (c *Connector) locatePod(ctx context.Context, key resource.Key) (*url.URL, 
 	if len(pod.Status.PodIPs) > 0 {
 		address = pod.Status.PodIPs[0].IP
 	}
-	if ip := netutils.ParseIPSloppy(address); ip == nil || !c.cfg.proxyable(ip) {
+	if ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(address)); !ok || c.transports.check(proxyToPod, ip) != nil {
 		return nil, proxyToPod, apierrors.NewBadRequest(errNotAllowed.Error())
 	}
 	host := net.JoinHostPort(address, port)
@@ -145,7 +146,7 @@ func (c *Connector) locateNode(ctx context.Context, key resource.Key) (*url.URL,
 		return nil, proxyToKubelet, apierrors.NewBadRequest("no addresses for hostname")
 	}
 	for _, a := range addresses {
-		if !c.cfg.proxyable(a.IP) {
+		if ip, ok := netip.AddrFromSlice(a.IP); !ok || c.transports.check(proxyToKubelet, ip) != nil {
 			return nil, proxyToKubelet, apierrors.NewBadRequest(errNotAllowed.Error())
 		}
 	}

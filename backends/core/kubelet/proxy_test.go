@@ -175,8 +175,8 @@ func (b *bench) serveAs(name, serverURL string) string {
 // Proxies do not connect to loopback and link-local addresses, whatever names resolve to.
 func TestProxiesReachNoLocalAddress(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(cfg *Config) { cfg.proxyable = nil })
-	for i, address := range []string{"127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "224.0.0.1"} {
+	b := newBench(t, func(cfg *Config) { cfg.allowed = nil })
+	for i, address := range []string{"127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "224.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::7f00:1", "2002:7f00:1::"} {
 		name := "local" + strconv.Itoa(i)
 		b.must("POST", podPath, pod(name, "n", "c"))
 		p := pod(name, "n", "c")
@@ -207,8 +207,30 @@ func TestProxiesReachNoLocalAddress(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Streams and logs go where the node says.
+	// Streams and logs go where the node says, with the flag.
 	if code, text, _ := b.do("GET", podPath+"/p/log", nil); code != 200 {
 		t.Errorf("%d %s", code, text)
+	}
+	without := newBench(t, func(cfg *Config) { cfg.allowed, cfg.AllowLoopback = nil, false })
+	for _, path := range []string{"/p/log", "/p/exec?command=id&stdout=true", "/p/attach?stdout=true", "/p/portforward"} {
+		r, err := http.NewRequest("POST", without.server.URL+podPath+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if path == "/p/log" {
+			r.Method = "GET"
+		} else {
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", "SPDY/3.1")
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode < 400 || !strings.Contains(string(text), "--kubelet-allow-loopback") {
+			t.Errorf("%s without the flag: %d %s, %v", path, res.StatusCode, text, err)
+		}
 	}
 }

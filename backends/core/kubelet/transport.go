@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -23,15 +24,13 @@ const (
 	maxIdlePerHost   = 4
 )
 
-// errNotAllowed is the error for an address that proxies do not connect to.
-var errNotAllowed = errors.New("address not allowed")
-
 // transports makes and keeps the transports to kubelets and to pods. Safe for concurrent use.
 type transports struct {
-	cert      *authn.KeyPair // nil: none
-	ca        *authn.CAFile  // nil: certificates are not verified
-	proxyable func(net.IP) bool
-	dial      egress.Dial // nil: directly
+	cert     *authn.KeyPair // nil: none
+	ca       *authn.CAFile  // nil: certificates are not verified
+	allowed  func(netip.Addr) bool
+	loopback bool        // Config.AllowLoopback
+	dial     egress.Dial // nil: directly
 
 	mu   sync.Mutex
 	cas  *x509.CertPool // of verified kubelets
@@ -42,7 +41,7 @@ type transports struct {
 type transportKind struct {
 	kubelet  bool // with the client certificate
 	insecure bool // the certificate of the server is not verified
-	proxy    bool // to proxyable addresses only
+	proxy    bool // to no loopback address, whatever the flags are
 }
 
 var (
@@ -53,7 +52,7 @@ var (
 )
 
 func newTransports(cfg *Config) (t *transports, err error) {
-	t = &transports{proxyable: cfg.proxyable, dial: cfg.Dial, made: map[transportKind]*http.Transport{}}
+	t = &transports{allowed: cfg.allowed, loopback: cfg.AllowLoopback, dial: cfg.Dial, made: map[transportKind]*http.Transport{}}
 	if cfg.CAFile != "" {
 		if t.ca, err = authn.NewCAFile(cfg.CAFile); err != nil {
 			return nil, fmt.Errorf("load CA of kubelets: %w", err)
@@ -112,14 +111,19 @@ func (t *transports) build(kind transportKind) *http.Transport {
 func (t *transports) dialer(kind transportKind) egress.Dial {
 	if t.dial == nil {
 		dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
-		if kind.proxy {
-			dialer.ControlContext = t.control
+		// The name is resolved, and the connection is not made yet.
+		dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			return t.check(kind, at.Addr())
 		}
 		return dialer.DialContext
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		if host, _, err := net.SplitHostPort(address); err == nil && kind.proxy && net.ParseIP(host) != nil {
-			if err := t.control(ctx, network, address, nil); err != nil {
+		if at, err := netip.ParseAddrPort(address); err == nil {
+			if err := t.check(kind, at.Addr()); err != nil {
 				return nil, err
 			}
 		}
@@ -129,14 +133,15 @@ func (t *transports) dialer(kind transportKind) egress.Dial {
 	}
 }
 
-// control refuses a connection of a proxy before it is made, after the name was resolved.
-func (t *transports) control(_ context.Context, _, address string, _ syscall.RawConn) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	if ip := net.ParseIP(host); ip == nil || !t.proxyable(ip) {
+// check returns an error unless connections of a kind may be made to an address.
+func (t *transports) check(kind transportKind, ip netip.Addr) error {
+	switch {
+	case t.allowed(ip):
+		return nil
+	case kind.proxy || !ip.Unmap().IsLoopback():
 		return errNotAllowed
+	case !t.loopback:
+		return errLoopback
 	}
 	return nil
 }

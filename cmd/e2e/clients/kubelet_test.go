@@ -59,7 +59,7 @@ func TestKubectlStreams(t *testing.T) {
 	t.Parallel()
 	kubelet := kubelettest.New(t)
 	up := e2e.Install(t, t.TempDir(), "--kubelet-certificate-authority="+kubelet.CAFile,
-		"--kubelet-client-certificate="+kubelet.CertFile, "--kubelet-client-key="+kubelet.KeyFile)
+		"--kubelet-client-certificate="+kubelet.CertFile, "--kubelet-client-key="+kubelet.KeyFile, "--kubelet-allow-loopback")
 	client := up.Client(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}

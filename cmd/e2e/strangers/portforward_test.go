@@ -29,7 +29,7 @@ func TestPortForward(t *testing.T) {
 	if page == nil {
 		t.Fatal("the page leads no port to a gateway")
 	}
-	up := e2e.Install(t, t.TempDir())
+	up := e2e.Install(t, t.TempDir(), "--kubelet-allow-loopback")
 	up.MustKubectl(t, "apply", "-f", filepath.Join(folder, "namespace.yaml"))
 	up.MustKubectl(t, "apply", "-k", folder)
 	set, err := manifests.Parse(up.MustKubectl(t, "kustomize", folder), nil)

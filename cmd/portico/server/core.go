@@ -82,6 +82,7 @@ func AddKubelet(fs *pflag.FlagSet, cfg *kubelet.Config) {
 	fs.StringVar(&cfg.ClientCertFile, "kubelet-client-certificate", "", "PEM `file` of the client certificate for kubelets (default: none)")
 	fs.StringVar(&cfg.ClientKeyFile, "kubelet-client-key", "", "PEM `file` of the key of --kubelet-client-certificate")
 	fs.StringVar(&cfg.CAFile, "kubelet-certificate-authority", "", "PEM `file` of CAs for the certificates of kubelets (default: they are not verified)")
+	fs.BoolVar(&cfg.AllowLoopback, "kubelet-allow-loopback", false, "connect to kubelets at loopback addresses, for log, exec, attach and portforward of nodes on this machine")
 }
 
 // AddControllers adds --controllers and the flags of single controllers.
