@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"portico/backends/crd/prevalidate"
 	"portico/internal/testing/memstore"
 )
 
@@ -169,7 +170,7 @@ func TestDefinitionsBeyondTheTotal(t *testing.T) {
 func TestPatternsAreBounded(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]int{"": 0, "abc": 3, "a{1000}": 1000, "[a-z]{2,10}": 10, "(ab{3,}){5}": 20, "a{": 2, "(a{30}){30}": 900, "(": 1} {
-		if got := instructionsOf(pattern); got < want || got > 2*want+3 {
+		if got := prevalidate.Instructions(pattern); got < want || got > 2*want+3 {
 			t.Errorf("%q takes about %d instructions, and is counted as %d", pattern, want, got)
 		}
 	}

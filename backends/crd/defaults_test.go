@@ -1,9 +1,12 @@
 package crd
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // swellingPath has objects with a default in each item.
@@ -110,4 +113,39 @@ func TestDefaultsOfStoredAreBounded(t *testing.T) {
 	if a := s.send(t, "DELETE", swellingPath+"/a", "", ""); a.code != 200 {
 		t.Errorf("deletion got %d %.300s", a.code, a.body)
 	}
+}
+
+// Defaults are not looked for in more objects, times the properties of their schema, than the bound allows: a body is
+// rejected, and a stored object is served without them.
+func TestPropertiesTimesObjectsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	var properties strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&properties, "p%d: {type: integer}, ", i)
+	}
+	s.install(t, swellings("{type: integer, default: 1}"))
+	s.must(t, "POST", swellingPath, "application/json", swelling(1500))
+	s.must(t, "PATCH", definitionPath+"/swellings.example.com", "application/json-patch+json",
+		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/p/items/properties","value":`+jsonOf(t, yamlOf(t, "{"+properties.String()+"q: {type: integer, default: 2}}"))+`}]`)
+	eventually(t, "the schema is in use", func() bool {
+		a := s.send(t, "POST", swellingPath+"?dryRun=All", "application/json", strings.Replace(swelling(1), `"a"`, `"b"`, 1))
+		return strings.Contains(string(a.body), `"q":2`)
+	})
+	a := s.send(t, "POST", swellingPath, "application/json", strings.Replace(swelling(1500), `"a"`, `"b"`, 1))
+	if a.code != 413 || !strings.Contains(a.status(t).Message, "the properties that the schema has for each object are more than 5000000 in all objects together, with p[") {
+		t.Errorf("%d %.300s", a.code, a.body)
+	}
+	if a := s.send(t, "GET", swellingPath+"/a", "", ""); a.code != 200 {
+		t.Errorf("the stored object: %d %.300s", a.code, a.body)
+	}
+	s.must(t, "PATCH", swellingPath+"/a", "application/merge-patch+json", `{"p":[{}]}`)
+}
+
+func yamlOf(t *testing.T, text string) (out any) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -3,13 +3,12 @@ package crd
 import (
 	"context"
 	"fmt"
-	"regexp/syntax"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico/backends/crd/prevalidate"
 	"portico/resource/rest"
 )
 
@@ -112,36 +111,7 @@ func patternsOf(crd *apiextensionsv1.CustomResourceDefinition) (n int) {
 		if version.Schema == nil {
 			continue
 		}
-		schemaWithin(version.Schema.OpenAPIV3Schema, maxSchemaDepth, func(s *apiextensionsv1.JSONSchemaProps) { n += instructionsOf(s.Pattern) })
-	}
-	return n
-}
-
-// instructionsOf returns about how many instructions a pattern is compiled to; 0 for one that cannot be compiled.
-func instructionsOf(pattern string) int {
-	if !strings.Contains(pattern, "{") {
-		return len(pattern)
-	}
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return 0 // validation says so
-	}
-	return instructions(parsed)
-}
-
-func instructions(parsed *syntax.Regexp) int {
-	n := 0
-	switch {
-	case parsed.Op == syntax.OpLiteral:
-		n = len(parsed.Rune)
-	case len(parsed.Sub) == 0:
-		n = 1
-	}
-	for _, sub := range parsed.Sub {
-		n += instructions(sub)
-	}
-	if parsed.Op == syntax.OpRepeat {
-		n *= max(parsed.Min, parsed.Max, 1)
+		schemaWithin(version.Schema.OpenAPIV3Schema, maxSchemaDepth, func(s *apiextensionsv1.JSONSchemaProps) { n += prevalidate.Instructions(s.Pattern) })
 	}
 	return n
 }

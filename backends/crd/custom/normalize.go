@@ -18,6 +18,10 @@ const (
 	// an object; etcd stores at most 1.5 MB of one. A default in the items of an
 	// array is added for each item, so that a body of 300 KB can become gigabytes.
 	maxDefaults = 1 << 20
+	// maxDefaultSteps is the number of properties that are looked for in all objects of an
+	// object, to find the defaults that are missing: those of its schema for each. 5 million
+	// take half a second.
+	maxDefaultSteps = 5_000_000
 	// valueSize is what each value of a default counts besides its text, in bytes: its
 	// punctuation, a number, and the memory of a map entry.
 	valueSize = 24
@@ -33,7 +37,7 @@ type normalization struct {
 }
 
 // normalize makes an object conform to the schema (see coerce) and adds defaults
-// (docs/wire.md 9.4). Defaults of more than maxDefaults are a 413 for a body; a stored
+// (docs/wire.md 9.4). Defaults beyond maxDefaults and maxDefaultSteps are a 413 for a body; a stored
 // object, which may be older than the defaults, is left without them, so that it can be
 // read, changed and deleted.
 func (s *versionSchema) normalize(u *unstructured.Unstructured, how normalization) (unknown []string, err error) {
@@ -46,8 +50,8 @@ func (s *versionSchema) normalize(u *unstructured.Unstructured, how normalizatio
 	return unknown, nil
 }
 
-// addDefaults adds the defaults to an object. Those of more than maxDefaults are a 413, and
-// nothing is added.
+// addDefaults adds the defaults to an object. Those beyond the bounds are a 413, and nothing
+// is added.
 func (s *versionSchema) addDefaults(u *unstructured.Unstructured) error {
 	if err := s.boundDefaults(u.Object); err != nil {
 		return err
@@ -93,27 +97,36 @@ func (s *versionSchema) coerce(u *unstructured.Unstructured, how normalization) 
 }
 
 // boundDefaults returns the 413 for an object to which the schema's defaults would add more
-// than maxDefaults. Nothing is added.
+// than maxDefaults, or in which it takes more than maxDefaultSteps to find them. Nothing is
+// added.
 func (s *versionSchema) boundDefaults(object map[string]any) error {
-	count := defaultCount{left: maxDefaults}
+	count := defaultCount{left: maxDefaults, steps: maxDefaultSteps}
 	if count.within(object, *s.structural) {
 		return nil
 	}
 	slices.Reverse(count.path)
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the defaults of the schema add more than %d bytes to the object, with %s",
-		maxDefaults, strings.TrimPrefix(strings.Join(count.path, ""), ".")))
+	at := strings.TrimPrefix(strings.Join(count.path, ""), ".")
+	if count.steps < 0 {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"the properties that the schema has for each object are more than %d in all objects together, with %s: send fewer objects", maxDefaultSteps, at))
+	}
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the defaults of the schema add more than %d bytes to the object, with %s", maxDefaults, at))
 }
 
-// defaultCount counts the bytes that defaults add, up to a limit.
+// defaultCount counts the bytes that defaults add and the properties that are looked for, up
+// to a limit of each.
 type defaultCount struct {
-	left int
-	path []string // where the limit was exceeded, innermost first
+	left, steps int
+	path        []string // where a limit was exceeded, innermost first
 }
 
-// within counts what is added within a value, and reports whether the limit was kept.
+// within counts what is added within a value, and reports whether the limits were kept.
 func (c *defaultCount) within(value any, s schema.Structural) bool {
 	switch value := value.(type) {
 	case map[string]any:
+		if c.steps -= len(s.Properties); c.steps < 0 {
+			return false
+		}
 		for name, prop := range s.Properties {
 			if _, ok := value[name]; !ok && prop.Default.Object != nil && !c.at(name, nil, prop, true) {
 				return c.exceeded("." + name)

@@ -29,7 +29,7 @@ properties:
 		if err != nil {
 			t.Fatal(err)
 		}
-		count := defaultCount{left: maxDefaults}
+		count := defaultCount{left: maxDefaults, steps: maxDefaultSteps}
 		if !count.within(object, *structural) {
 			t.Fatal("the limit is exceeded")
 		}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -192,13 +191,14 @@ func (m *subject) faults(t testing.TB, object map[string]any) field.ErrorList {
 	}
 	errs := m.found(t.Context(), object, c)
 	if status, ok := object["status"]; ok && c.status != nil {
-		errs = append(errs, validation.ValidateCustomResource(field.NewPath("status"), status, c.status)...)
+		of, _ := c.status.create(t.Context(), field.NewPath("status"), status)
+		errs = append(errs, of...)
 	}
 	return errs
 }
 
 func (m *subject) found(ctx context.Context, object map[string]any, c *validators) field.ErrorList {
-	errs := validation.ValidateCustomResource(nil, object, c.object)
+	errs, _ := c.object.create(ctx, nil, object)
 	errs = append(errs, objectmeta.Validate(ctx, nil, object, m.structural, false)...)
 	return append(errs, listtype.ValidateListSetsAndMaps(nil, m.structural, object)...)
 }
@@ -211,7 +211,8 @@ func (m *subject) changeFaults(t *testing.T, object, old map[string]any) field.E
 		t.Fatal(err)
 	}
 	unchanged := common.NewCorrelatedObject(object, old, &model.Structural{Structural: m.structural})
-	return validation.ValidateCustomResourceUpdate(nil, object, old, c.object, validation.WithRatcheting(unchanged))
+	errs, _ := c.object.update(t.Context(), nil, object, old, unchanged)
+	return errs
 }
 
 // olderState returns a copy with some values changed or removed.

@@ -192,9 +192,9 @@ type versionSchema struct {
 
 // validators are those of one version. Safe for concurrent use.
 type validators struct {
-	object validation.SchemaValidator
+	object *limited
 	// status checks the status alone; nil: there is no such property.
-	status validation.SchemaValidator
+	status *limited
 	// rules are the CEL rules; nil: there are none.
 	rules *cel.Validator
 }

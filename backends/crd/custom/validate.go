@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
@@ -22,9 +21,6 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/kube-openapi/pkg/validation/spec"
-	"k8s.io/kube-openapi/pkg/validation/strfmt"
-	"k8s.io/kube-openapi/pkg/validation/validate"
 
 	"portico/backends/crd/prevalidate"
 	"portico/resource"
@@ -39,7 +35,10 @@ func (c *custom) validate(ctx context.Context, obj rest.Object) field.ErrorList 
 		return errs
 	}
 	object := content(obj)
-	errs = append(errs, validation.ValidateCustomResource(nil, object, v.object)...)
+	errs, ok := v.object.create(ctx, nil, object)
+	if !ok {
+		return errs
+	}
 	errs = append(errs, c.validateScale(object, true)...)
 	errs = append(errs, objectmeta.Validate(ctx, nil, object, s.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, object)...)
@@ -55,7 +54,10 @@ func (c *custom) validateUpdate(ctx context.Context, obj, old rest.Object) field
 	}
 	object, was := content(obj), content(old)
 	unchanged := correlate(s, object, was)
-	errs = append(errs, validation.ValidateCustomResourceUpdate(nil, object, was, v.object, validation.WithRatcheting(unchanged))...)
+	errs, ok := v.object.update(ctx, nil, object, was, unchanged)
+	if !ok {
+		return unlessUnchanged(errs, obj, old)
+	}
 	errs = append(errs, c.validateScale(object, true)...)
 	errs = append(errs, objectmeta.Validate(ctx, nil, object, s.structural, false)...)
 	errs = append(errs, validateLists(s, object, was)...)
@@ -73,13 +75,24 @@ func (c *custom) validateStatus(ctx context.Context, obj, old rest.Object) field
 	object, was := content(obj), content(old)
 	unchanged := correlate(s, object, was)
 	if status, ok := object["status"]; ok && v.status != nil {
-		errs = append(errs, validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], v.status,
-			validation.WithRatcheting(unchanged.Key("status")))...)
+		if errs, ok = v.status.update(ctx, field.NewPath("status"), status, was["status"], unchanged.Key("status")); !ok {
+			return unlessUnchanged(errs, obj, old)
+		}
 	}
 	errs = append(errs, c.validateScale(object, false)...)
 	errs = append(errs, validateLists(s, object, was)...)
 	errs = validateRules(ctx, s, v, errs, object, was, cel.WithRatcheting(unchanged))
 	validation.Metrics.ObserveRatchetingTime(*unchanged.Duration)
+	return errs
+}
+
+// unlessUnchanged returns the errors of an object that was not validated completely; nil if
+// only its metadata changes: an object that was stored before such errors can be relabeled
+// and deleted.
+func unlessUnchanged(errs field.ErrorList, obj, old rest.Object) field.ErrorList {
+	if !changedOutsideMetadata(obj, old) {
+		return nil
+	}
 	return errs
 }
 
@@ -240,79 +253,4 @@ func finalizerWarnings(_ context.Context, obj, old rest.Object) []string {
 		out = append(out, fmt.Sprintf("metadata.finalizers: %q: %s to avoid accidental conflicts with other finalizer writers", name, advice))
 	}
 	return out
-}
-
-// maxErrors is the number of errors after which the validation of an object stops.
-// Upstream's validator compares every error with all before it: the half million that fit
-// into a body would keep a processor busy for hours.
-const maxErrors = 1000
-
-// limited is upstream's validator of one schema, which stops after maxErrors. Safe for
-// concurrent use.
-type limited struct {
-	ratcheting validation.SchemaValidator
-	schema     *spec.Schema
-}
-
-func newLimited(props *apiextensions.JSONSchemaProps) (validation.SchemaValidator, error) {
-	ratcheting, schema, err := validation.NewSchemaValidator(props)
-	if err != nil {
-		return nil, err
-	}
-	return &limited{ratcheting: ratcheting, schema: schema}, nil
-}
-
-// Validate implements validation.SchemaValidator.
-func (l *limited) Validate(value any, _ ...validation.ValidationOption) *validate.Result {
-	c := new(errorCount)
-	return c.validator(l.schema, nil, "", strfmt.Default).Validate(value)
-}
-
-// ValidateUpdate implements validation.SchemaValidator. A valid object needs no ratcheting.
-// An object with too many errors is rejected without it, unless the old one has as many.
-func (l *limited) ValidateUpdate(value, old any, options ...validation.ValidationOption) *validate.Result {
-	result := l.Validate(value)
-	if result.IsValid() || len(result.Errors) >= maxErrors && len(l.Validate(old).Errors) < maxErrors {
-		return result
-	}
-	return l.ratcheting.ValidateUpdate(value, old, options...)
-}
-
-// errorCount counts the errors of one validation: those of the fields and elements that are
-// reached without anyOf, oneOf or not, which are errors of the whole.
-type errorCount int
-
-func (c *errorCount) validator(schema *spec.Schema, root any, path string, formats strfmt.Registry) validate.ValueValidator {
-	if *c >= maxErrors {
-		return &countingValidator{count: c}
-	}
-	return &countingValidator{
-		SchemaValidator: validate.NewSchemaValidator(schema, root, path, formats, func(o *validate.SchemaValidatorOptions) {
-			o.NewValidatorForField = func(_ string, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
-				return c.validator(schema, root, path, formats)
-			}
-			o.NewValidatorForIndex = func(_ int, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
-				return c.validator(schema, root, path, formats)
-			}
-		}),
-		count: c,
-	}
-}
-
-// countingValidator validates one value and the values within.
-type countingValidator struct {
-	*validate.SchemaValidator
-	count *errorCount
-}
-
-// Validate finds nothing once maxErrors are counted.
-func (v *countingValidator) Validate(value any) *validate.Result {
-	before := *v.count
-	if before >= maxErrors {
-		return &validate.Result{}
-	}
-	result := v.SchemaValidator.Validate(value)
-	// Those of the values within are counted already.
-	*v.count = max(*v.count, before+errorCount(len(result.Errors)))
-	return result
 }

@@ -71,6 +71,7 @@ type rules struct {
 	minItems, maxItems           *int64
 	minProperties, maxProperties *int64
 	pattern                      *regexp.Regexp
+	instructions                 int             // of pattern
 	format                       string          // "": none
 	enum                         map[string]bool // of strings; nil: none
 	numbers                      *limits
@@ -229,7 +230,7 @@ func (c *compiler) rules(n *node, p *apiextensions.JSONSchemaProps, structural b
 		minProperties: p.MinProperties, maxProperties: p.MaxProperties,
 	}
 	if p.Pattern != "" {
-		r.pattern = c.pattern(p.Pattern)
+		r.pattern, r.instructions = c.pattern(p.Pattern), Instructions(p.Pattern)
 		n.unverified = n.unverified || r.pattern == nil
 	}
 	format := c.format(n, p)

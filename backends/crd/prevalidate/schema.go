@@ -100,6 +100,8 @@ type walker struct {
 	from Origin
 	// lacksDefaults is set when a field that has a default is missing.
 	lacksDefaults bool
+	// steps are those that are left of MaxSteps.
+	steps int
 	// keys are the keys, so far, of the objects around the next value.
 	keys []span
 	// elements are those, so far, of the sets and list maps around the next value.

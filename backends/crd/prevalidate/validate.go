@@ -26,7 +26,7 @@ const (
 
 // validate validates the whole text.
 func (w *walker) validate(n *node) bool {
-	w.Pos, w.elements = 0, w.elements[:0]
+	w.Pos, w.steps, w.elements = 0, MaxSteps, w.elements[:0]
 	return w.valid(n)
 }
 
@@ -35,7 +35,8 @@ func (w *walker) valid(n *node) bool {
 	if n == nil {
 		return w.Skip()
 	}
-	if n.unverified {
+	w.steps -= ValueSteps
+	if n.unverified || w.steps < 0 {
 		return false
 	}
 	first, start := w.Peek(), w.Pos
@@ -147,6 +148,13 @@ func (w *walker) validString(n *node) bool {
 		return true
 	}
 	text := jsonscan.Unquote(raw, escaped)
+	w.steps -= PatternSteps(r.instructions, len(text))
+	if r.format != "" {
+		w.steps -= FormatSteps * len(text)
+	}
+	if w.steps < 0 {
+		return false
+	}
 	switch {
 	case r.enum != nil && !r.enum[string(text)],
 		(r.minLength != nil || r.maxLength != nil) && !within(int64(utf8.RuneCount(text)), r.minLength, r.maxLength),

@@ -81,18 +81,26 @@ type withoutManagedFields struct{ metav1.Object }
 func (withoutManagedFields) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
 
 // maxFieldErrors bounds the errors in a response, which contains each twice; a body can have
-// a hundred thousand.
-const maxFieldErrors = 1000
+// a hundred thousand. maxErrorText bounds their text, in bytes: each of the errors of a value
+// contains the value.
+const (
+	maxFieldErrors = 1000
+	maxErrorText   = 1 << 20
+)
 
 // invalid is the 422 for the errors; nil for none.
 func (w *write) invalid(name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	if more := len(errs) - maxFieldErrors; more > 0 {
-		next := errs[maxFieldErrors].Field
-		errs = append(errs[:maxFieldErrors:maxFieldErrors], &field.Error{
-			Type: field.ErrorTypeTooMany, Field: next, BadValue: more, Detail: "further errors are omitted",
+	kept, text := 0, 0
+	for kept < min(len(errs), maxFieldErrors) && text <= maxErrorText {
+		text += len(errs[kept].ErrorBody())
+		kept++
+	}
+	if more := len(errs) - kept; more > 0 {
+		errs = append(errs[:kept:kept], &field.Error{
+			Type: field.ErrorTypeTooMany, Field: errs[kept].Field, BadValue: more, Detail: "further errors are omitted",
 		})
 	}
 	return apierrors.NewInvalid(w.res.GroupKind(), name, errs)
