@@ -79,6 +79,9 @@ func (o *options) complete() (err error) {
 			return fmt.Errorf("%w; name one with --data-dir", err)
 		}
 	}
+	if err := datadir.CheckAccess(o.dataDir); err != nil {
+		return err
+	}
 	if o.pkiDir == "" {
 		o.pkiDir = filepath.Join(o.dataDir, datadir.PKIFolder)
 	}

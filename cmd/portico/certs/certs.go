@@ -41,14 +41,15 @@ func (f *authorityFlags) dir() (string, error) {
 		return "", errors.New("--ca-dir and --data-dir name the same folder; give one of them")
 	case f.caDir != "":
 		return f.caDir, nil
-	case f.dataDir != "":
-		return filepath.Join(f.dataDir, datadir.PKIFolder), nil
 	}
-	dir, err := datadir.Default()
-	if err != nil {
-		return "", fmt.Errorf("%w; name one with --ca-dir", err)
+	dir := f.dataDir
+	if dir == "" {
+		var err error
+		if dir, err = datadir.Default(); err != nil {
+			return "", fmt.Errorf("%w; name one with --ca-dir", err)
+		}
 	}
-	return filepath.Join(dir, datadir.PKIFolder), nil
+	return filepath.Join(dir, datadir.PKIFolder), datadir.CheckAccess(dir)
 }
 
 const certsInitExample = `  # authorities for an installation whose processes are started one by one

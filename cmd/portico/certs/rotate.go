@@ -63,6 +63,9 @@ func newCertsRotate() *cobra.Command {
 
 // rotate requests a replacement, or the end of the last one, and waits until "portico up" has done so.
 func rotate(ctx context.Context, out io.Writer, dataDir string, retire bool) error {
+	if err := datadir.CheckAccess(dataDir); err != nil {
+		return err
+	}
 	dir := filepath.Join(dataDir, datadir.PKIFolder)
 	before, err := pki.Replacements(dir)
 	switch {

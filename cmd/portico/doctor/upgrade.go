@@ -80,6 +80,9 @@ func (o *upgradeOptions) observe(ctx context.Context, gateway *client.Client, fo
 	defer cancel()
 	t := observe(asked, gateway, folder, unopened)
 	if len(o.etcd.Servers) == 0 {
+		if err := datadir.CheckAccess(o.Folder.Path); err != nil {
+			return nil, err
+		}
 		// A gateway elsewhere does not lead to its etcd.
 		if folder == nil && gateway != nil {
 			return nil, fmt.Errorf("%s is not the installation of %s: name its folder with --data-dir, or its etcd with --etcd-servers", gateway.Host(), o.Folder.Path)

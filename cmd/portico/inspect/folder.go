@@ -22,14 +22,25 @@ func (f *Folder) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Path, "data-dir", "", "data `folder` of portico up (default: $XDG_DATA_HOME/portico or ~/.local/share/portico)")
 }
 
-// Find sets Path to an absolute path. A folder that is named must exist; the default one need not.
-func (f *Folder) Find() (err error) {
+// Find sets Path to an absolute path. A folder that is named must exist; the default one need not. It is an error if
+// this process may not read the folder.
+func (f *Folder) Find() error {
+	if err := f.find(); err != nil {
+		return err
+	}
+	return datadir.CheckAccess(f.Path)
+}
+
+func (f *Folder) find() (err error) {
 	if f.named = f.Path != ""; !f.named {
 		f.Path, err = datadir.Default()
 		if err != nil {
 			return fmt.Errorf("%w; name one with --data-dir", err)
 		}
 		return nil
+	}
+	if err := datadir.CheckAccess(f.Path); err != nil {
+		return err
 	}
 	info, err := os.Stat(f.Path)
 	switch {

@@ -40,7 +40,8 @@ func (f *Flags) Command(cmd *cobra.Command, run func(ctx context.Context, out, w
 // default folder if no other kubeconfig exists.
 func (f *Flags) Open(warnings io.Writer) (*client.Client, *Folder, error) {
 	flags, folder := &f.client, &f.Folder
-	if err := folder.Find(); err != nil {
+	// The default folder is left out if it may not be read and a kubeconfig leads to a gateway.
+	if err := folder.Find(); err != nil && (folder.named || folder.Path == "" || !flags.Found()) {
 		return nil, nil, err
 	}
 	own := folder.File("kubeconfig")
