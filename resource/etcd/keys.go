@@ -68,6 +68,17 @@ func (c *Client) Walk(ctx context.Context, each func(key string, value []byte)) 
 	return nil
 }
 
+// RemoveProcesses removes what processes that ended at once leave in etcd: the leaders and candidates of elections, and the
+// keys below the prefix whose paths begin with one of paths.
+func (c *Client) RemoveProcesses(ctx context.Context, paths ...string) error {
+	removals := []clientv3.Op{clientv3.OpDelete(electionRoot+c.prefix, clientv3.WithPrefix())}
+	for _, path := range paths {
+		removals = append(removals, clientv3.OpDelete(c.prefix+path, clientv3.WithPrefix()))
+	}
+	_, err := c.etcd.Txn(ctx).Then(removals...).Commit()
+	return asStatus(ctx, err)
+}
+
 // Scan calls visit with the storage path and the stored value of every key below the prefix, of the paths that begin with
 // path, in the order of the keys, until visit returns an error, which it returns. It reads pages, each as it is at that
 // time: memory is bounded, and a scan that takes longer than old revisions are kept is complete. Values are not

@@ -40,6 +40,12 @@ const (
 	LabelPrefix = "portico-"
 )
 
+// namePrefix begins the name of each Lease, as with kube-apiserver. Path is where they are in etcd.
+const (
+	namePrefix = "apiserver-"
+	Path       = "leases/" + metav1.NamespaceSystem + "/" + namePrefix
+)
+
 // Annotations of the Leases.
 const (
 	annotationVersion  = "portico.dev/version"
@@ -116,7 +122,7 @@ func FromLease(l *coordinationv1.Lease) (p Process, ok bool) {
 // machine, so that it replaces the Lease of one that was killed.
 func leaseName(p *Process, host string) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{host, p.Component, p.Address}, "\x00")))
-	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+	return namePrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
 // Leases are the Leases of all processes.

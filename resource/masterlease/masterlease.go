@@ -33,6 +33,9 @@ const (
 	removeTimeout = 2 * time.Second
 )
 
+// Path is where the addresses are in etcd.
+const Path = "masterleases"
+
 // Leases are the addresses of all gateways.
 type Leases struct {
 	kind  *rest.Kind
@@ -45,7 +48,7 @@ func New(store func(*resource.Info) resource.Store) *Leases {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		panic("register types: " + err.Error())
 	}
-	k := &rest.Kind{Info: resource.Info{Versions: []string{"v1"}, Resource: "apiserverleases", Kind: "Endpoints", Path: "masterleases"}}
+	k := &rest.Kind{Info: resource.Info{Versions: []string{"v1"}, Resource: "apiserverleases", Kind: "Endpoints", Path: Path}}
 	k.Codec = rest.Typed(scheme, k.GVK("v1"))
 	return &Leases{kind: k, store: store(&k.Info)}
 }

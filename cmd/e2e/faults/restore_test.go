@@ -115,7 +115,7 @@ func TestRestoreDrill(t *testing.T) {
 	destroy(t, up, dir)
 	running.Wait()
 
-	restored := filepath.Join(work, "restored")
+	restored, ended := filepath.Join(work, "restored"), time.Now()
 	t.Log(portico(t, "restore", file, "--data-dir="+restored, "--identity-file="+identity))
 	up = e2e.Install(t, restored, listen)
 	lost := 0
@@ -129,6 +129,7 @@ func TestRestoreDrill(t *testing.T) {
 	if lost == 0 {
 		t.Error("nothing was written after the backup: the test shows nothing")
 	}
+	noProcessesOfBefore(t, up, ended)
 	before.check(t, up, cfg)
 	if now := listVersion(t, up); now <= latest {
 		t.Errorf("resource version %d after %d", now, latest)
@@ -138,6 +139,20 @@ func TestRestoreDrill(t *testing.T) {
 	}
 	e2e.Create(t, up, "after")
 	converged(t, up, configMapsSeen, widgetsSeen)
+}
+
+// noProcessesOfBefore checks that processes that ended have no Lease, by which status would call them silent.
+func noProcessesOfBefore(t *testing.T, up *e2e.Installation, ended time.Time) {
+	t.Helper()
+	leases, err := up.Client(t).CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases.Items {
+		if l.Spec.RenewTime.Time.Before(ended) {
+			t.Errorf("the Lease %s of %s was renewed at %v last, before the restoration at %v", l.Name, l.Annotations["portico.dev/instance"], l.Spec.RenewTime, ended)
+		}
+	}
 }
 
 // destroy kills an installation and removes its data.

@@ -16,6 +16,8 @@ import (
 	"portico/cmd/internal/embedetcd"
 	"portico/cmd/portico/cli"
 	"portico/resource/etcd"
+	"portico/resource/identity"
+	"portico/resource/masterlease"
 )
 
 // startTimeout bounds the start of the restored etcd.
@@ -77,11 +79,15 @@ func (r *restoration) inspect(ctx context.Context, dir *datadir.Dir, member *res
 		return err
 	}
 	defer client.Close()
-	status, err := client.Status(ctx)
+	counts, err := client.Count(ctx, 0)
 	if err != nil {
 		return err
 	}
-	counts, err := client.Count(ctx, 0)
+	// Processes of before are not those of this installation.
+	if err := client.RemoveProcesses(ctx, identity.Path, masterlease.Path+"/"); err != nil {
+		return err
+	}
+	status, err := client.Status(ctx)
 	if err != nil {
 		return err
 	}
