@@ -36,6 +36,10 @@ func NewHandler(current *Current) http.Handler {
 // end of a sentence; "" if it does not know.
 func NewExplaining(current *Current, why func(group, version string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if current.Followers.acknowledges(r) {
+			current.Followers.serve(w, r)
+			return
+		}
 		if r.Method != http.MethodGet {
 			response.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, strings.ToLower(r.Method)))
 			return

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -189,46 +188,6 @@ func (s *Snapshot) Paths() []string {
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
-}
-
-// Current holds the snapshot that a server serves. The zero value holds none. Safe for concurrent
-// use; one goroutine at a time may Store.
-type Current struct {
-	now atomic.Pointer[shown]
-}
-
-// shown is a stored snapshot.
-type shown struct {
-	snapshot *Snapshot
-	openAPI  string        // see StoreWith
-	replaced chan struct{} // closed when the next one is stored
-}
-
-// Fixed returns a Current that holds s.
-func Fixed(s *Snapshot) *Current {
-	c := &Current{}
-	c.Store(s)
-	return c
-}
-
-// Store replaces the snapshot and sends the changes to open streams.
-func (c *Current) Store(s *Snapshot) { c.StoreWith(s, "") }
-
-// StoreWith is Store for a server that reports changes of its OpenAPI documents in streams as well:
-// openAPI is any text that differs whenever they do. The snapshot may be the same as before.
-func (c *Current) StoreWith(s *Snapshot, openAPI string) {
-	old := c.now.Swap(&shown{s, openAPI, make(chan struct{})})
-	if old != nil {
-		close(old.replaced)
-	}
-}
-
-// Load returns the snapshot; nil if there is none yet.
-func (c *Current) Load() *Snapshot {
-	if now := c.now.Load(); now != nil {
-		return now.snapshot
-	}
-	return nil
 }
 
 // document is one discovery document. Each encoding and its ETag are made at the first request.

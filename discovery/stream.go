@@ -21,6 +21,8 @@ import (
 // at /openapi/v3 does. After 30 s of silence the connection is broken. A change of the order of
 // groups is not sent. Streams do not resume: each begins with the whole state. Servers that do not
 // know the parameter answer with the document, and so do these servers in other forms.
+//
+// A reader that names itself by follower=NAME acknowledges states (followers.go).
 
 // StreamParameter is the parameter of the Content-Type that marks a stream.
 const StreamParameter = ";stream=watch"
@@ -43,6 +45,16 @@ type StreamEvent struct {
 	// OpenAPI, of BOOKMARK only, differs whenever the OpenAPI documents of the server change; "" if
 	// the server does not report that.
 	OpenAPI string `json:"openAPI,omitempty"`
+	// State, of BOOKMARK only, is what a follower acknowledges once it shows the state; nil if the server
+	// does not ask for that.
+	State *State `json:"state,omitempty"`
+}
+
+// State is a state of the discovery and of the OpenAPI documents of one process.
+type State struct {
+	// Process is another text for each process.
+	Process string `json:"process"`
+	Serial  int64  `json:"serial"`
 }
 
 // serveStream sends snapshots until the client goes away or the server ends. A slow client gets
@@ -58,10 +70,14 @@ func serveStream(w http.ResponseWriter, r *http.Request, current *Current) {
 	tick := time.NewTicker(streamHeartbeat)
 	defer tick.Stop()
 	encoder := json.NewEncoder(w)
+	f := current.Followers.join(r)
+	defer f.leave()
 	var sent *Snapshot
 	for {
 		now := current.now.Load()
-		events := append(difference(sent, now.snapshot), bookmark(now.snapshot.ETag(), now.openAPI))
+		last := bookmark(now.snapshot.ETag(), now.openAPI)
+		last.State = f.sent(now.serial)
+		events := append(difference(sent, now.snapshot), last)
 		for i := range events {
 			// Fails for writers without deadlines.
 			_ = control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))

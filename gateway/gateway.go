@@ -215,7 +215,7 @@ func (g *Gateway) addHealthChecks() {
 	g.health.AddReady("informer-sync", notReady(g.cache.Ready, "not all resources are followed yet"))
 	g.health.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return g.access.Ready() })
 	g.health.AddReady("poststarthook/apiservice-registration-controller", notReady(g.sync.Ready, "no route table yet"))
-	g.health.AddReady("poststarthook/apiservice-discovery-controller", notReady(g.sync.Ready, "no discovery documents yet"))
+	g.health.AddReady("poststarthook/apiservice-discovery-controller", notReady(g.sync.Discovered, "the discovery of servers is not read yet"))
 	g.health.AddAside(serve.WritesCheck, func(*http.Request) error { return g.admission.Ready() })
 	g.health.AddReady("autoregister-completion", notReady(g.registered, "not all APIServices of the gateway are registered yet"))
 }

@@ -23,8 +23,7 @@ import (
 
 // updateStatus sets the status of a definition from its spec and the other definitions of
 // its group, and reports whether it changed. Peers of the same name and those without
-// accepted names are ignored. A definition with accepted names is established at once:
-// no other server has to serve it first. all is the discovery of all definitions, or nil while
+// accepted names are ignored. all is the discovery of all definitions, or nil while
 // the definition is written.
 func updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiextensionsv1.CustomResourceDefinition, all *totals) (changed bool) {
 	before := crd.Status.DeepCopy()
@@ -43,21 +42,28 @@ func updateStatus(crd *apiextensionsv1.CustomResourceDefinition, peers []*apiext
 	return lacksStructural(crd) || !apiequality.Semantic.DeepEqual(before, &crd.Status)
 }
 
-// establish sets the condition Established. An established definition stays established.
+// established returns the condition of a definition that is served everywhere (established.go).
+func established() apiextensionsv1.CustomResourceDefinitionCondition {
+	return apiextensionsv1.CustomResourceDefinitionCondition{
+		Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue,
+		Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
+	}
+}
+
+// establish sets the condition Established of a definition that is not: what it waits for. An established definition
+// stays established.
 func establish(crd *apiextensionsv1.CustomResourceDefinition) {
 	if isEstablished(crd) {
 		return
 	}
-	c := apiextensionsv1.CustomResourceDefinitionCondition{
-		Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue,
-		Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
-	}
+	c := established()
+	c.Status, c.Reason = apiextensionsv1.ConditionFalse, reasonInstalling
 	switch conversion := crd.Spec.Conversion; {
 	case !namesAccepted(crd):
-		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"
+		c.Reason, c.Message = "NotAccepted", "not all names are accepted"
 	case conversion != nil && conversion.Webhook != nil && conversion.Webhook.ClientConfig != nil &&
 		len(webhook.ValidateCABundle(nil, conversion.Webhook.ClientConfig.CABundle)) > 0:
-		c.Status, c.Reason, c.Message = apiextensionsv1.ConditionFalse, "InvalidCABundle", "The conversion webhook CABundle is invalid"
+		c.Reason, c.Message = "InvalidCABundle", "The conversion webhook CABundle is invalid"
 	}
 	apihelpers.SetCRDCondition(crd, c)
 }

@@ -22,7 +22,7 @@ func condition(object map[string]any, kind string) map[string]any {
 	return nil
 }
 
-// A definition is established in its creation. Deleting it deletes its objects and waits for those with finalizers; nothing can
+// A definition is established once it is served. Deleting it deletes its objects and waits for those with finalizers; nothing can
 // be created meanwhile.
 func TestDeleteDefinition(t *testing.T) {
 	t.Parallel()

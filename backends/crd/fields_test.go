@@ -69,7 +69,8 @@ func fieldServer(t *testing.T) *fieldtest.Server {
 		eventually(t, name+" is served as it is stored", func() bool {
 			stored, err := s.early.Get(t.Context(), resource.Key{Name: name}, resource.At{})
 			known := s.served.Load().outlines[name]
-			return err != nil && known == nil || err == nil && known != nil && known.Stored.Revision == stored.Revision
+			return err != nil && known == nil || err == nil && known != nil && known.Stored.Revision == stored.Revision &&
+				!isInstalling(known.CustomResourceDefinition)
 		})
 	}}
 }

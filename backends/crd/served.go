@@ -270,7 +270,7 @@ func (s *Server) infos() []*resource.Info {
 func (s *Server) lookup(act *resource.Action) (*rest.Resource, error) {
 	if act.Group == s.definitions.Group {
 		if act.Resource == s.definitions.Resource {
-			return s.definitions, nil
+			return s.shown, nil
 		}
 		return nil, nil
 	}
@@ -326,7 +326,7 @@ func (s *Server) peers(group string) []*apiextensionsv1.CustomResourceDefinition
 }
 
 // publish updates discovery and OpenAPI. Discovery comes last: its stream announces changes
-// of both to the gateway.
+// of both to the gateway. A change that neither shows, such as a condition, is not announced.
 func (s *Server) publish(now *served) {
 	kinds := []*rest.Kind{s.definitions.Kind}
 	gvs := discovery.FromKinds(kinds)
@@ -346,12 +346,16 @@ func (s *Server) publish(now *served) {
 		s.log.Warn("discovery omits group/versions of definitions that exceed its bounds", "omitted", all.omitted, "maxGroupVersions", maxGroupVersions, "maxBytes", maxDiscovery)
 	}
 	s.openAPI.Update(kinds)
-	documents, err := discovery.BuildAfter(s.documents.Load(), gvs, "")
+	old := s.documents.Load()
+	documents, err := discovery.BuildAfter(old, gvs, "")
 	if err != nil {
 		s.log.Error("building discovery failed", "err", err)
 		return
 	}
-	s.documents.StoreWith(documents, s.openAPI.State())
+	if state := s.openAPI.State(); old == nil || state != s.openAPIState || !old.Equal(documents) {
+		s.openAPIState = state
+		s.documents.StoreWith(documents, state)
+	}
 }
 
 // errTerminating is the 403 for a new object of a definition that is being deleted.

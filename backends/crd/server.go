@@ -56,6 +56,9 @@ type Server struct {
 	cache       *watchcache.Cache
 	kinds       *custom.Kinds
 	definitions *rest.Resource
+	// shown are definitions for clients, whose changes are answered once they are shown everywhere.
+	shown       *rest.Resource
+	established *establisher
 	claims      *claims
 	// early reads the definitions, also while the cache is being filled.
 	early      resource.Store
@@ -65,6 +68,8 @@ type Server struct {
 	quotas    *quota.Remote
 	api       *handlers.API
 	documents *discovery.Current
+	// openAPIState is that of the documents, of follow only.
+	openAPIState string
 	// omitted is the number of group/versions that are not in discovery.
 	omitted   atomic.Int64
 	openAPI   *openapi.Documents
@@ -124,6 +129,9 @@ func (s *Server) assemble(kept storage, feed resource.Feed) (err error) {
 	s.claims = newClaims()
 	k := newDefinitionKind(s.peers, s.totals, s.claims)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)
+	s.established = newEstablisher(s)
+	s.documents.Followers = s.established.followers
+	s.shown = &rest.Resource{Kind: k, Store: &shownStore{s.definitions.Store, s.established}}
 	s.metrics.Registry().MustRegister(s.cache.Metrics(s.infos))
 	s.metrics.Registry().MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "portico_crd_discovery_dropped_group_versions",
@@ -254,7 +262,7 @@ func (s *Server) Run(ctx context.Context) error {
 // runParts runs everything but the listener until ctx ends or a part fails.
 func (s *Server) runParts(ctx context.Context) error {
 	parts := []func(context.Context) error{
-		s.cache.Run, s.encrypted.Run, s.follow, s.namespaces.Run, s.engine.Run,
+		s.cache.Run, s.encrypted.Run, s.follow, s.established.run, s.namespaces.Run, s.engine.Run,
 		func(ctx context.Context) error {
 			return s.etcd.Campaign(ctx, "crd", process.Instance(), s.finalizer.run)
 		},
@@ -286,6 +294,7 @@ func (s *Server) follow(ctx context.Context) error {
 		}
 		s.forgetMetrics(removed)
 		s.publish(now)
+		s.established.published(s.documents.Serial(), state.Revision)
 		s.finalizer.wake.Set()
 	})
 }

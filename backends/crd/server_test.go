@@ -98,7 +98,7 @@ func serveFrom(t testing.TB, s *Server, kept *memstore.Storage, feed resource.Fe
 	if err := s.assemble(kept, feed); err != nil {
 		t.Fatal(err)
 	}
-	start(t, s.cache.Run, s.follow, func(ctx context.Context) error { s.finalizer.run(ctx); return ctx.Err() })
+	start(t, s.cache.Run, s.follow, s.established.run, func(ctx context.Context) error { s.finalizer.run(ctx); return ctx.Err() })
 	eventually(t, "the definitions were read", s.complete)
 }
 
@@ -190,6 +190,10 @@ func (s *Server) install(t testing.TB, text string) map[string]any {
 			}
 		}
 		return false
+	})
+	eventually(t, name+" is not waiting to be established", func() bool {
+		out = s.must(t, "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+name, "", "")
+		return condition(out, "Established")["reason"] != reasonInstalling
 	})
 	return out
 }

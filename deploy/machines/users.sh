@@ -63,7 +63,8 @@ done
 for election in controllers garbage-collector service-repair; do
   grant portico-core readwrite "portico/elections/registry/$election/" --prefix=true
 done
-for path in /registry/apiextensions.k8s.io/customresourcedefinitions portico/elections/registry/crd portico/documents/registry/bars; do
+for path in /registry/apiextensions.k8s.io/customresourcedefinitions portico/elections/registry/crd portico/documents/registry/bars \
+  portico/documents/registry/processes/crd; do
   grant portico-crd readwrite "$path/" --prefix=true
 done
 

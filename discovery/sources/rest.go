@@ -236,3 +236,9 @@ func (s *RESTSource) Document(_ context.Context, path string) ([]byte, error) {
 
 // Follow always fails: REST servers have no stream.
 func (s *RESTSource) Follow(context.Context, func()) error { return errNoStream }
+
+// Announced returns nothing: a REST server announces no states.
+func (s *RESTSource) Announced() discovery.State { return discovery.State{} }
+
+// Acknowledge does nothing.
+func (s *RESTSource) Acknowledge(discovery.State) {}

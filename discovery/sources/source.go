@@ -2,6 +2,7 @@ package sources
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/discovery"
+	"portico/resource/loop"
 )
 
 // Config of a Source.
@@ -56,6 +58,11 @@ type Source struct {
 	openAPIErr verdict
 	converting sync.Mutex    // one OpenAPI document at a time
 	streamRate *rate.Limiter // of all streams, in bytes; nil: no limit
+
+	follower   string // names the source to the server
+	announced  atomic.Pointer[discovery.State]
+	shown      atomic.Pointer[discovery.State] // by Acknowledge
+	newlyShown loop.Signal
 
 	lifetime context.Context // of background fetches
 	end      context.CancelFunc
@@ -111,7 +118,7 @@ func NewSource(cfg Config) *Source {
 		cfg.Grace = graceDefault
 	}
 	s := &Source{
-		cfg: cfg, indexes: map[string]*index{}, results: map[string]*result{},
+		cfg: cfg, follower: rand.Text(), indexes: map[string]*index{}, results: map[string]*result{},
 		documents: map[schema.GroupVersion]*document{}, refetch: map[schema.GroupVersion]bool{},
 	}
 	if cfg.Limits.Rate > 0 {

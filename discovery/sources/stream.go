@@ -28,6 +28,7 @@ const streamSilence = 30 * time.Second
 var (
 	errNoStream = errors.New("the server does not stream discovery")
 	errSilent   = fmt.Errorf("the stream was silent for %v", streamSilence)
+	errUnknown  = errors.New("the server does not know the reader of the stream")
 )
 
 // IsNoStream reports whether an error of Follow says that the server has no stream.
@@ -62,6 +63,15 @@ func (s *Source) Follow(ctx context.Context, changed func()) error {
 		return err
 	}
 	defer body.Close()
+	acknowledging := make(chan struct{})
+	go func() {
+		defer close(acknowledging)
+		s.acknowledge(ctx, cancel)
+	}()
+	defer func() {
+		cancel(nil)
+		<-acknowledging
+	}()
 	st := &stream{source: s, known: s.knownVersions(), groups: map[string]streamGroup{}, outdated: true}
 	defer st.end()
 	lines := bufio.NewScanner(&limitedReader{body, s})
@@ -102,7 +112,7 @@ func (s *Source) fetchCore(ctx context.Context, changed func()) error {
 
 // openStream requests the stream and returns its body.
 func (s *Source) openStream(ctx context.Context) (io.ReadCloser, error) {
-	req, err := s.newRequest(ctx, http.MethodGet, pathGroups+"?watch=true", acceptAggregated)
+	req, err := s.newRequest(ctx, http.MethodGet, pathGroups+"?watch=true&"+discovery.FollowerParameter+"="+s.follower, acceptAggregated)
 	if err != nil {
 		return nil, err
 	}
@@ -230,8 +240,9 @@ func (st *stream) apply(line []byte) (isNew bool, err error) {
 		}
 		st.openAPI = e.OpenAPI
 		if st.outdated {
-			return st.store(e.Object.ResourceVersion), nil
+			isNew = st.store(e.Object.ResourceVersion)
 		}
+		return st.source.announce(e.State) || isNew, nil
 	}
 	return false, nil
 }

@@ -124,20 +124,13 @@ func (c *claims) addServed(s *served) {
 	}
 	for _, gv := range s.gvs {
 		switch {
-		case !registrable(gv, auto):
+		case !routing.Registrable(&gv, auto):
 		case c.reserved[gv.Group]:
 			c.refused[s.name] = append(c.refused[s.name], conflict{name: apiservice.Name(gv.Group, gv.Version), by: backend.Reserved})
 		default:
 			c.add(newClaim(gv, claim{backend: s.name, permanent: s.permanent, replaces: auto.OnConflict == backend.ReplaceOther}, auto))
 		}
 	}
-}
-
-// registrable reports whether a group/version is to be registered: spec.autoRegister takes it,
-// the server lists it, and it can be an APIService. Package sources bounds their number and has
-// checked their names.
-func registrable(gv discovery.GroupVersion, auto *backend.AutoRegister) bool {
-	return !gv.Unlisted && auto.Takes(gv.Group, gv.Version) && (gv.Group != "" || gv.Version == "v1")
 }
 
 func (c *claims) add(one claim) {

@@ -88,6 +88,7 @@ type Controller struct {
 	traffic             *proxy.Traffic
 	checks              *checkMetrics
 	changed, onEndpoint func()
+	began               time.Time
 
 	wake loop.Signal
 
@@ -126,7 +127,7 @@ func New(cfg Config) *Controller {
 	}
 	s := &Controller{
 		log: cfg.Logger, proxies: proxy.NewMaker(cfg.Logger), trust: cfg.Trust, via: cfg.Via, lasting: cfg.Lasting, own: cfg.Own, grace: cfg.Grace,
-		static: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, onEndpoint: cfg.EndpointChanged,
+		began: time.Now(), static: cfg.StaticBackends, traffic: proxy.NewTraffic(), checks: newCheckMetrics(), changed: cfg.Changed, onEndpoint: cfg.EndpointChanged,
 		outages: map[subject]*outage{},
 	}
 	s.checker = availability.New(availability.Config{

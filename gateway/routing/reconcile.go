@@ -29,6 +29,7 @@ type reconcile struct {
 
 	// live are the servers that are in use, by target; resolving adds to them.
 	live          map[string]*Server
+	announced     map[*Server]discovery.State // when it began
 	backendStates *BackendStates
 	views         map[*Server]*serverView // nil is the gateway itself
 	builtin       map[string]builtinGroup
@@ -93,9 +94,12 @@ func (s *Controller) Reconcile() time.Duration {
 // newReconcile starts with the gateway's own registration group, which has no APIService.
 func newReconcile(s *Controller, n *inputs) *reconcile {
 	r := &reconcile{
-		s: s, n: n, now: time.Now(), live: map[string]*Server{}, backendStates: &BackendStates{}, views: map[*Server]*serverView{}, unresolved: map[string]time.Time{},
+		s: s, n: n, now: time.Now(), live: map[string]*Server{}, announced: map[*Server]discovery.State{}, backendStates: &BackendStates{}, views: map[*Server]*serverView{}, unresolved: map[string]time.Time{},
 		routes: make(map[schema.GroupVersion]*proxy.Route, len(n.apiservices)+1), entries: make([]discovery.GroupVersion, 0, len(n.apiservices)+1),
 		openAPI: newOpenAPI(), conditions: make(map[string]apiservice.Condition, len(n.apiservices)),
+	}
+	for _, srv := range s.servers {
+		r.announced[srv], srv.settling = srv.announcedState(), srv.followed.Load()
 	}
 	for _, gv := range s.own {
 		if gv.Group != apiservice.Group {
@@ -334,5 +338,6 @@ func (s *Controller) publish(r *reconcile) {
 	conditions := r.conditions // &r.conditions would keep r
 	s.conditions.Store(&conditions)
 	s.backendStates.Store(r.backendStates)
+	r.acknowledge()
 	s.changed()
 }

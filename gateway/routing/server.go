@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,6 +58,8 @@ type Source interface {
 	Want(gvs []schema.GroupVersion)
 	Refetch(gv schema.GroupVersion)
 	Lists(gv schema.GroupVersion) (listed, known bool)
+	Announced() discovery.State
+	Acknowledge(discovery.State)
 	Close()
 	Wait()
 }
@@ -87,6 +90,17 @@ type Server struct {
 	suspect  time.Duration // interval of checks while it is down; 0: that of the policy
 	wasGood  bool          // it was healthy since the gateway started
 	unfollow context.CancelFunc
+	// published is the announced state of the last reconcile, and unrouted are the group/versions
+	// that had no route then, with the last state that lacked them (shown.go).
+	published discovery.State
+	unrouted  map[schema.GroupVersion]int64
+	settling  bool // followed, when the last reconcile began
+
+	// indexed is the last state of which the index of OpenAPI documents was read.
+	indexed atomic.Pointer[discovery.State]
+	// followed: its stream has brought the first state, or could not be opened; settled: that was
+	// published.
+	followed, settled atomic.Bool
 
 	// answered is set when it passes a check: its stream is opened at once.
 	answered loop.Signal

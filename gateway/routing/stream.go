@@ -39,9 +39,15 @@ func (s *Controller) followDiscovery(ctx context.Context, srv *Server) {
 	var pause time.Duration
 	for {
 		began := time.Now()
-		err := srv.Source.Follow(ctx, func() { s.sourceChanged(srv) })
+		err := srv.Source.Follow(ctx, func() {
+			srv.followed.Store(true)
+			s.sourceChanged(srv)
+		})
 		if ctx.Err() != nil {
 			return
+		}
+		if !srv.followed.Swap(true) {
+			s.wake.Set()
 		}
 		pause = afterStream(pause, time.Since(began), err)
 		s.log.Debug("the discovery stream of a server ended", "backend", srv.Name, "pause", pause, "err", err)
@@ -105,8 +111,13 @@ func (s *Controller) followOpenAPI(ctx context.Context, srv *Server) {
 		case <-time.After(openAPIDelay):
 		}
 		bounded, cancel := context.WithTimeout(ctx, openAPITimeout)
-		changed, _ := srv.Source.RefreshOpenAPI(bounded) // Broken has the error
+		state := srv.Source.Announced()
+		changed, err := srv.Source.RefreshOpenAPI(bounded) // Broken has the error
 		cancel()
+		if err == nil {
+			before := srv.indexed.Swap(&state)
+			changed = changed || before == nil || *before != state
+		}
 		if changed {
 			s.wake.Set()
 		}

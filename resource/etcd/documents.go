@@ -34,10 +34,11 @@ type Document struct {
 
 // Documents returns the documents of a family. Clients with other prefixes have other
 // documents. The Transformer converts them as objects of DocumentResource, except versions,
-// which are read by programs without its configuration.
+// which are read by programs without its configuration, and those of
+// running processes, which say nothing of objects.
 func (c *Client) Documents(family string) *Documents {
 	d := &Documents{client: c, root: documentRoot + c.prefix + strings.Trim(family, "/") + "/", transformer: c.transformer}
-	if family == VersionFamily {
+	if family == VersionFamily || strings.HasPrefix(family, PresenceFamily+"/") {
 		d.transformer = identity{}
 	}
 	return d

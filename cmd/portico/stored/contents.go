@@ -91,7 +91,7 @@ func (r *Reader) Add(key string, value []byte) {
 	}
 	r.contents.Keys[family]++
 	switch process, isVersion := strings.CutPrefix(name, etcd.VersionFamily+"/"); {
-	case family == etcd.DocumentKeys && strings.HasPrefix(name, etcd.BarFamily+"/"):
+	case family == etcd.DocumentKeys && (strings.HasPrefix(name, etcd.BarFamily+"/") || strings.HasPrefix(name, etcd.PresenceFamily+"/")):
 	case family == etcd.Objects:
 		if err := r.object(key, name, value); err != nil {
 			r.note(&r.contents.Unreadable, key, err)
