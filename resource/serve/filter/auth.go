@@ -47,12 +47,12 @@ func (c *Chain) authenticate(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// refuse calls Config.Refuse.
+// refuse checks the query, and calls Config.Refuse.
 func (c *Chain) refuse(w http.ResponseWriter, r *http.Request) bool {
-	if c.cfg.Refuse == nil {
-		return true
+	err := resource.CheckQuery(r.URL)
+	if err == nil && c.cfg.Refuse != nil {
+		err = c.cfg.Refuse(r)
 	}
-	err := c.cfg.Refuse(r)
 	if err == nil {
 		return true
 	}
