@@ -17,6 +17,9 @@ import (
 // aggregatedParams mark the aggregated form, which client-go detects by the Content-Type.
 const aggregatedParams = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
+// AggregatedJSON is the Accept header of the aggregated form.
+const AggregatedJSON = "application/json" + aggregatedParams
+
 // CauseNotServed is the cause in the Status for a group/version that is registered and that no server
 // has: it has no objects.
 const CauseNotServed metav1.CauseType = "NotServed"

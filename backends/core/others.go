@@ -42,7 +42,7 @@ type aggregatedDiscovery struct{ next http.RoundTripper }
 func (a aggregatedDiscovery) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path == "/apis" {
 		r = r.Clone(r.Context())
-		r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		r.Header.Set("Accept", discovery.AggregatedJSON)
 	}
 	return a.next.RoundTrip(r)
 }

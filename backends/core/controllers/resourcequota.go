@@ -27,7 +27,8 @@ import (
 const (
 	// quotaPeriod is how often all usage is calculated anew.
 	quotaPeriod = 5 * time.Minute
-	// absentPeriod is the pause between two searches for a resource that no server has.
+	// absentPeriod is the pause between two searches for a resource that no server has. A change of the discovery of
+	// its group ends it.
 	absentPeriod = 30 * time.Second
 )
 
@@ -46,6 +47,7 @@ func resourceQuota(ctx context.Context, env *Env) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { c.repeat(ctx) })
+	wg.Go(func() { c.awaitAbsent(ctx) })
 	return env.Work(ctx, Loop{Queue: c.queue, Workers: 5, Sync: c.sync})
 }
 
@@ -64,6 +66,9 @@ type quotaController struct {
 	mu sync.Mutex
 	// ledgers by namespace and name.
 	ledgers map[string]map[string]*quotaLedger
+
+	// absent are the quotas that name a resource that no server has.
+	absent absentResources
 }
 
 // changed notes a change of a quota.
@@ -71,6 +76,7 @@ func (c *quotaController) changed(old, q *corev1.ResourceQuota) {
 	if q == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.absent.set(Key(old), nil)
 		if delete(c.ledgers[old.Namespace], old.Name); len(c.ledgers[old.Namespace]) == 0 {
 			delete(c.ledgers, old.Namespace)
 		}
@@ -160,14 +166,16 @@ var (
 )
 
 // filled returns the limits in hard on resources that are known, and begins to watch the others.
-// absent reports whether no server has one of them.
-func (c *quotaController) filled(hard corev1.ResourceList) (known corev1.ResourceList, absent bool) {
+// absent are the groups of those that no server has.
+func (c *quotaController) filled(hard corev1.ResourceList) (known corev1.ResourceList, absent []string) {
 	known = corev1.ResourceList{}
 	for name, q := range hard {
 		ok := true
 		for _, gr := range c.resources(name) {
 			found, full := c.monitors.need(gr)
-			ok, absent = ok && full, absent || !found
+			if ok = ok && full; !found {
+				absent = append(absent, gr.Group)
+			}
 		}
 		if ok {
 			known[name] = q
@@ -180,6 +188,7 @@ func (c *quotaController) filled(hard corev1.ResourceList) (known corev1.Resourc
 func (c *quotaController) sync(ctx context.Context, namespace, name string) error {
 	l := c.ledger(namespace, name)
 	if l == nil {
+		c.absent.set(namespace+"/"+name, nil)
 		return nil
 	}
 	c.mu.Lock()
@@ -187,8 +196,12 @@ func (c *quotaController) sync(ctx context.Context, namespace, name string) erro
 	c.mu.Unlock()
 	key := Key(q)
 	known, absent := c.filled(q.Spec.Hard)
-	if absent {
+	isNew := c.absent.set(key, absent)
+	if len(absent) > 0 {
 		c.queue.AddAfter(key, absentPeriod)
+	}
+	if isNew { // a server may have it since the search
+		c.queue.AddAfter(key, time.Second)
 	}
 	counted, failed := quota.CalculateUsage(namespace, q.Spec.Scopes, known, c.registry, q.Spec.ScopeSelector)
 	c.mu.Lock()

@@ -187,20 +187,36 @@ func (m *quotaMonitors) find(gr schema.GroupResource) (schema.GroupVersionResour
 	if slices.Contains(typedResources, v1) || gr.Group == "" && m.c.registry.Get(gr) != nil { // ConfigMaps and others that are counted by an old name
 		return v1, m.env.Serves(v1)
 	}
-	gvr, err := m.env.Mapper.ResourceFor(gr.WithVersion(""))
-	if err != nil || gvr.GroupResource() != gr { // it also finds other names of resources
-		return gvr, false
-	}
-	list, err := m.env.Client.Discovery().ServerResourcesForGroupVersion(gvr.GroupVersion().String())
-	if err != nil {
-		return gvr, false
-	}
-	return gvr, slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool {
-		for _, verb := range []string{"create", "delete", "list", "watch"} {
-			if !slices.Contains(r.Verbs, verb) {
-				return false
-			}
+	for _, gv := range m.versions(gr.Group) {
+		list, err := m.env.Client.Discovery().ServerResourcesForGroupVersion(gv.String())
+		if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return countable(r, gr.Resource) }) {
+			return gv.WithResource(gr.Resource), true
 		}
-		return r.Name == gr.Resource && r.Namespaced
-	})
+	}
+	return v1, false
+}
+
+// versions returns the versions of a group, preferred first. They are read now: a definition may be seconds old.
+func (m *quotaMonitors) versions(group string) (all []schema.GroupVersion) {
+	if group == "" {
+		return []schema.GroupVersion{corev1.SchemeGroupVersion}
+	}
+	found := &metav1.APIGroup{}
+	if err := m.env.Client.Discovery().RESTClient().Get().AbsPath("/apis", group).Do(m.ctx).Into(found); err != nil {
+		return nil
+	}
+	for _, v := range found.Versions {
+		all = append(all, schema.GroupVersion{Group: group, Version: v.Version})
+	}
+	return all
+}
+
+// countable reports whether a resource of discovery is that of a name, and its objects can be counted.
+func countable(r metav1.APIResource, name string) bool {
+	for _, verb := range []string{"create", "delete", "list", "watch"} {
+		if !slices.Contains(r.Verbs, verb) {
+			return false
+		}
+	}
+	return r.Name == name && r.Namespaced
 }

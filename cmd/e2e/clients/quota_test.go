@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"portico/cmd/e2e"
+	"portico/internal/testing/await"
 )
 
 // settled returns a new namespace that has the objects which every namespace gets.
@@ -49,6 +50,25 @@ func used(t *testing.T, client kubernetes.Interface, ns, name string, want int64
 		}
 		return nil
 	})
+}
+
+// A quota counts the objects of a definition that is made after it within moments: nothing else searches for the resource
+// earlier than half a minute after the quota was made.
+func TestQuotaOfALaterDefinition(t *testing.T) {
+	t.Parallel()
+	up := e2e.SharedInstallation(t)
+	client := up.Client(t)
+	ns := settled(t, client)
+	const group = "later.quota.example.com"
+	up.MustKubectl(t, "create", "quota", "q", "-n", ns, "--hard=configmaps=2,count/widgets."+group+"=5")
+	used(t, client, ns, "configmaps", 1)
+	widgets := e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), group).Namespace(ns)
+	began := time.Now()
+	await.Until(t, "a widget is accepted", func() bool {
+		_, err := widgets.Create(t.Context(), e2e.Widget(group, "w"), metav1.CreateOptions{})
+		return err == nil
+	})
+	t.Logf("accepted after %v", time.Since(began))
 }
 
 // A quota of pods, config maps and custom resources is enforced by the servers that keep them,
