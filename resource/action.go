@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -47,6 +48,25 @@ const processPrefix = "system:portico:"
 func (u *User) Unlimited() bool {
 	return slices.Contains(u.Groups, GroupMasters) || strings.HasPrefix(u.Name, processPrefix)
 }
+
+// LimitKey returns for whom limits that users share count the request: the authenticated user, not
+// an impersonated one. The service accounts of a namespace count as one, since those that may write
+// there can be any of them; "" is nobody.
+func (a *Action) LimitKey() string {
+	switch user := cmp.Or(a.Impersonator, a.User); {
+	case user == nil:
+		return ""
+	case strings.HasPrefix(user.Name, serviceAccountPrefix):
+		namespace, _, _ := strings.Cut(user.Name[len(serviceAccountPrefix):], ":")
+		return serviceAccountPrefix + namespace
+	default:
+		return user.Name
+	}
+}
+
+// serviceAccountPrefix is the prefix of the user names of service accounts
+// (system:serviceaccount:NAMESPACE:NAME).
+const serviceAccountPrefix = "system:serviceaccount:"
 
 // Well-known users and groups (k8s.io/apiserver authentication/user).
 const (

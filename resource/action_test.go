@@ -42,3 +42,27 @@ func TestParseActionOfWatches(t *testing.T) {
 		t.Errorf("the prefix alone: %+v", a)
 	}
 }
+
+// A request counts for its authenticated user, and one of a service account for the namespace.
+func TestLimitKey(t *testing.T) {
+	t.Parallel()
+	account := func(name string) *User { return &User{Name: "system:serviceaccount:" + name} }
+	for _, tc := range []struct {
+		user, impersonator *User
+		want               string
+	}{
+		{nil, nil, ""},
+		{&User{Name: "jane"}, nil, "jane"},
+		{&User{Name: "system:node:n1"}, nil, "system:node:n1"},
+		{account("a:one"), nil, "system:serviceaccount:a"},
+		{account("a:two"), nil, "system:serviceaccount:a"},
+		{account("b:one"), nil, "system:serviceaccount:b"},
+		{account("b"), nil, "system:serviceaccount:b"},
+		{account("a:one"), &User{Name: "jane"}, "jane"},
+		{&User{Name: "jane"}, account("a:one"), "system:serviceaccount:a"},
+	} {
+		if got := (&Action{User: tc.user, Impersonator: tc.impersonator}).LimitKey(); got != tc.want {
+			t.Errorf("%v by %v: got %q, want %q", tc.user, tc.impersonator, got, tc.want)
+		}
+	}
+}

@@ -12,8 +12,9 @@ import (
 )
 
 // limiter bounds the requests in progress and queues some more, first come, first
-// served. Users share the slots of both (fairshare.Limit): waiting requests of a user
-// that has its share are skipped. Safe for concurrent use.
+// served. Users share the slots of both (fairshare.Limit.Take): waiting requests of a user
+// that has its share are skipped. Nothing in progress is ended for another request, since a server
+// may be at work for it. Safe for concurrent use.
 type limiter struct {
 	active fairshare.Limit
 
@@ -141,7 +142,9 @@ func (l *retryLoop) isLimited() bool {
 // an error it holds none.
 func (l *retryLoop) takeSlots() error {
 	l.slots.u = l.u
-	l.slots.user, _ = l.userName()
+	if l.act != nil {
+		l.slots.user = l.act.LimitKey()
+	}
 	if l.limited {
 		if err := l.enterLimit(); err != nil {
 			return err

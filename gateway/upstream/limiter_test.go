@@ -74,29 +74,67 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-// A waiting request is passed over while its user has its share of the slots.
+// A waiting request is passed over while its user has its share of the slots, which leaves a
+// reserve for others.
 func TestLimiterSharesSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l limiter
-		l.set(4, 10)
+		l.set(8, 10)
 		admitted := make(chan string, 10)
-		for i, user := range []string{"a", "a", "a", "b", "a", "c"} { // the last two wait
+		for i, user := range []string{"a", "a", "a", "a", "a", "a", "b", "d", "a", "c"} { // the last two wait
 			go func() {
 				if _, err := l.enter(t.Context(), user); err != nil {
 					t.Error(err)
 				}
-				if i > 3 {
+				if i > 7 {
 					admitted <- user
 				}
 			}()
 			synctest.Wait()
 		}
-		for _, c := range [][2]string{{"b", "c"}, {"a", "a"}} {
-			if l.leave(c[0]); <-admitted != c[1] {
-				t.Errorf("a slot of %s is not given to %s", c[0], c[1])
+		if l.leave("b"); <-admitted != "c" {
+			t.Error("a slot of b is not given to c")
+		}
+		for _, user := range []string{"a", "d"} {
+			l.leave(user)
+			synctest.Wait()
+		}
+		if len(admitted) != 0 {
+			t.Errorf("%s is given a slot of the reserve", <-admitted)
+		}
+		if l.leave("a"); <-admitted != "a" {
+			t.Error("a slot of a is not given to a")
+		}
+	})
+}
+
+// Fifty users that take all slots of a Backend, and all places of its queue, keep no other one out.
+func TestLimiterBesideFiftyUsers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l limiter
+		l.set(1024, 256)
+		ctx, cancel := context.WithCancel(t.Context())
+		for u := range 50 {
+			for range 1024 {
+				go l.enter(ctx, fmt.Sprint(u))
+			}
+			synctest.Wait()
+		}
+		for n := range 4 {
+			if waited, err := l.enter(t.Context(), "polite"); waited || err != nil {
+				t.Errorf("request %d: waited %v, %v", n, waited, err)
 			}
 		}
+		done := make(chan error)
+		go func() { _, err := l.enter(t.Context(), "polite"); done <- err }()
+		synctest.Wait()
+		l.leave("polite")
+		if err := <-done; err != nil {
+			t.Errorf("a request that waits for its turn: %v", err)
+		}
+		cancel()
 	})
 }
 

@@ -116,7 +116,7 @@ func TestWithoutManagedFields(t *testing.T) {
 // Recordings are bounded, each and together, and release their memory; one user leaves
 // memory for others.
 func TestRecordingIsBounded(t *testing.T) {
-	memory := fairshare.New(100, 0)
+	memory := fairshare.New(4096, 0)
 	var all []*recording
 	record := func(user, body string) (lost bool) {
 		c := &recording{memory: memory, user: user, limit: 8}
@@ -134,8 +134,8 @@ func TestRecordingIsBounded(t *testing.T) {
 	}
 	for !record("jane", "12345678") {
 	}
-	if used := memory.InUse(); used < 60 || used > 90 {
-		t.Errorf("one user takes %d bytes of 100", used)
+	if used := memory.InUse(); used < 2048 || used > 3072 {
+		t.Errorf("one user takes %d bytes of 4096", used)
 	}
 	if record("john", "12345678") || record("", "1") {
 		t.Error("no memory is left for others")

@@ -104,11 +104,7 @@ func (a *Auditor) Begin(r *http.Request, in Arrival) (*Request, error) {
 
 // recording returns a recording of at most limit bytes, in the user's share of the memory.
 func (q *Request) recording(limit int) *recording {
-	c := &recording{memory: q.auditor.recorded, limit: limit}
-	if user := q.action.User; user != nil {
-		c.user = user.Name
-	}
-	return c
+	return &recording{memory: q.auditor.recorded, limit: limit, user: q.action.LimitKey()}
 }
 
 // Refuse begins the audit of a request that is rejected before its user is known; nil if

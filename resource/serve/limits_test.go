@@ -136,9 +136,9 @@ func TestLimitsOfUsers(t *testing.T) {
 		user, path string
 		want       int
 	}{
-		{"greedy", pathPods, 30}, {"other", pathPods, 8}, {"last", pathPods, 2},
-		{"jane", watch, 12}, {"john", watch, 12}, {"joe", watch, 12}, {"jim", watch, 3},
-		{"jane", discovery, 4}, // an eighth of 40 is 5, of which one user has three quarters
+		{"greedy", pathPods, 27}, {"other", pathPods, 3}, {"last", pathPods, 1}, {"one more", pathPods, 1},
+		{"jane", watch, 12}, {"john", watch, 12}, {"joe", watch, 6}, {"jim", watch, 1},
+		{"jane", discovery, 4}, // an eighth of 40 is 5, of which one is the reserve
 		{"jane", "/apis/g.example.com/v1/things/x/log", 0},
 		{"system:portico:core", watch, 50},
 	} {

@@ -32,7 +32,7 @@ type Limits struct {
 // AddInFlight adds the limits of requests in flight and priority and fairness, which have
 // kube-apiserver's names.
 func (l *Limits) AddInFlight(fs *pflag.FlagSet) {
-	fs.UintVar(&l.reads, "max-requests-inflight", filter.DefaultMaxInFlight, "maximum `number` of reads in flight; the sum of both limits is the number of seats of priority and fairness. Without it, the reads that are no watches or other long-running requests: more are answered 429, one user gets three quarters at most, and 0 means no limit")
+	fs.UintVar(&l.reads, "max-requests-inflight", filter.DefaultMaxInFlight, "maximum `number` of reads in flight; the sum of both limits is the number of seats of priority and fairness. Without it, the reads that are no watches or other long-running requests: more are answered 429, one user gets two thirds at most, and 0 means no limit")
 	fs.UintVar(&l.writes, "max-mutating-requests-inflight", filter.DefaultMaxMutatingInFlight, "maximum `number` of writes in flight, in the same way")
 	fs.BoolVar(&l.fair, "enable-priority-and-fairness", true, "queue requests by FlowSchemas and PriorityLevelConfigurations; without it, those beyond the two limits are refused")
 }
