@@ -76,7 +76,6 @@ func TestCostlyBodies(t *testing.T) {
 func TestCostlyDefinitions(t *testing.T) {
 	t.Parallel()
 	i := target
-	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	version := `{"name":"v%d","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}`
 	stored := `{"name":"v0","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}`
 	define := func(versions, names string) string {
@@ -102,7 +101,6 @@ func TestCostlyDefinitions(t *testing.T) {
 func TestDefinitionsInBuiltInGroups(t *testing.T) {
 	t.Parallel()
 	i := target
-	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	for _, tc := range []struct{ group, version, own string }{
 		{"imagepolicy.k8s.io", "v1", ""}, {"networking.k8s.io", "v9", "v1"}, {"coordination.k8s.io", "v9", "v1"}, {"events.k8s.io", "v9", "v1"}, {"discovery.k8s.io", "v9", ""},
 	} {
