@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
@@ -32,6 +34,35 @@ func composeProject(t *testing.T) *types.Project {
 // once reports whether a service runs to its end.
 func once(s types.ServiceConfig) bool { return s.Restart == types.RestartPolicyNo }
 
+// leastStop is the time to stop of a process: that of its requests in flight (serve.DefaultShutdownTimeout), and of what
+// follows.
+const leastStop = 70 * time.Second
+
+// Each docker run of the README that stays gives portico up the time of its four processes, and is started again.
+func TestDockerRunHasTimeToStop(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(filepath.Dir(composeFile), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(string(page)) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "docker run ") || !strings.Contains(line, "--detach") {
+			continue
+		}
+		found++
+		_, after, _ := strings.Cut(line, "--stop-timeout=")
+		seconds, err := strconv.Atoi(strings.Fields(after + " ")[0])
+		if err != nil || time.Duration(seconds)*time.Second < 4*leastStop || !strings.Contains(line, "--restart=unless-stopped") {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+	if found == 0 {
+		t.Error("there is no docker run --detach")
+	}
+}
+
 // No service may do more than it must: no root, no capabilities, no writing outside volumes,
 // and no key of another service but for certs, which makes them, and backup. What serves has a health check, and only gateways have ports
 // on the machine, of loopback.
@@ -55,6 +86,12 @@ func TestComposeGrantsLittle(t *testing.T) {
 		}
 		if (s.HealthCheck == nil) != once(s) {
 			t.Errorf("%s: health check %+v", name, s.HealthCheck)
+		}
+		if s.StopGracePeriod == nil || time.Duration(*s.StopGracePeriod) < leastStop {
+			t.Errorf("%s has %v to stop: requests in flight are cut", name, s.StopGracePeriod)
+		}
+		if s.Logging == nil || s.Logging.Options["max-size"] == "" {
+			t.Errorf("%s: the log is not rotated: %+v", name, s.Logging)
 		}
 		for _, p := range s.Ports {
 			if !strings.HasPrefix(name, "gateway-") || !net.ParseIP(p.HostIP).IsLoopback() {
