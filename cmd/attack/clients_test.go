@@ -26,9 +26,9 @@ import (
 const hostileClients = 16
 
 // hostileFor returns how long they attack, and whether medians are checked: with
-// PORTICO_HOSTILE_CLIENTS=1m, when no other tests run.
+// PORTICO_TEST_HOSTILE_CLIENTS=1m, when no other tests run.
 func hostileFor(t *testing.T) (lasts time.Duration, alone bool) {
-	text := os.Getenv("PORTICO_HOSTILE_CLIENTS")
+	text := os.Getenv("PORTICO_TEST_HOSTILE_CLIENTS")
 	if text == "" {
 		return 4 * time.Second, false
 	}

@@ -111,6 +111,26 @@ func TestSourcesOfBadValues(t *testing.T) {
 	if _, err := command(t, "core"); err == nil || err.Error() != `PORTICO_EVENT_TTL: "soon": must be a time with its unit, such as 90s or 2h` {
 		t.Error(err)
 	}
+	t.Setenv("PORTICO_EVENT_TTL", "")
+	// Names that nothing reads are refused; those of compose files, of tests and of links to Services are known.
+	for _, known := range []string{"PORTICO_VERSION", "PORTICO_TEST_ANYTHING", "PORTICO_SERVICE_HOST", "PORTICO_ETCD_SERVICE_PORT_HTTPS", "PORTICO_PORT_6443_TCP_ADDR"} {
+		t.Setenv(known, "1")
+	}
+	if _, err := command(t, "config", "view", "core"); err != nil {
+		t.Error(err)
+	}
+	for name, want := range map[string]string{
+		"PORTICO_LISTN":    "PORTICO_LISTN: no process has the flag of this variable; did you mean PORTICO_LISTEN?",
+		"PORTICO_NONSENSE": "PORTICO_NONSENSE: no process has the flag of this variable; unset it (portico config view lists the flags)",
+	} {
+		t.Setenv(name, "1")
+		for _, line := range []string{"up", "core", "config view", "config validate " + file} {
+			if _, err := command(t, strings.Fields(line)...); err == nil || err.Error() != want {
+				t.Errorf("%s: %v, want %q", line, err, want)
+			}
+		}
+		t.Setenv(name, "")
+	}
 	t.Setenv("PORTICO_EVENT_TTL", "3h")
 	if _, err := command(t, "up"); err == nil || err.Error() != "PORTICO_EVENT_TTL: portico up has no flag --event-ttl; set it in section core of the file of --config" {
 		t.Error(err)

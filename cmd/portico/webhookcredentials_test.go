@@ -25,7 +25,7 @@ import (
 )
 
 // reloadsEnv is set in a long run, which replaces the files that the kubeconfig names.
-const reloadsEnv = "PORTICO_WEBHOOK_RELOADS"
+const reloadsEnv = "PORTICO_TEST_WEBHOOK_RELOADS"
 
 // Gateway, core and CRD server show every webhook the client certificate and the token of the kubeconfig of its flag, or of
 // --admission-control-config-file. In a long run the files of certificate, key, token and authorities are replaced; without a restart the next

@@ -209,10 +209,11 @@ var wrongInput = map[string]string{
 	"gateway --authentication-token-webhook-config-file=x --authentication-token-webhook-version=v2": "must be v1 or v1beta1",
 
 	// Processes.
-	"gateway":                    "--etcd-servers is missing",
-	"core":                       "--etcd-servers is missing",
-	"crd":                        "--etcd-servers is missing",
-	"gateway --etcd-servers=foo": "--etcd-servers=foo: must be https://host:port, http://host:port or unix:///path",
+	"gateway":                           "--etcd-servers is missing",
+	"core":                              "--etcd-servers is missing",
+	"crd":                               "--etcd-servers is missing",
+	"gateway --etcd-servers=foo":        "--etcd-servers=foo: must be https://host:port, http://host:port or unix:///path",
+	"up --liste=127.0.0.1:0":            "unknown flag: --liste; did you mean --listen? (see portico up --help)",
 	"up --etcd-servers=127.0.0.1:27999": "--etcd-servers=127.0.0.1:27999: must be https://host:port, http://host:port or unix:///path",
 	"gateway --etcd-servers=http://127.0.0.1:1,https://127.0.0.1:2":                             "endpoints mix",
 	"gateway --etcd-servers=https://127.0.0.1:1 --etcd-cafile=none":                             "none",

@@ -172,7 +172,7 @@ func (f *fair) busy(t *testing.T) (stop func() (served, refused int)) {
 
 // Of TestFairnessBesideManyClients, in the environment: how many rounds it has, and how many times its quiet
 // median bob's may be with few seats.
-const fairnessRounds, fairnessBar = "PORTICO_FAIRNESS_ROUNDS", "PORTICO_FAIRNESS_BAR"
+const fairnessRounds, fairnessBar = "PORTICO_TEST_FAIRNESS_ROUNDS", "PORTICO_TEST_FAIRNESS_BAR"
 
 // 500 clients of one user do not keep another one of the same level from being served: no request is
 // refused. Beside other tests the times say nothing; .ci/long fairness judges them.

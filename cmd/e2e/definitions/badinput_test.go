@@ -205,7 +205,7 @@ func TestDefinitionsBuiltToDoHarm(t *testing.T) {
 	t.Logf("the neighbour alone: p50 %v, p99 %v of %d requests", p50, p99, requests)
 	pids := map[string]int{"gateway": up.Child(t, "gateway"), "crd": up.Child(t, "crd")}
 	for _, bad := range badCases() {
-		if !bad.slow || os.Getenv("PORTICO_CHURN") != "" {
+		if !bad.slow || os.Getenv("PORTICO_TEST_CHURN") != "" {
 			bad.check(t, c, n, pids)
 		}
 	}

@@ -136,17 +136,17 @@ func (c *churn) run(t *testing.T, n int, lasts time.Duration) {
 }
 
 // Definitions that are created, filled and deleted leave nothing behind: no key in etcd, no goroutine, no series of metrics,
-// no group in discovery, and memory of bounded caches only. The environment variable PORTICO_CHURN asks for 1,000 large ones
+// no group in discovery, and memory of bounded caches only. The environment variable PORTICO_TEST_CHURN asks for 1,000 large ones
 // over that time.
 func TestDefinitionsComeAndGo(t *testing.T) {
 	t.Parallel()
 	up := e2e.Install(t, t.TempDir(), "--profiling")
 	c := &churn{client: newClient(t, up), schema: churnSchema(1000)}
 	first, rest, lasts := 20, 40, time.Duration(0)
-	if text := os.Getenv("PORTICO_CHURN"); text != "" {
+	if text := os.Getenv("PORTICO_TEST_CHURN"); text != "" {
 		var err error
 		if lasts, err = time.ParseDuration(text); err != nil {
-			t.Fatalf("PORTICO_CHURN: %v", err)
+			t.Fatalf("PORTICO_TEST_CHURN: %v", err)
 		}
 		first, rest, c.schema = 100, 1000, churnSchema(100_000)
 	}

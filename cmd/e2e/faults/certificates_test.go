@@ -36,11 +36,11 @@ var replaced = []string{"serving-ca.key", "client-ca.key", "front-proxy-ca.key",
 // and ConfigMap kube-root-ca.crt. A watch gets every change. At last the credentials of the start are refused.
 func TestAuthoritiesAreReplaced(t *testing.T) {
 	t.Parallel()
-	leaf, err := time.ParseDuration(os.Getenv("PORTICO_CERTIFICATE_LIFETIME"))
+	leaf, err := time.ParseDuration(os.Getenv("PORTICO_TEST_CERTIFICATE_LIFETIME"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	generations, err := strconv.Atoi(os.Getenv("PORTICO_CERTIFICATE_GENERATIONS"))
+	generations, err := strconv.Atoi(os.Getenv("PORTICO_TEST_CERTIFICATE_GENERATIONS"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,16 +22,16 @@ import (
 )
 
 // hostileSeeds is how many seeds the test runs; the environment variable
-// PORTICO_HOSTILE_SEEDS asks for more.
+// PORTICO_TEST_HOSTILE_SEEDS asks for more.
 func hostileSeeds(t *testing.T) int {
 	t.Helper()
-	text := os.Getenv("PORTICO_HOSTILE_SEEDS")
+	text := os.Getenv("PORTICO_TEST_HOSTILE_SEEDS")
 	if text == "" {
 		return 1
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		t.Fatalf("PORTICO_HOSTILE_SEEDS: %v", err)
+		t.Fatalf("PORTICO_TEST_HOSTILE_SEEDS: %v", err)
 	}
 	return n
 }

@@ -41,13 +41,13 @@ func TestKilledWhileAuthoritiesAreReplaced(t *testing.T) {
 		}
 		return n
 	}
-	leaf, err := time.ParseDuration(os.Getenv("PORTICO_CERTIFICATE_LIFETIME"))
+	leaf, err := time.ParseDuration(os.Getenv("PORTICO_TEST_CERTIFICATE_LIFETIME"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kills, seed := number("PORTICO_CERTIFICATE_KILLS"), uint64(time.Now().UnixNano())
-	if os.Getenv("PORTICO_CERTIFICATE_SEED") != "" {
-		seed = number("PORTICO_CERTIFICATE_SEED")
+	kills, seed := number("PORTICO_TEST_CERTIFICATE_KILLS"), uint64(time.Now().UnixNano())
+	if os.Getenv("PORTICO_TEST_CERTIFICATE_SEED") != "" {
+		seed = number("PORTICO_TEST_CERTIFICATE_SEED")
 	}
 	t.Logf("SEED=%d", seed)
 	k := &killed{

@@ -14,10 +14,10 @@ import (
 	"portico/cmd/e2e"
 )
 
-// starvedRounds is how many requests of each kind TestStarvedProcesses sends; PORTICO_STARVED sets it.
+// starvedRounds is how many requests of each kind TestStarvedProcesses sends; PORTICO_TEST_STARVED sets it.
 func starvedRounds(t *testing.T) (rounds int) {
 	t.Helper()
-	if _, err := fmt.Sscan(os.Getenv("PORTICO_STARVED"), &rounds); err != nil {
+	if _, err := fmt.Sscan(os.Getenv("PORTICO_TEST_STARVED"), &rounds); err != nil {
 		return 20
 	}
 	return rounds

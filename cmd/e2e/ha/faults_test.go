@@ -21,8 +21,8 @@ import (
 
 // The environment of a long run (.ci/long ha): the number of faults, and the seed.
 const (
-	faultsEnv = "PORTICO_HA_FAULTS"
-	seedEnv   = "PORTICO_HA_SEED"
+	faultsEnv = "PORTICO_TEST_HA_FAULTS"
+	seedEnv   = "PORTICO_TEST_HA_SEED"
 )
 
 // pauses returns the pauses of clients of ConfigMaps and of histories between two calls. Clients

@@ -22,7 +22,7 @@ import (
 )
 
 // haproxyEnv is set in a long run: haproxy is the load balancer.
-const haproxyEnv = "PORTICO_HA_HAPROXY"
+const haproxyEnv = "PORTICO_TEST_HA_HAPROXY"
 
 // shutdownDelay is twice what balancers and gateways take to notice that a process is not ready.
 const shutdownDelay = 2 * time.Second

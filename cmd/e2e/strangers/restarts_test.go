@@ -22,9 +22,9 @@ const recovery = 3 * time.Minute
 // was killed once.
 func lasts(t *testing.T) time.Duration {
 	t.Helper()
-	d, err := time.ParseDuration("0" + os.Getenv("PORTICO_STRANGERS_LAST"))
+	d, err := time.ParseDuration("0" + os.Getenv("PORTICO_TEST_STRANGERS_LAST"))
 	if err != nil {
-		t.Fatalf("PORTICO_STRANGERS_LAST: %v", err)
+		t.Fatalf("PORTICO_TEST_STRANGERS_LAST: %v", err)
 	}
 	return d
 }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// lifelineEnv names the file descriptor of the lifeline in a child's environment.
-const lifelineEnv = "PORTICO_LIFELINE_FD"
+// LifelineEnv names the file descriptor of the lifeline in a child's environment.
+const LifelineEnv = "PORTICO_LIFELINE_FD"
 
 // lifelineFD is the first descriptor that os/exec gives to ExtraFiles.
 const lifelineFD = 3
@@ -27,7 +27,7 @@ func newLifeline() (*lifeline, error) {
 
 // env names the descriptor of the child's end, after other files.
 func (l *lifeline) env(after int) string {
-	return lifelineEnv + "=" + strconv.Itoa(lifelineFD+after)
+	return LifelineEnv + "=" + strconv.Itoa(lifelineFD+after)
 }
 
 // started closes the supervisor's copy of the child's end.
@@ -41,16 +41,16 @@ func (l *lifeline) close() {
 // WatchLifeline calls gone once when the supervisor of this process has ended. It does nothing
 // in a process without a supervisor. It fails if the environment names an invalid descriptor.
 func WatchLifeline(gone func()) error {
-	value := os.Getenv(lifelineEnv)
+	value := os.Getenv(LifelineEnv)
 	if value == "" {
 		return nil
 	}
 	fd, err := strconv.Atoi(value)
 	if err != nil || fd < lifelineFD {
-		return fmt.Errorf("read %s: %q is not a file descriptor of a lifeline", lifelineEnv, value)
+		return fmt.Errorf("read %s: %q is not a file descriptor of a lifeline", LifelineEnv, value)
 	}
 	// Children of this process do not inherit it.
-	os.Unsetenv(lifelineEnv)
+	os.Unsetenv(LifelineEnv)
 	syscall.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "lifeline")
 	if _, err := f.Stat(); err != nil {

@@ -280,12 +280,12 @@ func TestChildDiesWithSupervisor(t *testing.T) {
 }
 
 func TestNoLifeline(t *testing.T) {
-	t.Setenv(lifelineEnv, "")
+	t.Setenv(LifelineEnv, "")
 	if err := WatchLifeline(func() { t.Error("called") }); err != nil {
 		t.Error(err)
 	}
 	for _, bad := range []string{"x", "-1", "1", "98765"} {
-		t.Setenv(lifelineEnv, bad)
+		t.Setenv(LifelineEnv, bad)
 		if err := WatchLifeline(func() {}); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}

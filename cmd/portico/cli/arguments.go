@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // ShowHelp runs a command that only has subcommands. Without it cobra would print
@@ -42,7 +44,48 @@ func Arguments(least, most int, example string) cobra.PositionalArgs {
 
 var NoArguments = Arguments(0, 0, "")
 
-// WrongFlag adds to the error of a flag where the flags are described.
+// WrongFlag adds to the error of a flag the flag that may be meant, and where the flags are described.
 func WrongFlag(cmd *cobra.Command, err error) error {
-	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	var unknown *pflag.NotExistError
+	meant := ""
+	if errors.As(err, &unknown) {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if like := Nearest(unknown.GetSpecifiedName(), names); like != "" {
+			meant = fmt.Sprintf("; did you mean --%s?", like)
+		}
+	}
+	return fmt.Errorf("%w%s (see %s --help)", err, meant, cmd.CommandPath())
+}
+
+// Nearest returns the one of names that is most like name; "" if none is.
+func Nearest(name string, names []string) (nearest string) {
+	least := max(1, len(name)/4) + 1
+	for _, other := range names {
+		if d := distance(strings.ToLower(name), strings.ToLower(other)); d < least {
+			least, nearest = d, other
+		}
+	}
+	return nearest
+}
+
+// distance returns how many bytes have to be added, removed or replaced to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }

@@ -78,11 +78,14 @@ func Apply(processes Processes) func(cmd *cobra.Command, args []string) error {
 
 // Variable returns the environment variable of a flag.
 func Variable(flag string) string {
-	return "PORTICO_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // apply sets flags by the environment, and the others by the file of --config, which it returns.
 func apply(all commands, cmd *cobra.Command, getenv func(string) string) (file *File, err error) {
+	if err := checkVariables(all, os.Environ()); err != nil {
+		return nil, err
+	}
 	if err := applyEnvironment(cmd, getenv); err != nil {
 		return nil, err
 	}
