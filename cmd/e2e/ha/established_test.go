@@ -42,11 +42,11 @@ type establishing struct {
 
 // A definition that says Established is served and discovered through every gateway: whoever is told so by a watch of
 // any of them, and creates, lists and discovers at another one. The same holds for a version that was added, once the
-// change is answered. PORTICO_DEFINITIONS is the number of definitions.
+// change is answered. PORTICO_TEST_DEFINITIONS is the number of definitions.
 func TestEstablishedIsServedByEveryGateway(t *testing.T) {
 	t.Parallel()
 	e := &establishing{count: 60, slots: make(chan struct{}, 8)}
-	if text := os.Getenv("PORTICO_DEFINITIONS"); text != "" {
+	if text := os.Getenv("PORTICO_TEST_DEFINITIONS"); text != "" {
 		count, err := strconv.Atoi(text)
 		if err != nil {
 			t.Fatal(err)
