@@ -26,9 +26,8 @@ import (
 // userAgent is the user agent of commands, and so their field manager.
 const userAgent = "portico-cli"
 
-// Flags are the flags of commands that are clients of a gateway, by the
-// rules of every Kubernetes client: --kubeconfig, else $KUBECONFIG, else
-// ~/.kube/config.
+// Flags are the flags of commands that are clients of a gateway. The kubeconfig is that of --kubeconfig, else of $KUBECONFIG,
+// else that of a portico up that runs on the default data folder, else ~/.kube/config.
 type Flags struct {
 	kubeconfig, context string
 	timeout             time.Duration
@@ -36,7 +35,7 @@ type Flags struct {
 
 func (f *Flags) Add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: $KUBECONFIG, else ~/.kube/config)")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: $KUBECONFIG, else that of a portico up that runs on the default data folder, else ~/.kube/config)")
 	fs.StringVar(&f.context, "context", "", "`name` of the context in the kubeconfig (default: the current one)")
 	fs.DurationVar(&f.timeout, "request-timeout", 30*time.Second, "maximum `time` of one request; 0 means no limit")
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
+	"portico/cmd/internal/datadir"
 	"portico/cmd/portico/cli"
 )
 
@@ -28,8 +30,7 @@ func (f *Flags) Open(warnings io.Writer) (*Client, error) {
 	}
 	// client-go logs some errors that it also returns.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
+	rules := f.rules()
 	raw, err := rules.Load()
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w; name another one with --kubeconfig or $KUBECONFIG (portico up prints the path of its own)", err)
@@ -39,7 +40,7 @@ func (f *Flags) Open(warnings io.Writer) (*Client, error) {
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("read kubeconfig: no cluster in %s; name another one with --kubeconfig or $KUBECONFIG (portico up prints the path of its own)",
-			cmp.Or(f.kubeconfig, strings.Join(rules.Precedence, ", ")))
+			cmp.Or(rules.ExplicitPath, strings.Join(rules.Precedence, ", ")))
 	case err != nil:
 		return nil, fmt.Errorf("read kubeconfig: %w%s", err, otherContexts(raw, f.context))
 	}
@@ -51,11 +52,29 @@ func (f *Flags) Open(warnings io.Writer) (*Client, error) {
 	return client, nil
 }
 
-// Found reports whether there is a kubeconfig.
-func (f *Flags) Found() bool {
+// rules say where the kubeconfig is; see Flags.
+func (f *Flags) rules() *clientcmd.ClientConfigLoadingRules {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
-	raw, err := rules.Load()
+	if f.kubeconfig != "" || os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
+		return rules
+	}
+	if dir, err := datadir.Default(); err == nil && datadir.Holder(dir) != 0 {
+		if own := filepath.Join(dir, "kubeconfig"); fileExists(own) {
+			rules.ExplicitPath = own
+		}
+	}
+	return rules
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Found reports whether there is a kubeconfig.
+func (f *Flags) Found() bool {
+	raw, err := f.rules().Load()
 	return err != nil || len(raw.Contexts) > 0
 }
 

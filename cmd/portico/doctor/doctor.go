@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,6 +101,21 @@ func (t *target) examine(ctx context.Context, checks []check) []Result {
 	return results
 }
 
+// skippedAs reports whether another check was skipped for the same reason.
+func (r Result) skippedAs(other Result) bool {
+	return r.Verdict == skipped && other.Verdict == skipped && r.Found == other.Found
+}
+
+// skippedAlike returns the checks that were skipped for the reason of one, which are a line together.
+func skippedAlike(results []Result, of Result) (names []string) {
+	for _, r := range results {
+		if of.skippedAs(r) {
+			names = append(names, r.Check)
+		}
+	}
+	return names
+}
+
 func count(results []Result, v verdict) (n int) {
 	for _, r := range results {
 		if r.Verdict == v {
@@ -120,10 +137,15 @@ func print(w io.Writer, out cli.OutputFlag, results []Result, more map[string]an
 		return out.PrintRaw(w, document)
 	}
 	color := cli.Colored(w)
-	for _, r := range results {
+	for i, r := range results {
 		name := r.Check
 		if out == cli.OutputWide {
 			name += " (" + r.What + ")"
+		} else if names := skippedAlike(results, r); len(names) > 1 {
+			if slices.ContainsFunc(results[:i], r.skippedAs) {
+				continue
+			}
+			name = strings.Join(names, ", ")
 		}
 		fmt.Fprintf(w, "%s %s: %s\n", color(colors[r.Verdict], fmt.Sprintf("%-7s", r.Verdict)), name, cli.OneLine(r.Found))
 		if r.Advice != "" {

@@ -37,7 +37,7 @@ func (f *Flags) Command(cmd *cobra.Command, run func(ctx context.Context, out, w
 // Open returns a client of the gateway, by the rules of client.Flags, and the folder if it is that
 // of the same installation, else nil; the folder also with an error of the kubeconfig. With
 // --data-dir the kubeconfig is that of the folder, unless --kubeconfig names one; so it is for the
-// default folder if no other kubeconfig exists.
+// default folder, also where portico up has stopped, if no other kubeconfig exists.
 func (f *Flags) Open(warnings io.Writer) (*client.Client, *Folder, error) {
 	flags, folder := &f.client, &f.Folder
 	// The default folder is left out if it may not be read and a kubeconfig leads to a gateway.
