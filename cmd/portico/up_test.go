@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -85,21 +88,22 @@ func TestUpRefuses(t *testing.T) {
 	}
 }
 
-// While an etcd of the user's does not answer, `up` prints its URL and why, and a SIGTERM ends it.
+// An etcd of the user's that does not answer ends `up` with its URL, why, and what to do, after a line of what it waits for;
+// the folder of data was new and is not left behind.
 func TestUpSaysWhyEtcdIsAway(t *testing.T) {
 	t.Parallel()
 	e2e.NeedsInstallation(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	dir, address := filepath.Join(t.TempDir(), "data"), "127.0.0.1:"+e2e.FreePort(t, "127.0.0.1")
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, e2e.Program(t, testtools.Portico), "up", "--listen=127.0.0.1:0", "--data-dir="+dir, "--etcd-servers=http://"+address).CombinedOutput()
+	cause := "http://" + address + ": dial tcp " + address + ": connect: connection refused: is etcd running there?"
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err == nil || len(lines) != 2 || !strings.HasSuffix(lines[0], " s: waiting for etcd: "+cause) ||
+		lines[1] != "portico: --etcd-servers: no etcd has answered within 10s: "+cause+"; start it, or name another one" {
+		t.Errorf("%v:\n%s", err, out)
 	}
-	ln.Close()
-	up, err := testtools.Start(t.TempDir(), "--etcd-servers=http://"+ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = up.Await("waiting for etcd: http://" + ln.Addr().String() + ": dial tcp " + ln.Addr().String() + ": connect: connection refused: is etcd running there?")
-	if stopErr := up.Stop(); stopErr != nil || err != nil {
-		t.Errorf("%v %v", err, stopErr)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ package datadir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -31,6 +32,7 @@ type Dir struct {
 	// Run is the folder of sockets, mode 0700. Its path is short enough for them.
 	Run  string
 	lock *os.File
+	made bool // by Open
 }
 
 // PKIFolder and LogsFolder are the folders of certificates and keys, and of logs, in a data folder.
@@ -73,14 +75,16 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find data folder: %w", err)
 	}
+	_, missing := os.Lstat(path)
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("create data folder: %w", err)
 	}
-	d := &Dir{Path: path}
+	d := &Dir{Path: path, made: errors.Is(missing, fs.ErrNotExist)}
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
 	if err := d.prepare(); err != nil {
+		d.Discard()
 		d.Close()
 		return nil, err
 	}
@@ -90,6 +94,14 @@ func Open(path string) (*Dir, error) {
 // File returns a path below the folder.
 func (d *Dir) File(elem ...string) string {
 	return filepath.Join(append([]string{d.Path}, elem...)...)
+}
+
+// Discard removes the folder, with all that is in it, if Open made it: a start that failed leaves nothing behind.
+func (d *Dir) Discard() {
+	if d.made {
+		_ = os.RemoveAll(d.Run) // what is left is empty
+		_ = os.RemoveAll(d.Path)
+	}
 }
 
 // Close unlocks the folder.

@@ -9,40 +9,37 @@ import (
 	"portico/resource/etcd"
 )
 
-// diagnoseInterval is the pause between two diagnoses of an etcd that does not answer.
-const diagnoseInterval = 2 * time.Second
+const (
+	// etcdPatience is how long up waits for the user's etcd, diagnoseInterval the pause between two attempts.
+	etcdPatience     = 10 * time.Second
+	diagnoseInterval = time.Second
+)
 
-// checkEtcd returns why the user's etcd cannot be used if that lasts: a wrong certificate, a
-// server that is no etcd. If etcd does not answer it prints why, at once and whenever the cause
-// changes until etcd answers, and returns nil: the processes serve what the gateway knew last.
+// checkEtcd returns nil once the user's etcd answers, and why it cannot be used: at once for what lasts, such as a wrong
+// certificate or a server that is no etcd, else after etcdPatience. Until then it prints the cause when that changes.
 func (s *stack) checkEtcd(ctx context.Context) error {
 	cfg := s.etcd.Config(slog.New(slog.DiscardHandler))
-	problem := etcd.Diagnose(ctx, cfg)
-	switch {
-	case problem == nil || ctx.Err() != nil:
-		return nil
-	case etcd.Lasting(problem):
-		return fmt.Errorf("--etcd-servers: %w", problem)
-	}
-	start := s.began
-	s.say(waitingFor(start, "etcd: "+problem.Error()))
-	go func() {
-		said := problem.Error()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(diagnoseInterval):
-			}
-			switch problem := etcd.Diagnose(ctx, cfg); {
-			case problem == nil:
-				s.say("etcd answers")
-				return
-			case problem.Error() != said && ctx.Err() == nil:
-				said = problem.Error()
-				s.say(waitingFor(start, "etcd: "+said))
-			}
+	timed, cancel := context.WithTimeout(ctx, etcdPatience)
+	defer cancel()
+	var last error
+	for {
+		problem := etcd.Diagnose(timed, cfg)
+		switch {
+		case problem == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case etcd.Lasting(problem):
+			return fmt.Errorf("--etcd-servers: %w", problem)
+		case timed.Err() != nil && last != nil:
+			return fmt.Errorf("--etcd-servers: no etcd has answered within %v: %w; start it, or name another one", etcdPatience, last)
+		case last == nil || problem.Error() != last.Error():
+			s.say(at(s.began, "waiting for etcd: "+problem.Error()))
 		}
-	}()
-	return nil
+		last = problem
+		select {
+		case <-timed.Done():
+		case <-time.After(diagnoseInterval):
+		}
+	}
 }

@@ -4,11 +4,28 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// A child that starts is said to be at work; what it waits for is named as its checks are.
+func TestProgressOfChildren(t *testing.T) {
+	t.Parallel()
+	for want, reason := range map[string]error{
+		"core is starting":                &os.PathError{Op: "dial", Path: "core.sock", Err: syscall.ENOENT},
+		"core reads its objects":          errors.New("500 Internal Server Error: waiting for informer-sync, poststarthook/bootstrap-controller"),
+		"core waits for etcd, kms":        errors.New("500 Internal Server Error: waiting for etcd, kms"),
+		"core is starting: no such thing": errors.New("no such thing"),
+	} {
+		if got := (&step{what: "core", child: true}).text(reason); got != want {
+			t.Errorf("%v: got %q, want %q", reason, got, want)
+		}
+	}
+}
 
 // A step of more than a second is a line with the second and the reason; more lines follow when the
 // reason changes, and after ten seconds.

@@ -57,6 +57,7 @@ type stack struct {
 	ready      atomic.Bool // everything has started
 	hangups    chan struct{}
 	began      time.Time // the start, or the stop
+	running    bool      // a child was started
 }
 
 // runStack runs an installation until ctx ends or something fails for good.
@@ -79,6 +80,9 @@ func runStack(ctx context.Context, f upFlags, out, errOut io.Writer) error {
 	klog.SetLogger(logr.FromSlogHandler(s.log.Handler()).V(1)) // of the engines of encryption
 	if err := s.start(ctx); err != nil {
 		s.log.Error("cannot go on", "err", err)
+		if !s.running {
+			dir.Discard()
+		}
 		return err
 	}
 	s.log.Info("stopped")
@@ -101,6 +105,11 @@ func (s *stack) start(ctx context.Context) error {
 		}
 	})
 	defer sdnotify.Start(ctx, sdnotify.Checks{Ready: s.checkReady, Live: s.checkLive})()
+	if len(s.etcd.Servers) > 0 {
+		if err := s.checkEtcd(ctx); err != nil {
+			return cli.QuietIfStopped(ctx, err)
+		}
+	}
 	if err := s.prepare(); err != nil {
 		return err
 	}
@@ -161,10 +170,8 @@ func (s *stack) prepare() (err error) {
 // run starts everything, waits, and stops everything in order: the gateway drains
 // while the servers behind it still answer, and etcd stops last.
 func (s *stack) run(ctx context.Context) error {
+	s.running = true
 	if len(s.etcd.Servers) > 0 {
-		if err := s.checkEtcd(ctx); err != nil {
-			return cli.QuietIfStopped(ctx, err)
-		}
 		return s.runChildren(ctx)
 	}
 	etcd, err := s.startEtcd(ctx)
@@ -327,7 +334,7 @@ func waitReached(ctx context.Context, step *step, reached func(context.Context) 
 func (s *stack) waitChild(ctx context.Context, c *child) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
-	go s.step(c.name).await(waiting, c.process.Ready(), c.process.Waiting)
+	go s.stepOfChild(c.name).await(waiting, c.process.Ready(), c.process.Waiting)
 	select {
 	case <-c.process.Ready():
 		return nil
