@@ -33,11 +33,11 @@ import (
 	"portico/resource/tracing"
 )
 
-// maxStreams is the number of concurrent requests on one HTTP/2 connection of a gateway.
+// DefaultMaxStreams is the number of concurrent requests on one HTTP/2 connection of a gateway.
 // Both ends read and write the frames of a connection one after the other: 300 watches on
 // one connection get two thirds of the throughput that they get on twenty. With 16 on each,
 // thousands of watches still take few file descriptors.
-const maxStreams = 16
+const DefaultMaxStreams = 16
 
 // Config of a server behind a gateway. Files are reloaded when they change, unless stated
 // otherwise.
@@ -193,7 +193,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 	}
 	listen, routes := slices.Clone(cfg.Listen), p.Routes
 	for i := range listen {
-		listen[i].MaxConcurrentStreams = cmp.Or(listen[i].MaxConcurrentStreams, maxStreams)
+		listen[i].MaxConcurrentStreams = cmp.Or(listen[i].MaxConcurrentStreams, DefaultMaxStreams)
 	}
 	connections, err := cfg.Connections.Limits()
 	if err != nil {

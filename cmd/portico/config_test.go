@@ -161,6 +161,7 @@ crd:
 		"root-ca-file all.crt " + file + ": all.root-ca-file",
 		"etcd-servers http://u:xxxxx@a:1,http://b:2 " + file + ": all.etcd-servers",
 		"etcd-prefix /registry default",
+		"http2-max-streams-per-connection 16 default",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), " core "+want+" ") {
 			t.Errorf("%q is not in\n%s", want, out)

@@ -26,7 +26,7 @@ type backendFlags struct{ serverFlags }
 // begin adds the flags that --help shows before the process's own. gateway completes
 // the help of --gateway: what the process uses the gateway for.
 func (f *backendFlags) begin(fs *pflag.FlagSet, cfg *process.Config, address, gateway string) {
-	f.listen.add(fs, address, "for a gateway of the same user on this machine")
+	f.listen.add(fs, address, "for a gateway of the same user on this machine", process.DefaultMaxStreams)
 	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")
 	f.etcd.AddPrefix(fs)
 	AddEncryption(fs, &cfg.Encryption)

@@ -74,12 +74,12 @@ type listenFlags struct {
 	NetworkFlags
 }
 
-func (f *listenFlags) add(fs *pflag.FlagSet, address, unix string) {
+func (f *listenFlags) add(fs *pflag.FlagSet, address, unix string, streams uint) {
 	fs.StringSliceVar(&f.addresses, "listen", []string{address}, "`addresses` to serve on, separated by commas: host:port, "+
 		"unix:///path ("+unix+"), or systemd:NAME for sockets that systemd passes under that name. May be repeated")
 	fs.StringVar(&f.certFile, "tls-cert-file", "", "PEM `file` of the serving certificate, for all addresses but unix sockets. Read again when it changes")
 	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "PEM `file` of the key of --tls-cert-file")
-	f.NetworkFlags.Add(fs)
+	f.NetworkFlags.Add(fs, streams)
 	fs.StringVar(&f.probe, "probe-listen", "", "`address` to serve /healthz, /livez, /readyz and /metrics on over plain HTTP and without authentication: host:port, which only monitoring should reach (default: none)")
 }
 

@@ -15,6 +15,7 @@ import (
 	"portico/cmd/portico/config"
 	"portico/gateway"
 	"portico/resource/egress"
+	"portico/resource/serve"
 	"portico/resource/serve/filter"
 )
 
@@ -83,7 +84,7 @@ func NewGateway() *cobra.Command {
 func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	f.listen.add(fs, "127.0.0.1:6443", "for clients of the same user on this machine, by tokens only")
+	f.listen.add(fs, "127.0.0.1:6443", "for clients of the same user on this machine, by tokens only", serve.DefaultMaxConcurrentStreams)
 	fs.StringVar(&f.cfg.AdvertiseAddress, "advertise-address", "", "`address:port` at which clients reach the gateway, an endpoint of Service default/kubernetes while it runs (default: none)")
 	f.listen.AddHTTP2(fs)
 	f.etcd.Add(fs, "`URLs` of etcd, separated by commas: https://host:port, http://host:port or unix:///path. Required")

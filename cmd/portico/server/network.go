@@ -43,8 +43,9 @@ const (
 	disableHTTP2 = "disable-http2-serving"
 )
 
-// Add adds the flags. Those of TLS and HTTP/2 have kube-apiserver's names.
-func (f *NetworkFlags) Add(fs *pflag.FlagSet) {
+// Add adds the flags. Those of TLS and HTTP/2 have kube-apiserver's names. streams is the default number of requests on an
+// HTTP/2 connection.
+func (f *NetworkFlags) Add(fs *pflag.FlagSet, streams uint) {
 	f.all = fs
 	fs.StringVar(&f.minVersion, "tls-min-version", "", "least `version` of TLS: "+strings.Join(cliflag.TLSPossibleVersions(), ", ")+" (default: VersionTLS12)")
 	fs.StringSliceVar(&f.ciphers, "tls-cipher-suites", nil, "comma-separated `names` of cipher suites of TLS 1.2 and below (default: Go's). Preferred: "+
@@ -52,7 +53,7 @@ func (f *NetworkFlags) Add(fs *pflag.FlagSet) {
 	fs.Int32SliceVar(&f.curves, "tls-curve-preferences", nil, "comma-separated `numbers` of key exchange mechanisms, CurveID of Go's crypto/tls (default: Go's)")
 	fs.StringArrayVar(&f.sni, "tls-sni-cert-key", nil, "PEM `files` of a certificate and its key for some names, as cert,key or cert,key:name,*.name; without names those of the certificate. Named ones "+
 		"are stronger than these, exact names than wildcards, earlier flags than later ones. May be repeated")
-	fs.UintVar(&f.streams, "http2-max-streams-per-connection", 0, "maximum `number` of concurrent requests on an HTTP/2 connection (default: 100; core and crd: 16)")
+	fs.UintVar(&f.streams, "http2-max-streams-per-connection", streams, "maximum `number` of concurrent requests on an HTTP/2 connection; 0 means the default")
 	fs.UintVar(&f.headerBytes, "max-request-header-bytes", serve.DefaultMaxHeaderBytes, "maximum size of the header of a request in `bytes`; more is answered 431, or ends the connection. Not for unix sockets")
 	fs.BoolVar(&f.sharePort, sharing, false, "let other processes of this user, with this flag too, listen on the same host:port, SO_REUSEPORT (default: one process only)")
 	fs.UintVar(&f.bounds.All, "max-connections", 0, "maximum `number` of connections of network clients (default: by the number of files that the process may open)")

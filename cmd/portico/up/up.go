@@ -25,6 +25,7 @@ import (
 	"portico/resource/audit"
 	"portico/resource/egress"
 	"portico/resource/encryption"
+	"portico/resource/serve"
 	"portico/resource/serve/filter"
 )
 
@@ -156,7 +157,7 @@ func New() *cobra.Command {
 	f.etcd.Add(flags, "`URLs` of an etcd to use instead of the embedded one, separated by commas: https://host:port, http://host:port or unix:///path")
 	f.quota.Add(flags)
 	flags.String("access-log", "", "`file` to write a line of JSON per request to; - is the gateway's log (default: none)")
-	f.network.Add(flags)
+	f.network.Add(flags, serve.DefaultMaxConcurrentStreams)
 	f.network.AddHTTP2(flags)
 	server.AddBrowser(flags, new(filter.Browser))
 	limits.AddInFlight(flags)
