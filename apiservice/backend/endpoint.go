@@ -85,6 +85,8 @@ func canonicalHost(host string) string {
 	return addr.String()
 }
 
+var errScheme = errors.New("must be https://host:port, http://host:port or unix:///path")
+
 // ParseURL parses the URL of an endpoint: https://host[:port], http://host[:port] or
 // unix:///path. The error says what the URL must be.
 func ParseURL(text string) (Address, error) {
@@ -92,6 +94,9 @@ func ParseURL(text string) (Address, error) {
 		return Address{}, errors.New("must be no more than " + strconv.Itoa(maxURL) + " bytes")
 	}
 	u, err := url.Parse(text)
+	if err != nil && !strings.Contains(text, "://") {
+		return Address{}, errScheme // Go's error of host:port is of its first path segment
+	}
 	if err != nil {
 		// Callers name the URL.
 		if inner := new(url.Error); errors.As(err, &inner) {
@@ -110,7 +115,7 @@ func ParseURL(text string) (Address, error) {
 	case HTTP:
 		return parseHost(u, "80")
 	}
-	return Address{}, errors.New("must be https://host:port, http://host:port or unix:///path")
+	return Address{}, errScheme
 }
 
 // maxHost bounds the name of a host, in bytes, as the domain name system does.

@@ -69,6 +69,7 @@ func TestValidateAddresses(t *testing.T) {
 		"both":              {func(s *Spec) { s.Service = &Service{Namespace: "a", Name: "b"} }, []string{"spec.service: Forbidden: may not be set together with endpoints"}},
 		"too many":          {at(make([]string, MaxEndpoints+1)...), []string{"spec.endpoints: Too many: 257: must have at most 256 items"}},
 		"no URL":            {at(""), []string{"spec.endpoints[0].url: Required value"}},
+		"no scheme":         {at("127.0.0.1:8443"), []string{`spec.endpoints[0].url: Invalid value: "127.0.0.1:8443": must be https://host:port, http://host:port or unix:///path`}},
 		"bad URL":           {at("https://a", "ftp://x"), []string{`spec.endpoints[1].url: Invalid value: "ftp://x": must be https://host:port, http://host:port or unix:///path`}},
 		"twice":             {at("https://a", "https://a:443"), []string{`spec.endpoints[1].url: Duplicate value: "https://a:443"`}},
 		"twice in capitals": {at("https://h:1", "https://H:1"), []string{`spec.endpoints[1].url: Duplicate value: "https://H:1"`}},
