@@ -27,6 +27,9 @@ members=(etcd-0 etcd-1 etcd-2)
 servers=(core-0 core-1 crd-0 crd-1 gateway-0 gateway-1 gateway-2)
 pids=()
 
+# step TEXT...: says what is being done
+step() { echo "loopback.sh: $*" >&2; }
+
 # address NAME: the address and the port at which others reach a process
 address() {
   case $1 in
@@ -114,6 +117,7 @@ END
 }
 
 init() {
+  step "making certificates and configurations in $PWD"
   certificates
   local name
   for name in "${servers[@]}"; do configuration "$name" >"$name.yaml"; done
@@ -154,6 +158,7 @@ control() {
 
 # users makes the users of etcd, once its members run
 users() {
+  step "waiting for etcd, and making its users"
   until control etcdctl endpoint health >/dev/null 2>&1; do sleep 0.1; done
   control "$here/users.sh" >/dev/null
 }
@@ -189,10 +194,13 @@ up() {
   [ -e pki ] || init
   trap 'stop 2>/dev/null' EXIT
   trap 'exit 0' INT TERM
+  step "starting ${members[*]}; logs are in $PWD/logs"
   start "${members[@]}"
   control etcdctl user list 2>/dev/null | grep -q root || users
   local began=${EPOCHREALTIME/./}
+  step "starting ${servers[*]}"
   start "${servers[@]}"
+  step "waiting until core and crd answer behind all gateways"
   ready
   echo "ready after $(((${EPOCHREALTIME/./} - began) / 1000)) ms; KUBECONFIG=$PWD/pki/admin/kubeconfig; Ctrl-C stops it"
   wait

@@ -34,6 +34,22 @@ func TestOneAtATime(t *testing.T) {
 	second.Close()
 }
 
+// A folder that Open made is discarded, one that was there is not.
+func TestDiscard(t *testing.T) {
+	there := t.TempDir()
+	for path, left := range map[string]bool{there: true, filepath.Join(there, "new"): false} {
+		d, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Discard()
+		d.Close()
+		if _, err := os.Stat(path); (err == nil) != left {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 func TestUnusable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

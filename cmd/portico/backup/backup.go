@@ -131,9 +131,15 @@ func (o *options) run(ctx context.Context, file string, out, errOut io.Writer) e
 		return err
 	}
 	write := func(w io.Writer) error {
-		p := cli.StartProgress(ctx, errOut, "writing the backup", m.Parts[0].Size, cli.Size)
-		defer p.Stop()
-		return writeArchive(w, m, recipients, func(part Part) (io.ReadCloser, error) { return openPart(part, s.file, p, files) })
+		p := cli.StartProgress(ctx, errOut, "deriving the key", 0, cli.Size)
+		defer func() { p.Stop() }()
+		return writeArchive(w, m, recipients, func(part Part) (io.ReadCloser, error) {
+			if part.Name == snapshotName {
+				p.Stop()
+				p = cli.StartProgress(ctx, errOut, "writing the backup", part.Size, cli.Size)
+			}
+			return openPart(part, s.file, p, files)
+		})
 	}
 	if file == "-" {
 		if err := write(cli.Raw(out)); err != nil {

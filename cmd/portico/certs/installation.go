@@ -42,7 +42,12 @@ func newInstallation() *cobra.Command {
 			if err := pki.EnsureInstallation(in); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "certificates  %s\n", in.Dir)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), `certificates  %s
+
+Next: copy each folder below it to the machines of the processes of that name, gateway, core, crd and etcd, and to no other one;
+authorities, which has keys that sign, and admin, with its kubeconfig, stay with you. portico gateway --help, portico core --help and
+portico crd --help have the flags for the files.
+`, in.Dir)
 			return err
 		},
 	}

@@ -176,6 +176,29 @@ type ReadCommand struct {
 	Out    cli.OutputFlag
 }
 
+// CompleteNames completes the first argument of a command by the names of the objects at a path of the gateway.
+func (f *Flags) CompleteNames(path string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		gateway, err := f.Open(io.Discard)
+		var list metav1.PartialObjectMetadataList
+		if len(args) == 0 && err == nil {
+			err = gateway.Send(cmd.Context(), http.MethodGet, path, url.Values{"resourceVersion": {"0"}}, nil, &list)
+		}
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		for _, item := range list.Items {
+			names = append(names, item.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteNames is that of the flags.
+func (r *ReadCommand) CompleteNames(path string) cobra.CompletionFunc {
+	return r.client.CompleteNames(path)
+}
+
 // Complete adds the flags that these commands share, and runs read with a client.
 func (r *ReadCommand) Complete(cmd *cobra.Command, read func(ctx context.Context, w io.Writer, gateway *Client, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

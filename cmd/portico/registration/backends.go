@@ -39,6 +39,8 @@ func NewBackends() *cobra.Command {
 		Long:    "Show the Backends of a gateway with their healthy endpoints and groups, or one Backend with the state of each\nendpoint as the elected gateway sees it.",
 		Example: backendsExample,
 		Args:    backendName(0, ""),
+
+		ValidArgsFunction: r.CompleteNames(backendsPath),
 	}, func(ctx context.Context, w io.Writer, gateway *client.Client, args []string) error {
 		if len(args) == 0 {
 			var table metav1.Table

@@ -183,6 +183,8 @@ func NewUnregister() *cobra.Command {
 		Long:    "Delete a Backend. The APIServices that the gateway registered for it are removed as well; those that a user made stay,\nand are unavailable. A Backend that gateways start with is deleted only with --force: they make it again.",
 		Example: unregisterExample,
 		Args:    backendName(1, ""),
+
+		ValidArgsFunction: c.CompleteNames(backendsPath),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			gateway, err := c.Open(cmd.ErrOrStderr())
 			if err != nil {
