@@ -32,8 +32,8 @@ func (c *Core) assembleControllers() error {
 		return fmt.Errorf("--controllers: %w", err)
 	}
 	c.system = &systemNamespaces{core: c}
-	c.drain = newDrainer(c, gateway)
-	return nil
+	c.drain, err = newDrainer(c, gateway)
+	return err
 }
 
 // runParts runs everything but the listener until ctx ends or a part fails.

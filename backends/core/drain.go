@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
 
 	"portico/backends/process"
 	"portico/discovery"
@@ -35,17 +36,27 @@ type drainer struct {
 	gateway *client.Client // nil: only the server's own kinds are drained
 	log     *slog.Logger
 	tasks   *process.Tasks
+	// metadata is a client of the gateway of the metadata of objects; nil without a gateway.
+	metadata metadata.Interface
 }
 
 // maxDrains bounds how many namespaces are drained at a time. One that waits for its next
 // attempt does not count.
 const maxDrains = 10
 
-func newDrainer(c *Core, gateway *client.Client) *drainer {
-	return &drainer{
+func newDrainer(c *Core, gateway *client.Client) (*drainer, error) {
+	d := &drainer{
 		core: c, gateway: gateway, log: c.log,
 		tasks: process.NewTasks(maxDrains, loop.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}),
 	}
+	if gateway == nil {
+		return d, nil
+	}
+	var err error
+	if d.metadata, err = metadata.NewForConfig(c.clientConfig()); err != nil {
+		return nil, fmt.Errorf("make client of metadata: %w", err)
+	}
+	return d, nil
 }
 
 // run drains namespaces until ctx ends.
@@ -107,6 +118,9 @@ type target struct {
 	api string
 	// delete deletes an object if it still has the same uid.
 	delete func(ctx context.Context, o *resource.Object) error
+	// count returns the objects of a namespace with their finalizers only, if they can be listed so: metadata
+	// needs no conversion. nil: the objects are not converted.
+	count func(ctx context.Context, namespace string) []*resource.Object
 	// deleteAll deletes all objects of the namespace; nil: deletecollection is not supported.
 	deleteAll func(ctx context.Context) error
 }
@@ -179,6 +193,8 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 	res := emptied{api: t.api, resource: t.GroupResource(), err: err}
 	if list != nil {
 		res.left = list.Items
+	} else if t.count != nil {
+		res.left = t.count(ctx, namespace)
 	}
 	r.add(res)
 }
@@ -232,10 +248,13 @@ var errNotEmpty = errors.New("the namespace is not empty yet")
 
 // record updates the conditions of the namespace, or removes its finalizer.
 func (d *drainer) record(ctx context.Context, name, uid string, r *result) error {
-	if r.done() && len(r.abandoned) > 0 {
+	switch {
+	case r.done() && len(r.abandoned) > 0:
 		if err := d.reportAbandoned(ctx, uid, r); err != nil {
 			return err
 		}
+	case !r.done():
+		d.reportWaiting(ctx, uid, r)
 	}
 	namespaces := d.core.find("", "namespaces")
 	key := resource.Key{Name: name}

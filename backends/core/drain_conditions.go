@@ -152,14 +152,34 @@ func (r *result) discoveryMessage() string {
 	return fmt.Sprintf("Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s%s", len(groups), named(groups), r.advice(r.unknown))
 }
 
-// advice says how a namespace goes that is held up by objects that cannot be read, or by servers
-// that do not respond; "": they are not what holds it up.
+// advice says how a namespace goes that is held up by objects that cannot be read, by webhooks, or by
+// servers that do not respond; "": they are not what holds it up.
 func (r *result) advice(failed []emptied) (advice string) {
-	others := slices.DeleteFunc(slices.Clone(failed), func(e emptied) bool {
-		return apierrors.ReasonForError(e.err) == metav1.StatusReasonStoreReadError
-	})
-	if len(others) < len(failed) {
+	var others []emptied
+	var unreadable, admission bool
+	var converted []string
+	for _, e := range failed {
+		switch text := e.err.Error(); {
+		case apierrors.ReasonForError(e.err) == metav1.StatusReasonStoreReadError:
+			unreadable = true
+		case strings.Contains(text, conversionFailed):
+			converted = append(converted, e.resource.String())
+		case strings.Contains(text, admissionFailed):
+			admission = true
+		default:
+			others = append(others, e)
+		}
+	}
+	if unreadable {
 		advice = "; repair what cannot be read, or delete it with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
+	}
+	if admission {
+		advice += "; repair the admission webhook that is named, or delete its configuration"
+	}
+	if len(converted) > 0 {
+		slices.Sort(converted)
+		advice += fmt.Sprintf("; repair the conversion webhook of CustomResourceDefinition %s, or delete the definition with all of its objects, which needs no webhook",
+			named(converted))
 	}
 	apis := servicesOf(others)
 	if len(apis) == 0 {
@@ -172,6 +192,12 @@ func (r *result) advice(failed []emptied) (advice string) {
 	return advice + fmt.Sprintf("; repair the server of APIService %s, or leave behind what it has in this namespace: kubectl annotate apiservice %s %s=%s",
 		names, names, apiservice.AbandonAnnotation, r.namespace)
 }
+
+// What is in the errors of servers that cannot call a webhook (docs/wire.md 9.5, 10.2).
+const (
+	conversionFailed = "conversion webhook for "
+	admissionFailed  = "failed calling webhook "
+)
 
 // servicesOf returns the names of the APIServices, each once.
 func servicesOf(list []emptied) (names []string) {

@@ -318,6 +318,10 @@ func TestDrainOtherServers(t *testing.T) {
 			if test.gone {
 				return
 			}
+			waits := get[corev1.Event](t, c, "/api/v1/namespaces/default/events/shop."+uid+".waits")
+			if waits == nil || waits.Reason != "DeletionWaits" || waits.InvolvedObject.Name != "shop" || !strings.Contains(waits.Message, test.message) {
+				t.Errorf("the event of the namespace that waits is %+v", waits)
+			}
 			have := condition(get[corev1.Namespace](t, c, "/api/v1/namespaces/shop"), test.failed)
 			if advice := "kubectl annotate apiservice v1.example.com gateway.portico.dev/abandon-namespaces=shop"; name != "discovery is not readable" && !strings.HasSuffix(have.Message, advice) {
 				t.Errorf("the condition does not advise %q: %s", advice, have.Message)
@@ -326,6 +330,36 @@ func TestDrainOtherServers(t *testing.T) {
 				t.Errorf("condition %s is %s %s %q", test.failed, have.Status, have.Reason, have.Message)
 			}
 		})
+	}
+}
+
+// The conditions of a namespace whose objects a dead webhook keeps name the webhook and the definition, count the objects,
+// and do not advise about the server, which answers.
+func TestDrainNamesDeadWebhooks(t *testing.T) {
+	t.Parallel()
+	const called = "Internal error occurred: failed calling webhook \"no.example.com\": failed to call webhook: connection refused"
+	r := newResult("shop")
+	r.add(emptied{api: "v2.example.com", resource: schema.GroupResource{Group: "example.com", Resource: "convs"},
+		err: errors.New("conversion webhook for example.com/v1, Kind=Conv failed: Post \"https://gone.shop.svc:443/\": service \"gone\" not found"), left: []*resource.Object{{}, {}}})
+	r.add(emptied{api: "v1.other.example.com", resource: schema.GroupResource{Group: "other.example.com", Resource: "things"}, err: errors.New(called), left: []*resource.Object{{}}})
+	r.settle(func(string) bool { return false })
+	texts := map[corev1.NamespaceConditionType]string{}
+	for _, c := range r.conditions() {
+		texts[c.Type] = string(c.Status) + " " + c.Message
+	}
+	for kind, want := range map[corev1.NamespaceConditionType][]string{
+		corev1.NamespaceDeletionContentFailure: {"True", "gone.shop.svc", "no.example.com", "repair the admission webhook that is named",
+			"repair the conversion webhook of CustomResourceDefinition convs.example.com, or delete the definition"},
+		corev1.NamespaceContentRemaining: {"True", "convs.example.com has 2 resource instances", "things.other.example.com has 1 resource instances"},
+	} {
+		for _, part := range want {
+			if !strings.Contains(texts[kind], part) {
+				t.Errorf("%s is %q, which lacks %q", kind, texts[kind], part)
+			}
+		}
+	}
+	if strings.Contains(texts[corev1.NamespaceDeletionContentFailure], "repair the server of APIService") {
+		t.Errorf("the server is blamed: %s", texts[corev1.NamespaceDeletionContentFailure])
 	}
 }
 

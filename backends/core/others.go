@@ -98,6 +98,17 @@ func (d *drainer) foreign(info *resource.Info, namespace string, collection bool
 		Info: info, store: d.gateway.Reader(info), api: apiservice.Name(info.Group, info.Versions[0]),
 		delete: func(ctx context.Context, o *resource.Object) error { return d.sendDelete(ctx, path+"/"+o.Name, o.UID) },
 	}
+	t.count = func(ctx context.Context, namespace string) (left []*resource.Object) {
+		of := schema.GroupVersionResource{Group: info.Group, Version: info.Versions[0], Resource: info.Resource}
+		list, err := d.metadata.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil // the list with the objects has failed as well, and says why
+		}
+		for i := range list.Items {
+			left = append(left, &resource.Object{Header: resource.Header{Finalizers: list.Items[i].Finalizers}})
+		}
+		return left
+	}
 	if collection {
 		t.deleteAll = func(ctx context.Context) error { return d.sendDelete(ctx, path, "") }
 	}
@@ -146,11 +157,35 @@ func (d *drainer) reportAbandoned(ctx context.Context, uid string, r *result) er
 	message := fmt.Sprintf("The namespace went without the deletion of %s: APIService %s has the annotation %s, and its server failed",
 		named(left), named(apis), apiservice.AbandonAnnotation)
 	d.log.Warn("objects of a namespace were abandoned", "namespace", r.namespace, "uid", uid, "apiservices", apis, "resources", left)
+	return d.event(ctx, r.namespace, uid, uid, "ContentAbandoned", cut(message))
+}
+
+// reportWaiting records an Event, once for each namespace, if its deletion waits for what does not do its part: a server, a
+// webhook, or discovery. Its conditions follow what becomes of that.
+func (d *drainer) reportWaiting(ctx context.Context, uid string, r *result) {
+	for _, c := range r.conditions() {
+		failed := c.Type == corev1.NamespaceDeletionContentFailure || c.Type == corev1.NamespaceDeletionDiscoveryFailure
+		if !failed || c.Status != corev1.ConditionTrue {
+			continue
+		}
+		message := c.Message
+		if over := len(message) - maxErrorText; over > 0 { // the end says what to do
+			message = strings.ToValidUTF8("..."+message[over:], "")
+		}
+		if err := d.event(ctx, r.namespace, uid, uid+".waits", "DeletionWaits", message); err != nil && ctx.Err() == nil {
+			d.log.Warn("the event of a namespace that waits was not stored", "namespace", r.namespace, "err", err)
+		}
+		return
+	}
+}
+
+// event stores a Warning Event on a namespace, unless there is one of that name.
+func (d *drainer) event(ctx context.Context, namespace, uid, name, reason, message string) error {
 	row, now := d.core.find("", "events"), rest.Now()
 	event := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: r.namespace + "." + uid}, // one for each namespace
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: r.namespace, UID: types.UID(uid)},
-		Reason:         "ContentAbandoned", Message: cut(message), Type: corev1.EventTypeWarning,
+		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: namespace + "." + name},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: types.UID(uid)},
+		Reason:         reason, Message: message, Type: corev1.EventTypeWarning,
 		Source: corev1.EventSource{Component: "namespace-controller"}, ReportingController: "namespace-controller",
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}

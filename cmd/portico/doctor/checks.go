@@ -109,7 +109,7 @@ var objectChecks = []check{
 	{"definitions", "CustomResourceDefinitions that are not served as they say", definitions,
 		"kubectl describe crd NAME; mend its names or its schema"},
 	{"namespaces", "namespaces whose deletion does not end", namespaces,
-		"the message names what remains; remove its finalizer, or start the server that has it"},
+		"the message names what remains and what to do; remove its finalizer, or start the server that has it"},
 	{"anonymous", "what requests without credentials may read", anonymous,
 		"delete the binding that gives system:anonymous or system:unauthenticated a role, or start the gateway with --anonymous-auth=false"},
 	{"cluster-admin", "rights of all users", clusterAdmin,

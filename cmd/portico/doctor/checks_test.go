@@ -361,3 +361,23 @@ func TestProxy(t *testing.T) {
 		t.Errorf("with NO_PROXY: %v", f)
 	}
 }
+
+// A namespace that waits for a server is reported from the first seconds, with what to do; one that takes its time is not.
+func TestNamespacesThatWait(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	terminating := func(name string, age time.Duration, kind corev1.NamespaceConditionType) corev1.Namespace {
+		deleted := metav1.NewTime(now.Add(-age))
+		return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, DeletionTimestamp: &deleted}, Status: corev1.NamespaceStatus{
+			Conditions: []corev1.NamespaceCondition{{Type: kind, Status: corev1.ConditionTrue, Message: "why of " + name}},
+		}}
+	}
+	got := judgeNamespaces([]corev1.Namespace{
+		terminating("busy", time.Second, corev1.NamespaceContentRemaining),
+		terminating("waits", time.Second, corev1.NamespaceDeletionContentFailure),
+		terminating("long", time.Hour, corev1.NamespaceFinalizersRemaining),
+	}, now)
+	if got.verdict != warns || !strings.Contains(got.text, "why of waits") || !strings.Contains(got.text, "why of long") || strings.Contains(got.text, "busy") {
+		t.Errorf("the finding is %+v", got)
+	}
+}

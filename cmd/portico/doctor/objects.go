@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -121,6 +122,7 @@ func definitions(ctx context.Context, t *target) finding {
 	for _, d := range list.Items {
 		for _, c := range d.Status.Conditions {
 			switch {
+			case c.Reason == "Installing" && time.Since(c.LastTransitionTime.Time) < time.Minute: // it was just created
 			case c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionFalse,
 				c.Type == apiextensionsv1.NamesAccepted && c.Status == apiextensionsv1.ConditionFalse:
 				w.fail("%s is not %s: %s", d.Name, c.Type, c.Message)
@@ -146,15 +148,16 @@ func namespaces(ctx context.Context, t *target) finding {
 func judgeNamespaces(all []corev1.Namespace, now time.Time) finding {
 	var w worst
 	for _, n := range all {
-		if n.DeletionTimestamp == nil || now.Sub(n.DeletionTimestamp.Time) < longDeletion {
+		why := inspect.Waits(&n)
+		if n.DeletionTimestamp == nil || why == "" && now.Sub(n.DeletionTimestamp.Time) < longDeletion {
 			continue
 		}
-		why := "no condition says why"
 		for _, c := range n.Status.Conditions {
-			if c.Status == corev1.ConditionTrue {
+			if why == "" && c.Status == corev1.ConditionTrue {
 				why = c.Message
 			}
 		}
+		why = cmp.Or(why, "no condition says why")
 		w.warn("%s for %s: %s", n.Name, duration.HumanDuration(now.Sub(n.DeletionTimestamp.Time)), why)
 	}
 	return w.finding("%s", cli.Plural(len(all), "namespace"))

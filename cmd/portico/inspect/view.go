@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -42,7 +43,9 @@ type View struct {
 	Metrics  Metrics
 	APIs     []apireg.APIService
 	Backends []backend.Backend
-	Unread   []Unread
+	// Terminating are the namespaces that are being deleted.
+	Terminating []corev1.Namespace
+	Unread      []Unread
 }
 
 // Unread is something that could not be read.
@@ -98,6 +101,15 @@ func Read(ctx context.Context, from *client.Client, folder *Folder) *View {
 		err := from.Send(ctx, http.MethodGet, APIServicesPath, FromMemory(), nil, &list)
 		v.APIs = list.Items
 		return err
+	})
+	read("namespaces", func() error {
+		var list corev1.NamespaceList
+		query := FromMemory()
+		query.Set("fieldSelector", "status.phase="+string(corev1.NamespaceTerminating))
+		if from.Send(ctx, http.MethodGet, "/api/v1/namespaces", query, nil, &list) == nil { // the rest says why not
+			v.Terminating = list.Items
+		}
+		return nil
 	})
 	read("Backends", func() error {
 		var list backend.BackendList

@@ -116,6 +116,7 @@ func read(ctx context.Context, from *client.Client, local *inspect.Folder) *Stat
 	}
 	s.readAPIs(v)
 	s.readBackends(v)
+	s.readNamespaces(v)
 	s.readCertificates(v.Metrics, time.Now())
 	s.readLoads(v.Metrics)
 	if len(s.Unread) > 0 {
@@ -202,6 +203,15 @@ func (s *Status) readAPIs(v *inspect.View) {
 	}
 	if n := len(s.APIs.Down); n > 0 {
 		s.problem("%d of %d APIs are not available", n, s.APIs.Total)
+	}
+}
+
+// readNamespaces reports namespaces whose deletion waits for a server.
+func (s *Status) readNamespaces(v *inspect.View) {
+	for i := range v.Terminating {
+		if why := inspect.Waits(&v.Terminating[i]); why != "" {
+			s.problem("namespace %s is not deleted: %s", v.Terminating[i].Name, cli.OneLine(why))
+		}
 	}
 }
 
