@@ -35,8 +35,9 @@ const (
 	establishPatience = 20 * time.Second
 	// followersPatience is how long after its start a server waits for all running gateways to follow it.
 	followersPatience = 5 * time.Second
-	// changePatience bounds how long the answer to a change of a definition waits.
-	changePatience = 5 * time.Second
+	// changePatience bounds how long the answer to a change of a definition waits. It is the patience with followers that
+	// acknowledge nothing (package discovery): those that do are waited for on a busy machine as well.
+	changePatience = 15 * time.Second
 )
 
 // reasonInstalling is the reason of Established until the definition is served everywhere.

@@ -11,8 +11,8 @@ import (
 )
 
 // presenceTTL is the duration of the lease of a Presence, in seconds: the document of a process that dies is removed
-// in that time. Renewing the lease writes nothing.
-const presenceTTL = 6
+// in that time. A starved process renews its lease late. Renewing it writes nothing.
+const presenceTTL = 10
 
 // PresenceFamily is the family of the documents of running processes, by kind of process.
 const PresenceFamily = "processes"
