@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -24,12 +25,12 @@ import (
 // the seats can be released before the request ends.
 func (e *engine) Admit(r *http.Request, a *resource.Action) filter.Admission {
 	q := &admission{engine: e, request: r, info: requestInfo(a), mutating: a.Mutating(), decided: make(chan struct{}), released: make(chan struct{})}
-	go q.handle(flowcontrol.RequestDigest{RequestInfo: q.info, User: userInfo(a.User)})
+	go q.handle(digest(a, q.info))
 	<-q.decided
 	if q.panicked != nil {
 		panic(q.panicked)
 	}
-	out := filter.Admission{Schema: string(q.schema.UID), Level: string(q.level.UID)}
+	out := filter.Admission{Schema: string(q.schema.UID), Level: string(q.level.UID), Limited: limited(q.level)}
 	if !q.runs {
 		e.dropped.RecordDroppedRequest(q.level.Name)
 		out.RetryAfter = int(e.dropped.GetRetryAfter(q.level.Name))
@@ -40,6 +41,39 @@ func (e *engine) Admit(r *http.Request, a *resource.Action) filter.Admission {
 	}
 	out.Seats = q
 	return out
+}
+
+// errClassified ends Classify in upstream's engine.
+var errClassified = errors.New("the request is classified")
+
+// Classify implements filter.FlowControl. Upstream's engine classifies a request only to queue it
+// then: between both a panic ends it, when it holds nothing but a read lock, which it releases. It
+// takes 8 µs (BenchmarkClassify).
+func (e *engine) Classify(a *resource.Action) (level string) {
+	defer func() {
+		if cause := recover(); cause != nil && cause != errClassified {
+			panic(cause)
+		}
+	}()
+	found := func(_ *flowv1.FlowSchema, l *flowv1.PriorityLevelConfiguration, _ string) {
+		level = limited(l)
+		panic(errClassified)
+	}
+	e.control.Handle(context.Background(), digest(a, requestInfo(a)), found, nil, nil, nil)
+	return level
+}
+
+// limited returns the name of a level that limits requests; "" of one that does not.
+func limited(l *flowv1.PriorityLevelConfiguration) string {
+	if l.Spec.Type == flowv1.PriorityLevelEnablementExempt {
+		return ""
+	}
+	return l.Name
+}
+
+// digest is a request in the form of upstream's engine.
+func digest(a *resource.Action, info *apirequest.RequestInfo) flowcontrol.RequestDigest {
+	return flowcontrol.RequestDigest{RequestInfo: info, User: userInfo(a.User)}
 }
 
 // userInfo is the user in the form of upstream's engine. Portico's own processes count as

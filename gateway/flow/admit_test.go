@@ -24,7 +24,7 @@ type running struct {
 	levels, schemas *rest.Resource
 }
 
-func run(t *testing.T) *running {
+func run(t testing.TB) *running {
 	t.Helper()
 	f, levels, schemas := bench(t)
 	find := func(gr schema.GroupResource) *rest.Resource {
@@ -315,5 +315,51 @@ func TestRestore(t *testing.T) {
 	f.Restore(func(schema.GroupResource) []*resource.Object { return nil })
 	if names := f.engine.schemas.GetIndexer().ListKeys(); len(names) != 1 {
 		t.Errorf("an empty copy is used: %v", names)
+	}
+}
+
+// A request is classified without seats, by the same objects as when it is admitted; one of an exempt
+// level has no name. Objects that change meanwhile count afterwards.
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	f := run(t)
+	action := func(user string, groups ...string) *resource.Action {
+		a := resource.ParseAction(httptest.NewRequestWithContext(t.Context(), "POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", http.NoBody))
+		a.User = &resource.User{Name: user, Groups: append(groups, resource.GroupAuthenticated)}
+		return a
+	}
+	await.Until(t, "the engine works by the objects", func() bool { return f.engine.Classify(action("jane")) == "global-default" })
+	for range 3 { // the engine is usable afterwards
+		for _, tc := range []struct {
+			user   string
+			groups []string
+			want   string
+		}{
+			{"jane", nil, "global-default"},
+			{"jane", []string{resource.GroupMasters}, ""},
+			{"system:portico:core", nil, ""},
+			{"system:node:n1", []string{"system:nodes"}, "node-high"},
+			{"system:kube-controller-manager", nil, "leader-election"},
+			{"system:serviceaccount:a:b", []string{"system:serviceaccounts"}, "workload-low"},
+		} {
+			if got := f.engine.Classify(action(tc.user, tc.groups...)); got != tc.want {
+				t.Errorf("%s of %q: level %q, want %q", tc.user, tc.groups, got, tc.want)
+			}
+		}
+	}
+	f.level(t, "eve", 2)
+	if got := f.engine.Classify(action("eve")); got != "eve" {
+		t.Errorf("with a level of her own, eve is in %q", got)
+	}
+}
+
+func BenchmarkClassify(b *testing.B) {
+	f := run(b)
+	a := resource.ParseAction(httptest.NewRequestWithContext(b.Context(), "POST", "/api/v1/namespaces/default/configmaps", http.NoBody))
+	a.User = &resource.User{Name: "jane", Groups: []string{resource.GroupAuthenticated}}
+	await.Until(b, "the engine works by the objects", func() bool { return f.engine.Classify(a) == "global-default" })
+	b.ReportAllocs()
+	for b.Loop() {
+		f.engine.Classify(a)
 	}
 }

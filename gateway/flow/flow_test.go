@@ -18,7 +18,7 @@ import (
 )
 
 // bench stores both kinds in memory.
-func bench(t *testing.T) (f *Flow, levels, schemas *rest.Resource) {
+func bench(t testing.TB) (f *Flow, levels, schemas *rest.Resource) {
 	t.Helper()
 	f = New(Config{Seats: 100})
 	kinds, err := f.Kinds()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"net/http"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
+	"portico/resource"
 	"portico/resource/serve/filter"
 )
 
@@ -78,5 +80,34 @@ func TestTooMany(t *testing.T) {
 	close(hang)
 	if code := <-first; code != 200 {
 		t.Errorf("the one before: %d", code)
+	}
+}
+
+// A body for a registered server that does not come, or stops, is ended with a 408 after ten seconds.
+func TestBodyForServerMustMakeProgress(t *testing.T) {
+	t.Parallel()
+	front := startChain(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, func(c *filter.Config) {
+		c.SentOn = func(*resource.Action) bool { return true }
+	})
+	for name, tc := range map[string]struct{ length, sent int }{"nothing of a small body": {100, 0}, "a part of a large one": {200_000, 100_000}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body, client := io.Pipe()
+			defer client.Close()
+			go client.Write(make([]byte, tc.sent))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+shortPath, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.ContentLength = int64(tc.length)
+			res, err := front.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if s := statusOf(t, res); res.StatusCode != http.StatusRequestTimeout || s.Reason != metav1.StatusReasonTimeout {
+				t.Errorf("%d %+v", res.StatusCode, s)
+			}
+		})
 	}
 }

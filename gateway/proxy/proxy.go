@@ -230,7 +230,7 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 		response.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), RetryAfter))
 		return
 	case errors.As(err, &body):
-		response.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
+		response.WriteStatus(w, r, badBody(body))
 		return
 	case errors.As(err, &upgrade):
 		response.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
@@ -238,6 +238,16 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
 	response.WriteStatus(w, r, unreachable(r, err))
+}
+
+// badBody is the error for a body that could not be read: a Status of the filters, which do not wait for
+// it any longer, or else a 400.
+func badBody(err *upstream.BodyError) error {
+	var status *apierrors.StatusError
+	if errors.As(err.Err, &status) {
+		return status
+	}
+	return apierrors.NewBadRequest(err.Error())
 }
 
 // unreachable is the 503 for a request that failed on its way to the server. It says

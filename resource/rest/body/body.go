@@ -23,9 +23,11 @@ const (
 	// DecodeMemory is for bodies being decoded, until their requests are answered, and for
 	// the stored objects that they change: estimates (bodylimit.Size.Memory).
 	DecodeMemory = 160 << 20
-	// ReadMemory is for bodies being read. It is separate, so that slow senders do not
-	// block decoding.
+	// ReadMemory is for bodies that have been read, until their requests are answered. It is
+	// separate, so that slow senders do not block decoding.
 	ReadMemory = 64 << 20
+	// AwaitMemory is for those that a client is sending (Budget.Await), which may be ended.
+	AwaitMemory = 32 << 20
 	// FreeMemory is how much of DecodeMemory each request has without reserving it: ordinary
 	// bodies, with some hundred values, are never rejected.
 	FreeMemory = 512 << 10
@@ -36,28 +38,40 @@ const (
 
 // Budget is memory that users share. Safe for concurrent use.
 type Budget struct {
-	shared, reserved *fairshare.Limit
+	shared, reserved, awaited *fairshare.Limit
 }
 
-// NewBudget returns a budget of size bytes.
+// NewBudget returns a budget of size bytes, and AwaitMemory more.
 func NewBudget(size int) *Budget {
-	return &Budget{fairshare.New(size, 0), fairshare.New(size/reservedPart, 0)}
+	return &Budget{fairshare.New(size, 0), fairshare.New(size/reservedPart, 0), fairshare.New(AwaitMemory, 0)}
 }
 
 // Hold is the memory of one request in a budget. The zero value and nil have none and reject
 // nothing. Not safe for concurrent use.
 type Hold struct {
 	budget           *Budget
-	user             *resource.User
+	user             string
+	unlimited        bool
 	shared, reserved int
+	// waiter has the memory until the body has arrived, awaited bytes; nil: the body is not awaited.
+	waiter  *fairshare.Waiter
+	awaited int
 }
 
-// Hold returns an empty Hold of a user; nil: an anonymous user.
-func (b *Budget) Hold(user *resource.User) Hold {
-	if user == nil {
-		user = &resource.User{}
+// Hold returns an empty Hold of a request; nil: one of nobody.
+func (b *Budget) Hold(act *resource.Action) Hold {
+	if act == nil {
+		return Hold{budget: b}
 	}
-	return Hold{budget: b, user: user}
+	return Hold{budget: b, user: act.LimitKey(), unlimited: act.User != nil && act.User.Unlimited()}
+}
+
+// Await is Hold for a body that a client is to send. While Read reads it, the body is in AwaitMemory,
+// and w may be ended in favour of another one.
+func (b *Budget) Await(act *resource.Action, w *fairshare.Waiter) Hold {
+	h := b.Hold(act)
+	h.waiter = w
+	return h
 }
 
 // errNoMemory is the 429 for a body that needs more memory than is left.
@@ -69,9 +83,14 @@ func errNoMemory() error {
 func (h *Hold) Grow(size int) error {
 	switch {
 	case h == nil || h.budget == nil || size <= 0:
-	case h.budget.shared.TakeN(h.user.Name, size):
+	case h.waiter != nil:
+		if !h.budget.awaited.Enter(h.waiter, size) {
+			return errNoMemory()
+		}
+		h.awaited += size
+	case h.budget.shared.TakeN(h.user, size):
 		h.shared += size
-	case h.user.Unlimited() && h.budget.reserved.TakeN("", size):
+	case h.unlimited && h.budget.reserved.TakeN("", size):
 		h.reserved += size
 	default:
 		return errNoMemory()
@@ -79,10 +98,24 @@ func (h *Hold) Grow(size int) error {
 	return nil
 }
 
+// arrived ends the waiting of a Hold of Await. If there is no memory for the body, it returns a 429.
+func (h *Hold) arrived() error {
+	if h == nil || h.waiter == nil {
+		return nil
+	}
+	h.budget.awaited.Leave(h.waiter)
+	h.waiter = nil
+	return h.Grow(h.awaited)
+}
+
 // Release returns everything to the budget.
 func (h *Hold) Release() {
+	if h.waiter != nil {
+		h.budget.awaited.Leave(h.waiter)
+		h.waiter = nil
+	}
 	if h.shared > 0 {
-		h.budget.shared.ReleaseN(h.user.Name, h.shared)
+		h.budget.shared.ReleaseN(h.user, h.shared)
 	}
 	if h.reserved > 0 {
 		h.budget.reserved.ReleaseN("", h.reserved)
@@ -91,7 +124,7 @@ func (h *Hold) Release() {
 }
 
 // InUse returns how many bytes are reserved.
-func (b *Budget) InUse() int { return b.shared.InUse() + b.reserved.InUse() }
+func (b *Budget) InUse() int { return b.shared.InUse() + b.reserved.InUse() + b.awaited.InUse() }
 
 // MaxSize is the largest request body in bytes (docs/wire.md 0.2).
 const MaxSize = 3 << 20
@@ -102,7 +135,7 @@ const drainSize = 32 << 20
 
 // Read reads the whole body of a request, in the memory of held. Errors: a 413 for more than
 // MaxSize, before anything is read if the Content-Length says so; a 429 if held has no memory
-// left; a 400 if the client ends before the body does.
+// left; that of reading it, if it is a Status; a 400 if the client ends before the body does.
 func Read(r *http.Request, held *Hold) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
@@ -114,11 +147,15 @@ func Read(r *http.Request, held *Hold) ([]byte, error) {
 		return nil, refuse(r, tooLarge(MaxSize))
 	}
 	data, err := ReadAll(io.LimitReader(r.Body, MaxSize+1), r.ContentLength, held.Grow)
+	if full := held.arrived(); err == nil {
+		err = full
+	}
 	var limited *http.MaxBytesError
+	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &limited):
 		return nil, tooLarge(limited.Limit)
-	case apierrors.IsTooManyRequests(err):
+	case errors.As(err, &status):
 		return nil, refuse(r, err)
 	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))

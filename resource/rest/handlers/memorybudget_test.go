@@ -51,7 +51,7 @@ func TestMemoryForDecoding(t *testing.T) {
 	send("jane", "POST", configMaps, largeMap("a"), 201)
 	var holds []body.Hold
 	for i, n := 0, 1; n > 0; i++ { // users take what they can
-		h := b.api.decoding.Hold(&resource.User{Name: fmt.Sprint(i)})
+		h := b.api.decoding.Hold(&resource.Action{User: &resource.User{Name: fmt.Sprint(i)}})
 		for n = 0; h.Grow(1<<20) == nil; n++ {
 		}
 		holds = append(holds, h)

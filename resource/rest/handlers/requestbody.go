@@ -53,11 +53,8 @@ func (a *API) readBody(r *http.Request, target bodylimit.Target) (*requestBody, 
 // readBodyAs is readBody for a body of that media type; the Content-Type is ignored. CBOR is
 // converted to JSON if it is served.
 func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Target) (*requestBody, error) {
-	var user *resource.User
-	if act := resource.ActionFrom(r.Context()); act != nil {
-		user = act.User
-	}
-	data, err := a.read(r, user)
+	act := resource.ActionFrom(r.Context())
+	data, err := a.read(r, act)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +62,7 @@ func (a *API) readBodyAs(r *http.Request, mediaType string, target bodylimit.Tar
 	if err != nil {
 		return nil, err
 	}
-	b := &requestBody{data: data, mediaType: mediaType, held: a.decoding.Hold(user)}
+	b := &requestBody{data: data, mediaType: mediaType, held: a.decoding.Hold(act)}
 	if err := b.held.Grow(int(size.Memory()) - body.FreeMemory); err != nil {
 		return nil, err
 	}
@@ -101,8 +98,8 @@ func bodyTarget(k *rest.Kind, version string) bodylimit.Target {
 }
 
 // read reads the whole body. Errors: those of body.Read.
-func (a *API) read(r *http.Request, user *resource.User) ([]byte, error) {
-	held := a.reading.Hold(user)
+func (a *API) read(r *http.Request, act *resource.Action) ([]byte, error) {
+	held := a.reading.Hold(act)
 	defer held.Release()
 	return body.Read(r, &held)
 }

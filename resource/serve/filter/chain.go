@@ -44,7 +44,7 @@ type Chain struct {
 	handler     http.Handler
 	lifecycle   inflight.Lifecycle
 	connections *inflight.Connections
-	limits      limits
+	limits      *limits
 	origins     []*regexp.Regexp // of Config.Browser
 	strict      []string         // the header of Config.Browser.StrictTransport; nil: none
 }

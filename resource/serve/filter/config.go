@@ -69,18 +69,18 @@ type Config struct {
 	// server behind one with the same deadline, which would miss the response. Default 0.
 	Ahead time.Duration
 	// FlowControl decides when requests run, in place of MaxInFlight and MaxMutatingInFlight;
-	// nil: these do.
+	// nil: these do. It needs SentOn.
 	FlowControl FlowControl
 	// SentOn reports whether a request is sent to a server with limits of its own: FlowControl
-	// is not asked about it. The bodies of others are read before it is asked, as body.Read
-	// does, and handlers get them from memory. nil: none is.
+	// is not asked about it. The bodies of others are read before they take a slot in flight, as body.Read
+	// does, and handlers get them from memory. nil: no body is read before.
 	SentOn func(a *resource.Action) bool
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight; one user
-	// gets at most three quarters. Defaults DefaultMaxInFlight and
+	// gets at most two thirds. Defaults DefaultMaxInFlight and
 	// DefaultMaxMutatingInFlight; below 0: no bound.
 	MaxInFlight, MaxMutatingInFlight int
 	// MaxLongRunning and MaxLongRunningPerUser bound the long-running requests, in all
-	// and of one user. A user gets at most three quarters of all; 0: no bound. Streams of
+	// and of one user. A user gets at most two thirds of all; 0: no bound. Streams of
 	// discovery have a bound of their own.
 	MaxLongRunning, MaxLongRunningPerUser int
 	// Connections are the limits of network clients' connections. Default
@@ -103,6 +103,8 @@ func (cfg *Config) validate() error {
 		return errors.New("make filters: no handler")
 	case cfg.Authenticator == nil:
 		return errors.New("make filters: no authenticator")
+	case cfg.FlowControl != nil && cfg.SentOn == nil:
+		return errors.New("make filters: flow control without SentOn")
 	case cfg.GoawayChance < 0 || cfg.GoawayChance > MaxGoawayChance:
 		return fmt.Errorf("make filters: the chance of GOAWAY is %v and must be between 0 and %v", cfg.GoawayChance, MaxGoawayChance)
 	}

@@ -3,8 +3,6 @@ package filter
 import (
 	"context"
 	"net/http"
-	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -29,21 +27,21 @@ type FlowControl interface {
 	// Admit returns when the request may run, or is refused. It waits no longer than the
 	// context of the request lasts.
 	Admit(r *http.Request, a *resource.Action) Admission
+	// Classify returns Admission.Limited of a request that is not admitted yet.
+	Classify(a *resource.Action) (limited string)
 }
 
 // Admission is what FlowControl decided of a request.
 type Admission struct {
 	// Schema and Level are the uids of the flow schema and of the priority level; "": none.
 	Schema, Level string
+	// Limited is the name of the priority level; "": it limits no requests.
+	Limited string
 	// Seats are those that the request holds; nil: it is refused, and may be repeated after
 	// RetryAfter seconds.
 	Seats      Seats
 	RetryAfter int
 }
-
-// sendingTime is how long a response is sent before its request gives back its seats for a slot in
-// limits.clients, if there is one: a client that does not read holds no seats.
-const sendingTime = time.Second
 
 // Seats of a request. Release gives them back. End must be called when the request has ended,
 // and releases them too. Of each the first call counts.
@@ -52,28 +50,28 @@ type Seats interface {
 	End()
 }
 
-// limits are the limits of requests in flight. clients are requests with FlowControl that wait for
-// their clients to send bodies or to read responses, and memory is for the bodies.
+// limits are the limits of requests in flight. clients are those that wait for their clients to send
+// bodies, and with FlowControl to read responses; memory is for the bodies.
 type limits struct {
-	reads, writes, longRunning, discovery, clients *fairshare.Limit
+	reads, writes, longRunning, discovery *fairshare.Limit
 
-	memory *body.Budget
+	clients clientLimits
+	memory  *body.Budget
 }
 
-func newLimits(cfg *Config) limits {
-	clients := 0
+func newLimits(cfg *Config) *limits {
+	clients := max(0, cfg.MaxInFlight) + max(0, cfg.MaxMutatingInFlight)
 	if cfg.FlowControl != nil {
-		clients = max(0, cfg.MaxInFlight) + max(0, cfg.MaxMutatingInFlight)
 		cfg.MaxInFlight, cfg.MaxMutatingInFlight = -1, -1 // requests are only counted
 	}
 	discovery := 0
 	if cfg.MaxLongRunning > 0 {
 		discovery = max(1, cfg.MaxLongRunning/discoveryStreamsShare)
 	}
-	return limits{
+	return &limits{
 		reads: fairshare.New(max(0, cfg.MaxInFlight), 0), writes: fairshare.New(max(0, cfg.MaxMutatingInFlight), 0),
 		longRunning: fairshare.New(cfg.MaxLongRunning, cfg.MaxLongRunningPerUser), discovery: fairshare.New(discovery, discoveryStreams),
-		clients: fairshare.New(clients, 0), memory: body.NewBudget(body.ReadMemory),
+		clients: clientLimits{max: clients}, memory: body.NewBudget(body.ReadMemory),
 	}
 }
 
@@ -84,8 +82,8 @@ func (c *Chain) InFlight() (reads, writes *fairshare.Limit) { return c.limits.re
 // bounds returns the limits for the metrics.
 func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 	requests := map[string]metrics.Bound{"readOnly": l.reads, "mutating": l.writes}
-	if l.clients.Max() > 0 {
-		requests["client"] = l.clients
+	if l.clients.max > 0 {
+		requests["client"] = &l.clients
 	}
 	return metrics.Bounds{
 		Requests:    requests,
@@ -110,49 +108,36 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	if action.Mutating() {
 		limit = c.limits.writes
 	}
-	switch {
-	case c.cfg.FlowControl != nil:
-		if c.flowControlled(action) && !(c.awaitBody(w, r, action) && c.takeSeats(w, r, action)) {
-			return false
-		}
-		limit.Exceed(action.User.Name)
-	case !takeSlot(limit, action.User):
-		c.tooMany(w, r, action, retryAfter)
+	rs.slotUser = action.LimitKey()
+	if !c.beginBody(w, r, action) {
 		return false
 	}
-	rs.slotUser = action.User.Name
+	switch {
+	case c.cfg.FlowControl == nil:
+		if !takeSlot(limit, action) {
+			c.tooMany(w, r, action, retryAfter)
+			return false
+		}
+	case !c.cfg.SentOn(action) && !c.takeSeats(w, r, action):
+		return false
+	default:
+		limit.Exceed(rs.slotUser)
+	}
 	rs.slot.Store(limit)
 	return true
 }
 
-// flowControlled reports whether Config.FlowControl decides about a request.
-func (c *Chain) flowControlled(a *resource.Action) bool {
-	return c.cfg.SentOn == nil || !c.cfg.SentOn(a)
-}
-
-// awaitBody reads the body of a request that is allowed, and reports whether the request proceeds.
-// A client that does not send the body holds no seats: meanwhile the request has a slot in a limit
-// of which one user gets three quarters.
-func (c *Chain) awaitBody(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
-	if r.ContentLength == 0 {
+// beginBody reads the body of a request, or bounds how long its handler waits for it if it is sent to a
+// server with limits of its own. It reports whether the request proceeds.
+func (c *Chain) beginBody(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
+	switch {
+	case c.cfg.SentOn == nil || r.ContentLength == 0:
 		return true
+	case !c.cfg.SentOn(action):
+		return c.awaitBody(w, r, action)
+	case !action.Streams:
+		newClientBody(w, r)
 	}
-	if !takeSlot(c.limits.clients, action.User) {
-		c.tooMany(w, r, action, retryAfter)
-		return false
-	}
-	defer c.limits.clients.Release(action.User.Name)
-	if !c.authorize(w, r) {
-		return false
-	}
-	rs := stateOf(r.Context())
-	rs.body = c.limits.memory.Hold(action.User)
-	data, err := body.Read(r, &rs.body)
-	if err != nil {
-		response.WriteStatus(w, r, err)
-		return false
-	}
-	body.Put(r, data)
 	return true
 }
 
@@ -164,50 +149,15 @@ func (c *Chain) takeSeats(w http.ResponseWriter, r *http.Request, action *resour
 		c.tooMany(w, r, action, admission.RetryAfter)
 		return false
 	}
-	rs.seats, rs.clients = admission.Seats, c.limits.clients
+	if rs.seats = admission.Seats; admission.Limited != "" {
+		rs.sending.limit = c.limits.clients.of(admission.Limited)
+	}
 	return true
-}
-
-// sending is how the response of a request with seats is sent. The zero value is one that has not
-// begun. Safe for concurrent use.
-type sending struct {
-	timer *time.Timer
-
-	mu    sync.Mutex
-	slot  *fairshare.Limit // in which it holds a slot, instead of its seats; nil: it holds none
-	ended bool
-}
-
-// beginSending has the request give back its seats when sendingTime has passed.
-func (rs *requestState) beginSending() {
-	rs.sending.timer = time.AfterFunc(sendingTime, func() {
-		s := &rs.sending
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.ended && rs.clients.Take(rs.slotUser) {
-			s.slot = rs.clients
-			rs.releaseSlot()
-		}
-	})
-}
-
-// end releases the slot.
-func (s *sending) end(user string) {
-	if s.timer == nil {
-		return
-	}
-	s.timer.Stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended = true; s.slot != nil {
-		s.slot.Release(user)
-		s.slot = nil
-	}
 }
 
 // leaveInFlight releases what the request holds since limitInFlight. Further calls do nothing.
 func (rs *requestState) leaveInFlight() {
-	rs.sending.end(rs.slotUser)
+	rs.sending.end()
 	rs.releaseSlot()
 	rs.body.Release()
 	if rs.seats != nil {
@@ -215,14 +165,14 @@ func (rs *requestState) leaveInFlight() {
 	}
 }
 
-// takeSlot takes a slot for the user and reports whether there was one. A user without
+// takeSlot takes a slot for a request and reports whether there was one. A user without
 // limits always gets one.
-func takeSlot(limit *fairshare.Limit, user *resource.User) bool {
-	if user.Unlimited() {
-		limit.Exceed(user.Name)
+func takeSlot(limit *fairshare.Limit, action *resource.Action) bool {
+	if action.User.Unlimited() {
+		limit.Exceed(action.LimitKey())
 		return true
 	}
-	return limit.Take(user.Name)
+	return limit.Take(action.LimitKey())
 }
 
 // ReleaseInFlight releases the request's slot in flight, and seats if it has any, when it is sent to a
@@ -257,11 +207,11 @@ func (c *Chain) limitLongRunning(w http.ResponseWriter, r *http.Request) bool {
 	if action.Follow {
 		limit = c.limits.discovery
 	}
-	if !takeSlot(limit, action.User) {
+	if !takeSlot(limit, action) {
 		c.tooMany(w, r, action, retryAfter)
 		return false
 	}
-	rs.longSlot, rs.slotUser = limit, action.User.Name
+	rs.longSlot, rs.slotUser = limit, action.LimitKey()
 	return true
 }
 
@@ -273,7 +223,7 @@ func (c *Chain) limitConnections(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	user := rs.action.User // the authenticated one, not the impersonated
-	if user.Name == resource.Anonymous || conn.SetUser(user.Name, c.cfg.ManyUsers || user.Unlimited()) {
+	if user.Name == resource.Anonymous || conn.SetUser(rs.action.LimitKey(), c.cfg.ManyUsers || user.Unlimited()) {
 		return true
 	}
 	rs.closing.Store(true)

@@ -57,7 +57,6 @@ type requestState struct {
 	seats                 Seats
 	body                  body.Hold // the memory of a body that was read first
 	sending               sending
-	clients               *fairshare.Limit // limits.clients of a request with seats
 	flowSchema, flowLevel [1]string
 	upgrade               *upgrade // nil: the request does not ask for another protocol
 	attached              atomic.Value
@@ -313,12 +312,14 @@ func (rs *requestState) Write(b []byte) (int, error) {
 	audited := rs.audited.Load()
 	if audited == nil {
 		n, err := rs.ResponseWriter.Write(b)
+		rs.sending.progress()
 		rs.bytes += int64(n)
 		return n, err
 	}
 	audited.OnWrite(b)
 	start := time.Now()
 	n, err := rs.ResponseWriter.Write(b)
+	rs.sending.progress()
 	rs.filterTimes.responseWrite += time.Since(start)
 	rs.bytes += int64(n)
 	return n, err
@@ -329,6 +330,9 @@ func (rs *requestState) ReadFrom(src io.Reader) (int64, error) {
 	rs.WriteHeader(http.StatusOK)
 	if audited := rs.audited.Load(); audited != nil {
 		src = audited.Reading(src)
+	}
+	if rs.sending.limit != nil {
+		src = sendingReader{src, &rs.sending}
 	}
 	n, err := io.Copy(rs.ResponseWriter, src)
 	rs.bytes += n

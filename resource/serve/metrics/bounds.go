@@ -15,7 +15,8 @@ type Bound interface {
 // Bounds are the limits of a server, by the label of their kind.
 type Bounds struct {
 	// Requests has those in flight, by readOnly and mutating, and by client those that
-	// wait for their clients to send bodies or to read responses, without seats.
+	// wait for their clients to send bodies or to read responses, without seats, in the level that
+	// has most.
 	Requests map[string]Bound
 	// LongRunning has discovery for streams of discovery, and other for the rest.
 	LongRunning map[string]Bound
@@ -30,7 +31,7 @@ type Bounds struct {
 // SetBounds panics if it is called again.
 func (m *Metrics) SetBounds(b Bounds) {
 	m.exportBounds(b.Requests, "request_kind",
-		"apiserver_current_inflight_requests", "Requests in flight that count towards the limits, by kind: readOnly, mutating, or client while the client has to send or to read.",
+		"apiserver_current_inflight_requests", "Requests in flight that count towards the limits, by kind: readOnly, mutating, or client while the client has to send or to read (of the priority level that has most).",
 		"portico_inflight_requests_limit", "Limit of requests in flight, by kind; a kind without a limit has no value.")
 	m.exportBounds(b.LongRunning, "request_kind",
 		"portico_longrunning_requests", "Long-running requests that count towards the limits, by kind: discovery for streams of discovery, other for the rest.",
