@@ -62,8 +62,9 @@ type notifier struct {
 	socket   string
 	checks   Checks
 	interval time.Duration
-	watched  bool // by a watchdog
-	ready    bool // READY=1 was sent
+	watched  bool      // by a watchdog
+	alive    time.Time // WATCHDOG=1 was sent last
+	ready    bool      // READY=1 was sent
 	status   string
 }
 
@@ -104,14 +105,17 @@ func (n *notifier) check(ctx context.Context, stopping bool) time.Duration {
 	if status != n.status {
 		n.status, lines = status, append(lines, "STATUS="+strings.ReplaceAll(status, "\n", " "))
 	}
-	if n.watched && live == nil {
-		lines = append(lines, "WATCHDOG=1")
+	if n.watched && live == nil && time.Since(n.alive) >= n.interval {
+		n.alive, lines = time.Now(), append(lines, "WATCHDOG=1")
 	}
 	if !n.send(lines...) { // systemd may be starting again itself
-		n.ready, n.status = false, ""
+		n.ready, n.status, n.alive = false, "", time.Time{}
 	}
-	if !n.ready || n.watched && live != nil {
+	switch {
+	case !n.ready || n.watched && live != nil:
 		return min(startInterval, n.interval)
+	case n.watched:
+		return n.interval - time.Since(n.alive)
 	}
 	return n.interval
 }

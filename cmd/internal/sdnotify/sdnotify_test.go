@@ -125,3 +125,29 @@ func TestWithoutWatchdog(t *testing.T) {
 	}
 	Start(t.Context(), Checks{})() // the variables are gone
 }
+
+// However often a process is checked until it is ready, it gives signs of life at half of the time that
+// systemd asks for, and the next one in time after it is ready.
+func TestWatchdogInterval(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "notify")
+	s := listen(t, socket)
+	var ready error = errors.New("etcd")
+	n := &notifier{socket: socket, interval: time.Hour, watched: true, checks: Checks{
+		Ready: func(context.Context) error { return ready }, Live: func(context.Context) error { return nil },
+	}}
+	for range 50 {
+		if pause := n.check(t.Context(), false); pause != startInterval {
+			t.Fatalf("the next check is after %v", pause)
+		}
+	}
+	n.alive = n.alive.Add(-time.Hour)
+	n.check(t.Context(), false)
+	n.alive, ready = n.alive.Add(-50*time.Minute), nil
+	if pause := n.check(t.Context(), false); pause > 10*time.Minute {
+		t.Errorf("once it is ready, the next check is after %v", pause)
+	}
+	n.send("END=1")
+	if got := strings.Count(strings.Join(s.await(t, "END=1"), " "), "WATCHDOG=1"); got != 2 {
+		t.Errorf("%d signs of life in two hours", got)
+	}
+}
