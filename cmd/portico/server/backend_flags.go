@@ -43,7 +43,7 @@ func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	AddAudit(fs, &cfg.Audit)
 	AddTracing(fs, &cfg.TracingConfigFile)
 	AddEgress(fs, &f.egress)
-	fs.DurationVar(&cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails; longer than the interval of health checks")
+	fs.DurationVar(&cfg.ShutdownDelay, ShutdownDelay, 0, "`time` to keep serving after SIGTERM while /readyz fails; longer than the interval of health checks")
 	fs.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof/")
 	f.log.Add(fs)
 	config.AddFlag(fs)

@@ -103,7 +103,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.limits.AddInFlight(fs)
 	f.limits.AddLongRunning(fs)
 	AddRequests(fs, &f.cfg.RequestTimeout, &f.cfg.GoawayChance)
-	fs.DurationVar(&f.cfg.ShutdownDelay, "shutdown-delay-duration", 0, "`time` to keep serving after SIGTERM while /readyz fails, for load balancers to notice")
+	AddShutdownDelay(fs, &f.cfg.ShutdownDelay)
 	AddDiscoveryGrace(fs, &f.cfg.Grace)
 	fs.StringVar(&f.cfg.InstanceID, "instance-id", "", "unique `name` among the gateways on one etcd (default: host name and process id)")
 	fs.StringVar(&f.cfg.StateDir, "state-dir", "", "`folder` for a copy of routes and access policy, for a start while etcd is away (default: none)")
@@ -115,6 +115,14 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.cfg.Profiling, "profiling", false, "serve /debug/pprof/, and /debug/flags/v to set the log level")
 	f.log.Add(fs)
 	config.AddFlag(fs)
+}
+
+// ShutdownDelay is the name of the flag of AddShutdownDelay.
+const ShutdownDelay = "shutdown-delay-duration"
+
+// AddShutdownDelay adds the flag of the time that a gateway serves on when it is stopped.
+func AddShutdownDelay(fs *pflag.FlagSet, to *time.Duration) {
+	fs.DurationVar(to, ShutdownDelay, 0, "`time` to keep serving after SIGTERM while /readyz fails, for load balancers to notice")
 }
 
 // AddRequests adds the flags of the time of a request and of connections that it ends.

@@ -19,9 +19,15 @@ import (
 	"portico/cmd/portico/server"
 )
 
-// stopTimeout bounds the stop of a child: longer than the servers' own limit for
-// requests in flight.
+// stopTimeout bounds the stop of a child, without its delay: longer than the servers' own limit
+// for requests in flight.
 const stopTimeout = 65 * time.Second
+
+// stopTimeoutOf is stopTimeout with the time that a child serves on before it stops.
+func (f *upFlags) stopTimeoutOf(child string) time.Duration {
+	delay, _ := time.ParseDuration(f.valuesFor(child, server.ShutdownDelay)[0]) // checked by the child
+	return stopTimeout + delay
+}
 
 // child is a process of the installation.
 type child struct {
@@ -47,7 +53,7 @@ func (s *stack) startChild(name string, args []string, ready func(context.Contex
 	}
 	cfg := supervise.Config{
 		Name: name, Path: self, Args: append([]string{name}, args...), Log: log,
-		Ready: ready, StopTimeout: stopTimeout, Report: s.say,
+		Ready: ready, StopTimeout: s.flags.stopTimeoutOf(name), Report: s.say,
 	}
 	if name == "gateway" {
 		cfg.Files, cfg.Env = s.addresses.files, s.addresses.env()

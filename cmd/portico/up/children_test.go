@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,8 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 	cmd := New()
 	if err := cmd.ParseFlags([]string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--max-requests-inflight=7", "--max-long-running-requests=8",
 		"--audit-log-path=/x", "--access-log=-", "--profiling", "--discovery-grace=1m", "--tracing-config-file=t", "--v=2", "--feature-gates=CBORServingAndStorage=true",
-		"--oidc-issuer-url=https://a", "--oidc-client-id=x", "--oidc-required-claim=a=1,2", "--oidc-required-claim=b=3"}); err != nil {
+		"--oidc-issuer-url=https://a", "--oidc-client-id=x", "--oidc-required-claim=a=1,2", "--oidc-required-claim=b=3",
+		"--shutdown-delay-duration=7s"}); err != nil {
 		t.Fatal(err)
 	}
 	s := &stack{flags: upFlags{all: cmd.Flags()}, addresses: gatewayAddresses{listen: []string{"127.0.0.1:6443", "[::1]:6443"}, hosts: []string{"127.0.0.1", "::1"}, port: "6443"}, etcd: server.EtcdFlags{Servers: []string{"https://a:2379", "https://b:2379"}}}
@@ -33,7 +35,7 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	common := []string{"--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=a", "--profiling=true", "--tracing-config-file=t", "--v=2", "--feature-gates=CBORServingAndStorage=true"}
-	gateway := []string{"--max-requests-inflight=7", "--max-long-running-requests=8", "--audit-log-path=/x", "--access-log=-", "--discovery-grace=1m0s", "--oidc-required-claim=a=1,2", "--oidc-required-claim=b=3"}
+	gateway := []string{"--max-requests-inflight=7", "--max-long-running-requests=8", "--audit-log-path=/x", "--access-log=-", "--discovery-grace=1m0s", "--oidc-required-claim=a=1,2", "--oidc-required-claim=b=3", "--shutdown-delay-duration=7s"}
 	for name, args := range map[string][]string{"gateway": s.gatewayArgs(), "core": s.coreArgs(), "crd": s.crdArgs()} {
 		child := map[string]func() *cobra.Command{"gateway": server.NewGateway, "core": server.NewCore, "crd": server.NewCRD}[name]()
 		if err := child.ParseFlags(args); err != nil {
@@ -44,6 +46,9 @@ func TestChildrenGetTheirFlags(t *testing.T) {
 				t.Errorf("%s: %s in %q", name, want, args)
 			}
 		}
+	}
+	if got := s.flags.stopTimeoutOf("gateway"); got != stopTimeout+7*time.Second {
+		t.Errorf("the gateway has %v to stop", got)
 	}
 	if err := New().ParseFlags([]string{"--max-requests-inflight=-1"}); err == nil || !strings.Contains(err.Error(), "--max-requests-inflight") {
 		t.Errorf("a negative limit: %v", err)

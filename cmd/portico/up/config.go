@@ -135,9 +135,10 @@ func (f *upFlags) warnings() (lines []string) {
 	return lines
 }
 
-// ofGateway reports whether up passes a flag on to the gateway only.
+// ofGateway reports whether up passes a flag on to the gateway only. It stops the gateway first: no
+// client waits for the others.
 func ofGateway(flag string) bool {
-	return strings.HasPrefix(flag, server.AuditPrefix) || slices.Contains(server.Network, flag)
+	return strings.HasPrefix(flag, server.AuditPrefix) || slices.Contains(server.Network, flag) || flag == server.ShutdownDelay
 }
 
 // unlessConfigured leaves out the arguments of a child for which the file has values that it may have.

@@ -163,6 +163,7 @@ func New() *cobra.Command {
 	limits.AddInFlight(flags)
 	limits.AddLongRunning(flags)
 	server.AddRequests(flags, new(time.Duration), new(float64))
+	server.AddShutdownDelay(flags, new(time.Duration))
 	server.AddTokenIssuers(flags, new(authentication.Config))
 	server.AddAudit(flags, &audited)
 	server.AddAuthorization(flags, new(authorization.Config))
