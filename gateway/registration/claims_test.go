@@ -240,7 +240,7 @@ func TestUnreadRESTServerIsRegistered(t *testing.T) {
 	if n := g.writes(func() { g.sync(t, nil) }); n != 0 {
 		t.Errorf("%d writes without a difference", n)
 	}
-	if c := g.writer.registered(g.state("b")); c.Status != "True" {
+	if c := g.writer.registered(g.state("b")); c.Status != "True" || !strings.HasSuffix(c.Message, "nothing is served before the OpenAPI document of the server has been read") {
 		t.Errorf("the condition is %+v", c)
 	}
 	if c := g.writer.registered(g.state("own")); c.Reason != "Conflict" {

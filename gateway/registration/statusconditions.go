@@ -191,7 +191,11 @@ func (w *statusWriter) registered(st *routing.BackendState) apiservice.Condition
 	case !r.of.same(servedBy(st)), r.pending && len(r.conflicts) == 0:
 		return apiservice.Condition{Status: apireg.ConditionUnknown, Reason: routing.Unchecked().Reason, Message: "its groups are being registered"}
 	case len(r.conflicts) == 0 && left == "":
-		return apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Registered", Message: "its group/versions are registered"}
+		c := apiservice.Condition{Status: apireg.ConditionTrue, Reason: "Registered", Message: "its group/versions are registered"}
+		if st.Server == nil || unread(st.Server) {
+			c.Message += "; nothing is served before the OpenAPI document of the server has been read"
+		}
+		return c
 	case len(r.conflicts) == 0:
 		return failed("LeftOut", "%s", left)
 	}
@@ -200,6 +204,12 @@ func (w *statusWriter) registered(st *routing.BackendState) apiservice.Condition
 		c.Message += "; " + left
 	}
 	return c
+}
+
+// unread reports whether the group/versions of a server were never read.
+func unread(srv *routing.Server) bool {
+	_, known := srv.Source.GroupVersions()
+	return !known
 }
 
 // leftOut describes the group/versions that are not registered, without conflicts; "" is
