@@ -24,7 +24,7 @@ type Backend struct {
 	// leads to the Backend that its annotation gateway.portico.dev/backend names.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is where the server is and how requests are sent to it.
+	// spec is where the server is and how requests are sent to it. Either endpoints or service is set.
 	Spec Spec `json:"spec,omitempty"`
 	// status is what the elected gateway sees of the server. It is read-only.
 	Status Status `json:"status,omitempty,omitzero"`

@@ -64,7 +64,6 @@ func (TLS) OpenAPIModelName() string { return "dev.portico.gateway.v1alpha1.Back
 func (Timeouts) OpenAPIModelName() string { return "dev.portico.gateway.v1alpha1.BackendTimeouts" }
 
 var map_AutoRegister = map[string]string{
-	"":                     "AutoRegister makes APIServices for what the server lists.",
 	"groups":               "groups are the API groups to register, each as GROUP or, for a single version, GROUP/VERSION; \"*\" alone registers all.",
 	"groupPriorityMinimum": "groupPriorityMinimum of the APIServices, 1 to 20000: higher ones come first in discovery. Groups of Kubernetes itself keep their fixed priority. Default 1000.",
 	"versionPriority":      "versionPriority of the APIServices, 1 to 1000: higher ones come first in their group. Default 15.",
@@ -78,7 +77,7 @@ func (AutoRegister) SwaggerDoc() map[string]string {
 var map_Backend = map[string]string{
 	"":         "Backend is a server behind the gateway: one or more endpoints that answer alike, how they are trusted, which of their API groups are registered, and the policy of requests to them. The right to write Backends is worth as much as cluster-admin: the gateway, which servers trust to name users, connects to the addresses that they contain.",
 	"metadata": "Standard object's metadata. Backends have no namespace. An APIService without spec.service leads to the Backend that its annotation gateway.portico.dev/backend names.",
-	"spec":     "spec is where the server is and how requests are sent to it.",
+	"spec":     "spec is where the server is and how requests are sent to it. Either endpoints or service is set.",
 	"status":   "status is what the elected gateway sees of the server. It is read-only.",
 }
 
@@ -97,7 +96,6 @@ func (BackendList) SwaggerDoc() map[string]string {
 }
 
 var map_Endpoint = map[string]string{
-	"":       "Endpoint is one address of a server.",
 	"url":    "url is https://host:port, unix:///path of a socket, or http://host:port (plain text, only without tls; for REST servers, since a server reached by http cannot verify users). The default port is 443, or 80 for http. A host name is resolved for every connection; all of its addresses are one endpoint with one state.",
 	"weight": "weight is the endpoint's share of requests, 0 to 1000. 0 drains it: it gets no new requests, requests in flight finish, and its watches are ended one after the other within 30s if another endpoint can take them. Default 1.",
 }
@@ -107,7 +105,6 @@ func (Endpoint) SwaggerDoc() map[string]string {
 }
 
 var map_EndpointStatus = map[string]string{
-	"":                   "EndpointStatus is the state of one endpoint.",
 	"url":                "url of the endpoint.",
 	"state":              "state is Unknown (not checked yet), Healthy (gets requests), Unhealthy (failed its checks), Ejected (by the results of requests) or Draining (weight 0).",
 	"lastTransitionTime": "lastTransitionTime is when the state changed last.",
@@ -120,7 +117,6 @@ func (EndpointStatus) SwaggerDoc() map[string]string {
 }
 
 var map_GroupVersionStatus = map[string]string{
-	"":          "GroupVersionStatus is a group/version that a server lists.",
 	"group":     "group; \"\" is the core group.",
 	"version":   "version of the group.",
 	"freshness": "freshness is Current or Stale, as in aggregated discovery.",
@@ -131,7 +127,6 @@ func (GroupVersionStatus) SwaggerDoc() map[string]string {
 }
 
 var map_HealthCheck = map[string]string{
-	"":         "HealthCheck is the active check of each endpoint.",
 	"path":     "path of the check's GET; an answer of 2xx is healthy. Default: the server's discovery; for a REST server, its OpenAPI document.",
 	"interval": "interval between checks of a healthy endpoint, at least 100ms. A suspect one is checked ten times as often. The server's discovery is read as often, but every 500ms at most. Default 5s.",
 	"timeout":  "time until the header of a check's answer must have arrived; the body of a discovery document may take 10s. Default 1s.",
@@ -144,7 +139,6 @@ func (HealthCheck) SwaggerDoc() map[string]string {
 }
 
 var map_Limits = map[string]string{
-	"":           "Limits bounds requests in flight to a server.",
 	"concurrent": "concurrent requests that each gateway sends at most. Default 1024.",
 	"queue":      "queue is how many more requests wait. Further ones are answered 429 with Retry-After. Default 256.",
 }
@@ -154,7 +148,6 @@ func (Limits) SwaggerDoc() map[string]string {
 }
 
 var map_OutlierDetection = map[string]string{
-	"":                       "OutlierDetection ejects endpoints by the results of requests to them.",
 	"consecutiveErrors":      "consecutiveErrors is how many 5xx answers of the server in a row, or answers that do not begin within responseHeader, eject an endpoint. 0 turns this off. Default 5.",
 	"consecutiveLocalErrors": "consecutiveLocalErrors is how many connections in a row that failed or broke eject an endpoint. 0 turns this off. Default 3.",
 	"baseEjectionTime":       "baseEjectionTime, times the number of recent ejections, is how long an endpoint is out, plus up to a tenth at random. Each 10s without an ejection reduce the number by one. A passed check ends an ejection for connections that failed or broke, if it was the only recent one. Default 30s.",
@@ -167,7 +160,6 @@ func (OutlierDetection) SwaggerDoc() map[string]string {
 }
 
 var map_REST = map[string]string{
-	"":             "REST makes an API of a server without Kubernetes discovery that has an OpenAPI 3 document.",
 	"group":        "group that the server is registered under.",
 	"version":      "version that the server is registered under.",
 	"openAPIPath":  "openAPIPath is the path of the server's OpenAPI 3 document, in JSON. The document is requested every five seconds if the server answers with ETag or Last-Modified, else once a minute or when its length changed. Default /openapi.json.",
@@ -181,7 +173,6 @@ func (REST) SwaggerDoc() map[string]string {
 }
 
 var map_Retries = map[string]string{
-	"":              "Retries limits the load that retries add.",
 	"budgetPercent": "budgetPercent is the share of the requests of the last ten seconds that may be retries. 0, with minPerSecond 0, turns retries off. Default 20.",
 	"minPerSecond":  "minPerSecond retries are allowed in any case. Default 3.",
 	"attempts":      "attempts for one request, the first included, 1 to 10. With 1, nothing is retried that the server may have seen. Default 3.",
@@ -192,7 +183,6 @@ func (Retries) SwaggerDoc() map[string]string {
 }
 
 var map_Service = map[string]string{
-	"":          "Service names a Service in the core server.",
 	"namespace": "namespace of the Service.",
 	"name":      "name of the Service.",
 	"port":      "port is the port number of the Service. Default 443.",
@@ -203,7 +193,6 @@ func (Service) SwaggerDoc() map[string]string {
 }
 
 var map_SlowStart = map[string]string{
-	"":                  "SlowStart increases gradually the share of requests of an endpoint that comes back, or is added beside others that get requests. It does not apply to ConsistentHash.",
 	"window":            "window is the time until the endpoint has its whole share. 0s turns slow start off. Default 10s.",
 	"minWeightPercent":  "minWeightPercent is the share at the beginning, as a percentage of the weight, 1 to 100. Default 10.",
 	"aggressionPercent": "aggressionPercent is the shape of the growth, 10 to 1000: linear at 100, faster at the beginning above, at the end below. The share is the part of the window that has passed, to the power of 100/aggressionPercent. Default 100.",
@@ -214,7 +203,6 @@ func (SlowStart) SwaggerDoc() map[string]string {
 }
 
 var map_Spec = map[string]string{
-	"":                      "Spec is where a server is and how requests are sent to it. Either endpoints or service is set.",
 	"endpoints":             "endpoints are the addresses of the server, 256 at most.",
 	"service":               "service names a Service in the core server; its ready addresses are the endpoints. An APIService that names the same Service and port is served under the policy of this Backend; of several Backends, the first by name.",
 	"tls":                   "tls is how endpoints are verified, and the certificate shown to them. For https endpoints and services only. Default: the CAs of the gateway's host, and the gateway's front-proxy certificate; with a service that an APIService names as well, the caBundle or insecureSkipTLSVerify of that APIService, of several the first by name.",
@@ -235,7 +223,6 @@ func (Spec) SwaggerDoc() map[string]string {
 }
 
 var map_Status = map[string]string{
-	"":              "Status is what the elected gateway sees of a server.",
 	"endpoints":     "endpoints and their state.",
 	"groupVersions": "groupVersions that the server lists.",
 	"conditions":    "conditions: Available (an endpoint takes requests), Discovered (the server's discovery was read), OpenAPIValid (its OpenAPI documents can be used), Registered (all groups of autoRegister lead to this Backend).",
@@ -246,7 +233,6 @@ func (Status) SwaggerDoc() map[string]string {
 }
 
 var map_TLS = map[string]string{
-	"":                   "TLS is how endpoints are verified, and the certificate shown to them.",
 	"caBundle":           "caBundle is PEM of the CAs of the endpoints' certificates. Default: the CAs of the gateway's host.",
 	"serverName":         "serverName is the name in the endpoints' certificates. Default: the host of each endpoint's URL; for a service, name.namespace.svc.",
 	"insecureSkipVerify": "insecureSkipVerify accepts any certificate. Not together with caBundle.",
@@ -258,7 +244,6 @@ func (TLS) SwaggerDoc() map[string]string {
 }
 
 var map_Timeouts = map[string]string{
-	"":                 "Timeouts limit one attempt to send a request.",
 	"connect":          "connect limits making a connection, TLS included. Default 1s.",
 	"responseHeader":   "responseHeader limits the time from the end of the request to the header of the answer. Then the attempt fails, and a safe request is tried on another endpoint if its own time is not over. The default equals the time of a request, so that there is no second attempt and the client gets 504; a shorter one leaves time for it. Long-running requests are not limited. Default 60s.",
 	"idle":             "idle is how long unused connections are kept. Default 90s.",

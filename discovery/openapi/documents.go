@@ -213,7 +213,7 @@ func (d *Documents) Handler() http.Handler {
 
 // builderVersion is part of every hash. It is incremented when the builder changes documents: clients
 // cache them by their hash.
-const builderVersion = 3
+const builderVersion = 4
 
 // hashSeed returns the inputs of all documents besides kinds: the builder and the modules of Go
 // types.
