@@ -160,7 +160,12 @@ func (d *definitions) validate(ctx context.Context, obj rest.Object) field.Error
 	if custom.StorageVersion(asDefinition(obj)) == "" {
 		in.Status.StoredVersions = nil
 	}
-	return withoutMetaErrors(validation.ValidateCustomResourceDefinition(ctx, in))
+	apart := takeSelectableFields(in)
+	errs = withoutMetaErrors(validation.ValidateCustomResourceDefinition(ctx, in))
+	if apart {
+		errs = append(errs, d.validateSelectableFields(ctx, asDefinition(obj), nil)...)
+	}
+	return errs
 }
 
 // validateUpdate validates a changed definition. The specification is only validated if it
@@ -182,7 +187,12 @@ func (d *definitions) validateUpdate(ctx context.Context, obj, old rest.Object) 
 		return errs
 	}
 	in.Status.AcceptedNames = was.Status.AcceptedNames
-	return withoutMetaErrors(validation.ValidateCustomResourceDefinitionUpdate(ctx, in, was))
+	apart := takeSelectableFields(in)
+	errs = withoutMetaErrors(validation.ValidateCustomResourceDefinitionUpdate(ctx, in, was))
+	if apart {
+		errs = append(errs, d.validateSelectableFields(ctx, asDefinition(obj), asDefinition(old))...)
+	}
+	return errs
 }
 
 // bounded checks the bounds of discovery (bounds.go) and of patterns.
