@@ -10,6 +10,8 @@ import (
 	"k8s.io/kube-openapi/pkg/aggregator"
 	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"portico/discovery"
 )
 
 // converterVersion is part of the hash of converted documents. It is incremented when the conversion
@@ -142,7 +144,7 @@ func resolved(list []spec.Parameter, shared map[string]spec.Parameter) ([]spec.P
 	out := make([]spec.Parameter, 0, len(list))
 	for _, p := range list {
 		if ref := p.Ref.String(); ref != "" {
-			name, _ := strings.CutPrefix(ref, "#/parameters/")
+			name, _ := discovery.ReferenceName(ref, "#/parameters/")
 			found, ok := shared[name]
 			if !ok || found.Ref.String() != "" {
 				return nil, fmt.Errorf("the parameter %.100q does not exist", ref)

@@ -162,6 +162,34 @@ func TestPublished(t *testing.T) {
 	readable(t, api.Document)
 }
 
+// References are JSON pointers: names with "/" and "~" are found by their escaped form, and published under names that need
+// none.
+func TestEscapedReferences(t *testing.T) {
+	api := derive(t, Config{}, `{"openapi": "3.0.0", "info": {"title": "t", "version": "1"}, "paths": {"/pets/{id}": {
+	  "parameters": [{"$ref": "#/components/parameters/a~1id"}],
+	  "get": {"responses": {"200": {"$ref": "#/components/responses/one%2Fpet"}}}}},
+	 "components": {
+	  "parameters": {"a/id": {"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}},
+	  "responses": {"one/pet": {"description": "a pet", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/example.com~1api.Pet"}}}}},
+	  "schemas": {"example.com/api.Pet": {"type": "object", "properties": {"tag": {"$ref": "#/components/schemas/a~0tag"}}}, "a~tag": {"type": "string"}}}}`)
+	if got := listing(api); !slices.Equal(got, []string{`pets Pet "pet" get`}) {
+		t.Errorf("resources %q", got)
+	}
+	var doc document
+	if err := json.Unmarshal(api.Document, &doc); err != nil {
+		t.Fatal(err)
+	}
+	pet := doc.Components.Schemas["example.com_2fapi.Pet"]
+	if pet == nil || len(pet.GVKs) != 1 || pet.Properties["tag"].Ref != schemaPrefix+"a_7etag" || doc.Components.Schemas["a_7etag"] == nil {
+		t.Errorf("schemas %+v", doc.Components.Schemas)
+	}
+	item := doc.Paths["/apis/shop.example.com/v1/pets/{id}"]
+	if len(item.Parameters) != 1 || item.Parameters[0].Ref != "#/components/parameters/a_2fid" || item.Get.Responses["200"].Ref != "#/components/responses/one_2fpet" {
+		t.Errorf("path %+v", item)
+	}
+	readable(t, api.Document)
+}
+
 // readable fails unless the libraries of kubectl can read a document.
 func readable(t *testing.T, data []byte) {
 	t.Helper()

@@ -5,7 +5,8 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
+
+	"portico/discovery"
 )
 
 const parameterPrefix = "#/components/parameters/"
@@ -44,8 +45,8 @@ func (p *sanitizer) follow(q *parameter) *parameter {
 		if q == nil || q.Ref == "" {
 			return q
 		}
-		name, _ := strings.CutPrefix(q.Ref, parameterPrefix)
-		q = p.components.Parameters[name]
+		name, _ := discovery.ReferenceName(q.Ref, parameterPrefix)
+		q = p.components.Parameters[discovery.ComponentName(name)]
 	}
 	return nil
 }

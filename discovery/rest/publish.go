@@ -12,9 +12,6 @@ import (
 // MaxPublished bounds the published document, in bytes, as those of API servers.
 const MaxPublished = 4 << 20
 
-// componentName matches the names of components.
-var componentName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
-
 // responseCode matches the keys of responses.
 var responseCode = regexp.MustCompile(`^([1-5][0-9][0-9]|default)$`)
 

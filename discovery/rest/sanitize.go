@@ -4,7 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
+
+	"portico/discovery"
 )
 
 // sanitizer removes from a document what readers of OpenAPI 3.0 do not support, and dangling
@@ -39,9 +40,18 @@ func (p *sanitizer) all() {
 	p.headers(c.Headers)
 }
 
-// trim removes components that cannot be referred to.
+// trim removes components that are null, and gives the others names that OpenAPI permits.
 func trim[T any](all map[string]*T) {
-	maps.DeleteFunc(all, func(name string, v *T) bool { return v == nil || !componentName.MatchString(name) })
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		v, permitted := all[name], discovery.ComponentName(name)
+		if v != nil && permitted == name {
+			continue
+		}
+		delete(all, name)
+		if v != nil && all[permitted] == nil {
+			all[permitted] = v
+		}
+	}
 }
 
 // item sanitizes the operations of a path.
@@ -103,10 +113,12 @@ func (p *sanitizer) content(forms map[string]*form) {
 	}
 }
 
-// refers reports whether a reference exists and its target does; it removes a dangling reference.
+// refers reports whether a reference exists and its target does, by the published name of that; it removes a dangling
+// reference.
 func refers[T any](ref *string, prefix string, to map[string]*T) bool {
-	name, ok := strings.CutPrefix(*ref, prefix)
-	if ok && to[name] != nil {
+	name, ok := discovery.ReferenceName(*ref, prefix)
+	if name = discovery.ComponentName(name); ok && to[name] != nil {
+		*ref = prefix + name
 		return true
 	}
 	*ref = ""

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"portico/discovery"
 )
 
 const (
@@ -35,7 +37,7 @@ func (d *deriving) objects(f *found) (name string, s *schema) {
 		if s == nil {
 			continue
 		}
-		if name, ok := strings.CutPrefix(s.Ref, schemaPrefix); ok && d.doc.Components.Schemas[name] != nil {
+		if name, ok := discovery.ReferenceName(s.Ref, schemaPrefix); ok && d.doc.Components.Schemas[name] != nil {
 			return name, s
 		}
 	}
@@ -57,7 +59,7 @@ func (d *deriving) answered(op *operation) *schema {
 		for range maxHops {
 			name, ok := "", false
 			if r != nil {
-				name, ok = strings.CutPrefix(r.Ref, "#/components/responses/")
+				name, ok = discovery.ReferenceName(r.Ref, "#/components/responses/")
 			}
 			if !ok {
 				break
@@ -82,7 +84,7 @@ func (d *deriving) sent(op *operation) *schema {
 	for range maxHops {
 		name, ok := "", false
 		if b != nil {
-			name, ok = strings.CutPrefix(b.Ref, "#/components/requestBodies/")
+			name, ok = discovery.ReferenceName(b.Ref, "#/components/requestBodies/")
 		}
 		if !ok {
 			break
@@ -135,7 +137,7 @@ func (d *deriving) follow(s *schema) *schema {
 		if s == nil || s.Ref == "" {
 			return s
 		}
-		name, _ := strings.CutPrefix(s.Ref, schemaPrefix)
+		name, _ := discovery.ReferenceName(s.Ref, schemaPrefix)
 		s = d.doc.Components.Schemas[name]
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"portico/discovery"
 )
 
 const (
@@ -71,14 +73,14 @@ func (p v2Schemas) composed(out *spec.Schema, s *spec.Schema) {
 
 // refer sets a reference if its definition exists.
 func (p v2Schemas) refer(out *spec.Schema, ref string) {
-	name, ok := strings.CutPrefix(ref, componentPrefix)
+	name, ok := discovery.ReferenceName(ref, componentPrefix)
 	if !ok {
-		name, ok = strings.CutPrefix(ref, definitionPrefix)
+		name, ok = discovery.ReferenceName(ref, definitionPrefix)
 	}
 	if !ok || !p.has(name) {
 		return
 	}
-	if r, err := spec.NewRef(definitionPrefix + name); err == nil {
+	if r, err := spec.NewRef(definitionPrefix + discovery.ComponentName(name)); err == nil {
 		out.Ref = r
 	}
 }
@@ -141,7 +143,7 @@ func (p v2Schemas) definitions(all map[string]*spec.Schema) spec.Definitions {
 	out := make(spec.Definitions, len(all))
 	for name, s := range all {
 		if s != nil {
-			out[name] = p.schema(s)
+			out[discovery.ComponentName(name)] = p.schema(s)
 		}
 	}
 	return out

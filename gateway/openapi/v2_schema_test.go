@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -9,10 +10,15 @@ import (
 
 // Schemas are converted to what readers of v2 support; the source is not changed.
 func TestSchemasOfV2(t *testing.T) {
-	p := v2Schemas{has: func(name string) bool { return name == "Known" }}
+	p := v2Schemas{has: func(name string) bool {
+		return slices.Contains([]string{"Known", "example.com/a.Known", "example.com_2fa.Known"}, name)
+	}}
 	for name, tc := range map[string]struct{ in, want string }{
 		"reference":             {`{"$ref":"#/components/schemas/Known"}`, `{"$ref":"#/definitions/Known"}`},
 		"reference of v2":       {`{"$ref":"#/definitions/Known"}`, `{"$ref":"#/definitions/Known"}`},
+		"escaped reference":     {`{"$ref":"#/components/schemas/example.com~1a.Known"}`, `{"$ref":"#/definitions/example.com_2fa.Known"}`},
+		"escaped twice":         {`{"$ref":"#/components/schemas/example.com%2Fa.Known"}`, `{"$ref":"#/definitions/example.com_2fa.Known"}`},
+		"escaped, dangling":     {`{"$ref":"#/components/schemas/Known~1"}`, `{}`},
 		"wrapped reference":     {`{"description":"d","allOf":[{"$ref":"#/components/schemas/Known"}],"default":{}}`, `{"description":"d","$ref":"#/definitions/Known"}`},
 		"dangling reference":    {`{"description":"d","$ref":"#/components/schemas/Unknown"}`, `{"description":"d"}`},
 		"dangling, wrapped":     {`{"allOf":[{"$ref":"#/components/schemas/Unknown"}]}`, `{}`},
