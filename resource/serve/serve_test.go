@@ -61,7 +61,8 @@ func impersonated(next http.Handler) http.Handler {
 		}
 		if name != "" {
 			as := *resource.ActionFrom(r.Context())
-			as.User, as.Impersonator, as.ImpersonationConstraint = &resource.User{Name: name, Groups: []string{"dev"}}, as.User, "impersonate:user-info"
+			as.Impersonator = as.User
+			as.User = &resource.User{Name: name, Groups: []string{"dev"}, Constraint: &resource.Constraint{Impersonator: as.User, Mode: "user-info"}}
 			r = r.WithContext(resource.WithAction(r.Context(), &as))
 		}
 		next.ServeHTTP(w, r)
