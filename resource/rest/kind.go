@@ -83,6 +83,9 @@ type Kind struct {
 	// patches are a 415. It is called for every write that needs it, so that the
 	// implementation decides how long the types stay in memory.
 	Ownership func() (managedfields.TypeConverter, error)
+	// Converted, if not nil, returns the types of objects that are converted to the versions of other entries of
+	// managedFields, in which they may have fields that those versions lack. nil: those of Ownership.
+	Converted func() (managedfields.TypeConverter, error)
 	// Review, if not nil, makes this a virtual resource with the verb create alone: the
 	// response is what Review returns for the decoded body, and nothing is stored.
 	Review func(ctx context.Context, obj runtime.Object) (runtime.Object, error)

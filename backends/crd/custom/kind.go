@@ -52,7 +52,8 @@ func (k *Kinds) Kind(o *Outline, version string) *rest.Kind {
 		Schema:       c.schema,
 		SchemaInputs: func(string) string { return c.schemaInputs() },
 		Deprecated:   func(string) string { return c.deprecation() },
-		Ownership:    c.ownership,
+		Ownership:    c.types(func(b *built) typesFunc { return b.ownership }),
+		Converted:    c.types(func(b *built) typesFunc { return b.converted }),
 		Strategy: rest.Strategy{
 			TrackGeneration: true, SpecChanged: changedOutsideMetadata, LooseFinalizers: true, Check: c.checkKind,
 			PrepareCreate: c.prepareCreate, PrepareUpdate: c.prepareUpdate,
@@ -130,12 +131,15 @@ func (c *custom) schemaInputs() string {
 	return fmt.Sprintf("%s %d %s", c.outline.UID, c.outline.Generation, c.version.Name)
 }
 
-func (c *custom) ownership() (managedfields.TypeConverter, error) {
-	b, err := c.kinds.schemas(c.outline)
-	if err != nil {
-		return nil, err
+// types returns rest.Kind.Ownership or rest.Kind.Converted.
+func (c *custom) types(of func(*built) typesFunc) typesFunc {
+	return func() (managedfields.TypeConverter, error) {
+		b, err := c.kinds.schemas(c.outline)
+		if err != nil {
+			return nil, err
+		}
+		return of(b)()
 	}
-	return b.ownership()
 }
 
 // deprecation returns the warning for requests of a deprecated version: the definition's

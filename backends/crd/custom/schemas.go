@@ -168,11 +168,15 @@ func (k *Kinds) schema(o *Outline, version string) (*versionSchema, error) {
 	return one, nil
 }
 
+// typesFunc returns types for field ownership.
+type typesFunc = func() (managedfields.TypeConverter, error)
+
 // built is what is built for one definition.
 type built struct {
 	versions map[string]*versionSchema
-	// ownership tracks field ownership.
-	ownership func() (managedfields.TypeConverter, error)
+	// ownership tracks field ownership. converted is for objects in other versions than that of the request, which may
+	// have unknown fields.
+	ownership, converted typesFunc
 	// converter calls the conversion webhook; nil: there is none.
 	converter func() (*converter, error)
 }
@@ -225,7 +229,8 @@ func (k *Kinds) build(o *Outline) (*built, error) {
 		}
 		b.versions[v.Name] = s
 	}
-	b.ownership = sync.OnceValues(func() (managedfields.TypeConverter, error) { return newOwnership(o, b) })
+	b.ownership = sync.OnceValues(func() (managedfields.TypeConverter, error) { return newOwnership(o, b, o.Spec.PreserveUnknownFields) })
+	b.converted = sync.OnceValues(func() (managedfields.TypeConverter, error) { return newOwnership(o, b, true) })
 	b.converter = sync.OnceValues(func() (*converter, error) { return k.newConverter(o) })
 	return b, nil
 }
@@ -309,8 +314,8 @@ func newValidators(props *apiextensions.JSONSchemaProps, structural *structurals
 }
 
 // newOwnership returns the type converter for field ownership of a definition's objects,
-// made from the schemas of all versions and those of metadata.
-func newOwnership(o *Outline, b *built) (managedfields.TypeConverter, error) {
+// made from the schemas of all versions and those of metadata. preserving: unknown fields are permitted.
+func newOwnership(o *Outline, b *built, preserving bool) (managedfields.TypeConverter, error) {
 	ref := func(model string) spec.Ref { return spec.MustCreateRef("#/definitions/" + model) }
 	definitions := generatedopenapi.GetOpenAPIDefinitions(ref)
 	models := map[string]*spec.Schema{}
@@ -336,5 +341,5 @@ func newOwnership(o *Outline, b *built) (managedfields.TypeConverter, error) {
 		}})
 		models[fmt.Sprintf("%s.%s.%s", group, version, kind)] = root
 	}
-	return managedfields.NewTypeConverter(models, o.Spec.PreserveUnknownFields)
+	return managedfields.NewTypeConverter(models, preserving)
 }

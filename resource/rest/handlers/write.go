@@ -74,7 +74,7 @@ func newWrite(a *API, act *resource.Action, res *rest.Resource, sub *rest.Subres
 		}
 	}
 	w.tracker = &managedfields.Tracker{
-		Types: ownership, GVK: w.gvk, Manager: w.managerName, Subresource: w.subresource,
+		Types: ownership, Converted: w.body.Converted, GVK: w.gvk, Manager: w.managerName, Subresource: w.subresource,
 		Resets: res.ResetFields(act.Version, sub), Projected: w.projection != nil,
 	}
 	if codec, ok := w.body.Codec.(rest.Versioned); ok {

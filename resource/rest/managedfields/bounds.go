@@ -50,6 +50,10 @@ func (e *TooManyError) Field() *field.Error {
 // It serves one write.
 type boundedTypes struct {
 	upstream.TypeConverter
+	// version is that of the write. converted returns the types of objects in other versions; nil: there is one
+	// converter for all.
+	version   schema.GroupVersion
+	converted func() (upstream.TypeConverter, error)
 	// refused is the error of a rejected object, which the errors of upstream's manager do
 	// not wrap.
 	refused *TooManyError
@@ -58,8 +62,15 @@ type boundedTypes struct {
 // ObjectToTyped implements upstream.TypeConverter.
 func (t *boundedTypes) ObjectToTyped(obj runtime.Object, opts ...smdtyped.ValidationOptions) (*smdtyped.TypedValue, error) {
 	empty := &unstructured.Unstructured{Object: map[string]any{}}
-	empty.SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
-	root, err := t.TypeConverter.ObjectToTyped(empty)
+	gvk, types := obj.GetObjectKind().GroupVersionKind(), t.TypeConverter
+	empty.SetGroupVersionKind(gvk)
+	if gvk.GroupVersion() != t.version && t.converted != nil {
+		var err error
+		if types, err = t.converted(); err != nil {
+			return nil, fmt.Errorf("load schema of field ownership: %w", err)
+		}
+	}
+	root, err := types.ObjectToTyped(empty)
 	if err != nil {
 		return nil, err
 	}

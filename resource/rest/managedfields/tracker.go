@@ -47,6 +47,9 @@ type Tracker struct {
 	// Types returns the types of the objects. nil: ownership is not tracked, and only
 	// Enabled and Recorded may be called.
 	Types func() (upstream.TypeConverter, error)
+	// Converted returns the types of objects in other versions than that of GVK, which permit unknown fields: the
+	// conversion between versions drops none, so that what is converted back is complete. nil: Types.
+	Converted func() (upstream.TypeConverter, error)
 	// Codec of the kind GVK. Required.
 	Codec Codec
 	// GVK is the kind and version that the objects are written in.
@@ -177,7 +180,7 @@ func (t *Tracker) manager(old Object) (*upstream.FieldManager, *boundedTypes, er
 			return nil, nil, err
 		}
 	}
-	converter := &boundedTypes{TypeConverter: types}
+	converter := &boundedTypes{TypeConverter: types, version: t.GVK.GroupVersion(), converted: t.Converted}
 	if t.Codec == nil {
 		return nil, nil, fmt.Errorf("track field ownership of %s: its codec cannot convert", t.GVK.Kind)
 	}
