@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"portico/internal/testing/memstore"
 	"portico/resource"
@@ -92,6 +93,45 @@ func (s *Server) Send(name, sub string, body []byte) *httptest.ResponseRecorder 
 }
 
 func (s *Server) send(name, sub, query string, body []byte) *httptest.ResponseRecorder {
+	method := http.MethodPost
+	if name != "" {
+		method = http.MethodPut
+	}
+	return s.request(method, name, sub, query, runtime.ContentTypeJSON, body)
+}
+
+// Apply sends an object as a forced apply patch.
+func (s *Server) Apply(name string, body []byte) *httptest.ResponseRecorder {
+	return s.request(http.MethodPatch, name, "", "fieldManager=m&force=true", string(types.ApplyYAMLPatchType), body)
+}
+
+// Backdate makes the times in managedFields of an object a day older, so that a write that records them again is seen. It
+// reports whether the object has any.
+func (s *Server) Backdate(t testing.TB, name string) bool {
+	t.Helper()
+	key := resource.Key{Name: name}
+	if s.kind.Namespaced {
+		key.Namespace = "default"
+	}
+	found := false
+	_, err := rest.Modify(t.Context(), &rest.Resource{Kind: s.kind, Store: s.store}, key, func(obj rest.Object) error {
+		entries := obj.GetManagedFields()
+		for i := range entries {
+			if entries[i].Time != nil {
+				found = true
+				entries[i].Time = &metav1.Time{Time: entries[i].Time.AddDate(0, 0, -1)}
+			}
+		}
+		obj.SetManagedFields(entries)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func (s *Server) request(method, name, sub, query, contentType string, body []byte) *httptest.ResponseRecorder {
 	path := "/apis/" + s.kind.Group
 	if s.kind.Group == "" {
 		path = "/api"
@@ -100,14 +140,12 @@ func (s *Server) send(name, sub, query string, body []byte) *httptest.ResponseRe
 	if s.kind.Namespaced {
 		path += "/namespaces/default"
 	}
-	method := http.MethodPost
 	path += "/" + s.kind.Resource
 	if name != "" {
-		method = http.MethodPut
 		path = strings.TrimSuffix(path+"/"+name+"/"+sub, "/")
 	}
 	r := httptest.NewRequest(method, path+"?"+query, strings.NewReader(string(body)))
-	r.Header.Set("Content-Type", runtime.ContentTypeJSON)
+	r.Header.Set("Content-Type", contentType)
 	act := resource.ParseAction(r)
 	act.User = &resource.User{Name: "admin"}
 	w := httptest.NewRecorder()
