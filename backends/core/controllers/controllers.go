@@ -71,6 +71,7 @@ func All() []Controller {
 		{Name: migratorName, Run: storageVersionMigrator, Needs: []string{"storagemigration.k8s.io/v1/storageversionmigrations"}},
 		{Name: "token-cleaner-controller", Run: cleanBootstrapTokens, Needs: []string{"v1/secrets"}},
 		{Name: "ttl-after-finished-controller", Run: ttlAfterFinished, Needs: []string{"batch/v1/jobs"}},
+		{Name: "validatingadmissionpolicy-status-controller", Run: policyStatus, Needs: []string{"admissionregistration.k8s.io/v1/validatingadmissionpolicies"}},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ import (
 
 	"portico/backends/core/kinds"
 	"portico/discovery"
+	"portico/discovery/openapi"
 	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
@@ -65,7 +67,7 @@ func newServer(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := discovery.NewHandler(discovery.Fixed(documents))
+	found, published := discovery.NewHandler(discovery.Fixed(documents)), openapi.FromKinds(rows).Handler()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.UserAgent() == controllerAgent {
 			s.mu.Lock()
@@ -77,6 +79,10 @@ func newServer(t *testing.T) *server {
 			s.checkWatch(path.Join(act.Group, act.Version, act.Resource))
 		}
 		act.User = &resource.User{Name: "admin", Groups: []string{resource.GroupMasters}}
+		if strings.HasPrefix(r.URL.Path, "/openapi/") {
+			published.ServeHTTP(w, r)
+			return
+		}
 		if !act.IsResource {
 			found.ServeHTTP(w, r)
 			return
