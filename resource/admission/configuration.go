@@ -1,10 +1,8 @@
 package admission
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -82,16 +80,9 @@ func addConfiguration(to map[string][]byte, p *apiserver.AdmissionPluginConfigur
 // WebhookCredentials finds the credentials for a webhook by its host, as kube-apiserver, in the kubeconfig that a
 // WebhookAdmissionConfiguration names. It reads the kubeconfig. nil is no configuration, and no webhook gets any.
 func WebhookCredentials(configuration []byte) (webhookutil.AuthenticationInfoResolver, error) {
-	var file io.Reader
-	if configuration != nil {
-		file = bytes.NewReader(configuration)
-	}
-	cfg, err := config.LoadConfig(file)
+	cfg, err := config.LoadConfig(readerOf(configuration))
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	if cfg.StaticManifestsDir != "" {
-		return nil, errors.New("configuration: staticManifestsDir is not supported: webhooks are those of the API")
 	}
 	resolver, err := webhookutil.NewDefaultAuthenticationInfoResolver(cfg.KubeConfigFile)
 	if err != nil {
@@ -102,22 +93,22 @@ func WebhookCredentials(configuration []byte) (webhookutil.AuthenticationInfoRes
 
 // CheckConfiguration returns what is wrong with the credentials for webhooks in an AdmissionConfiguration.
 func CheckConfiguration(file string) error {
-	_, err := readCredentials(file)
+	_, _, err := readConfiguration(file)
 	return err
 }
 
-// readCredentials reads the credentials for webhooks, by plugin.
-func readCredentials(file string) (map[string]webhookutil.AuthenticationInfoResolver, error) {
+// readConfiguration reads the configurations of plugins, and the credentials for webhooks that they name, by plugin.
+func readConfiguration(file string) (configured map[string][]byte, credentials map[string]webhookutil.AuthenticationInfoResolver, err error) {
 	// The core server checks the other plugins, which it has.
-	configured, err := ReadConfiguration(file, func(*apiserver.AdmissionPluginConfiguration) error { return nil })
+	configured, err = ReadConfiguration(file, func(*apiserver.AdmissionPluginConfiguration) error { return nil })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	credentials := map[string]webhookutil.AuthenticationInfoResolver{}
+	credentials = map[string]webhookutil.AuthenticationInfoResolver{}
 	for _, plugin := range []string{PluginMutatingWebhooks, PluginValidatingWebhooks} {
 		if credentials[plugin], err = WebhookCredentials(configured[plugin]); err != nil {
-			return nil, fmt.Errorf("--admission-control-config-file=%s: plugin %s: %w", file, plugin, err)
+			return nil, nil, fmt.Errorf("--admission-control-config-file=%s: plugin %s: %w", file, plugin, err)
 		}
 	}
-	return credentials, nil
+	return configured, credentials, nil
 }

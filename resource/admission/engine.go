@@ -84,7 +84,7 @@ func (cfg *EngineConfig) clientConfig() *restclient.Config {
 // Engine calls admission webhooks and evaluates admission policies, in the order of
 // docs/wire.md 10.1. It follows their configurations while Run runs. As upstream, webhooks do
 // not apply to the six kinds of admissionregistration.k8s.io, policies not to its four kinds
-// of policies and bindings, and neither to reviews: a lock-out can be undone. Safe for
+// of policies and bindings, and neither to reviews: a lock-out can be undone. Those of static manifests apply to all but reviews. Safe for
 // concurrent use. A nil Engine permits everything.
 type Engine struct {
 	cfg    EngineConfig
@@ -98,7 +98,9 @@ type Engine struct {
 	matcher        *matching.Matcher
 	authorizer     upstream.UnconditionalAuthorizer
 	services       *serviceResolver
-	// credentials for webhooks, by plugin.
+	// configured are the configurations of plugins in EngineConfig.ConfigFile, and credentials those for webhooks, by
+	// plugin.
+	configured  map[string][]byte
 	credentials map[string]webhookutil.AuthenticationInfoResolver
 	// parameters and mapper find the parameters of policies.
 	parameters dynamic.Interface
@@ -108,6 +110,8 @@ type Engine struct {
 	validatingWebhooks *webhooks
 	mutatingPolicies   *policies[mutating.PolicyHook]
 	validatingPolicies *policies[validating.PolicyHook]
+	// stopped is closed when Run ends.
+	stopped chan struct{}
 }
 
 var _ rest.Admission = (*Engine)(nil)
@@ -126,9 +130,9 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme()}
+	e := &Engine{cfg: cfg, logger: cfg.Logger, scheme: runtime.NewScheme(), stopped: make(chan struct{})}
 	var err error
-	if e.credentials, err = readCredentials(cfg.ConfigFile); err == nil {
+	if e.configured, e.credentials, err = readConfiguration(cfg.ConfigFile); err == nil {
 		err = e.connect()
 	}
 	if err != nil {
@@ -147,6 +151,9 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 		e.follow("mutatingadmissionpolicybindings", &admissionv1.MutatingAdmissionPolicyBinding{}))
 	e.validatingPolicies = newValidatingPolicies(e, e.follow("validatingadmissionpolicies", &admissionv1.ValidatingAdmissionPolicy{}),
 		e.follow("validatingadmissionpolicybindings", &admissionv1.ValidatingAdmissionPolicyBinding{}))
+	if err := e.loadManifests(); err != nil {
+		return nil, fmt.Errorf("make admission engine: --admission-control-config-file=%s: %w", cfg.ConfigFile, err)
+	}
 	return e, nil
 }
 
@@ -200,6 +207,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	defer close(e.stopped)
 	var wg sync.WaitGroup
 	for _, run := range []func(context.Context){
 		e.namespaces.run, e.mutatingWebhooks.informer.Follow, e.validatingWebhooks.informer.Follow, e.mutatingPolicies.run, e.validatingPolicies.run,

@@ -27,11 +27,12 @@ import (
 
 // policies is one of upstream's two policy engines with its policies and bindings. H is the
 // hook of a policy: the policy, its bindings and what it compiles to.
-type policies[H any] struct {
+type policies[H generic.Hook] struct {
 	name, phase        string // in metrics
 	policies, bindings *informer.Informer
 	source             generic.Source[H]
-	synced             *informer.Gate // open once the first state was compiled
+	static             staticPolicies[H] // part of source; nil: there are no static manifests
+	synced             *informer.Gate    // open once the first state was compiled
 	// dispatcher evaluates hooks for a write.
 	dispatcher func(*review) generic.Dispatcher[H]
 	skipDelete bool
@@ -78,12 +79,21 @@ func (p *policies[H]) run(ctx context.Context) {
 			p.synced.Open()
 		}
 	})
+	if p.static != nil {
+		wg.Go(func() { p.static.RunReloadLoop(ctx) })
+	}
 	_ = p.source.Run(ctx) // the error of ctx
 }
 
-// call evaluates all policies that match the write.
+// call evaluates all policies that match the write, or of policies and bindings the static ones.
 func (p *policies[H]) call(ctx context.Context, r *review) error {
-	hooks := p.source.Hooks()
+	var hooks []H
+	switch {
+	case !r.exemptFromPolicies():
+		hooks = p.source.Hooks()
+	case p.static != nil:
+		hooks = p.static.Hooks()
+	}
 	if len(hooks) == 0 || p.skipDelete && r.write.Operation == rest.Delete {
 		return nil
 	}

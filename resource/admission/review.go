@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico/resource"
@@ -97,7 +98,9 @@ type policyPhase struct {
 	call   func(context.Context, *review) error
 }
 
-func phaseOf[H any](p *policies[H]) policyPhase { return policyPhase{p.name, p.synced, p.call} }
+func phaseOf[H generic.Hook](p *policies[H]) policyPhase {
+	return policyPhase{p.name, p.synced, p.call}
+}
 
 // run waits until policies and webhooks are known, and calls both.
 func (r *review) run(ctx context.Context, policies policyPhase, webhooks *webhooks) error {
@@ -105,7 +108,7 @@ func (r *review) run(ctx context.Context, policies policyPhase, webhooks *webhoo
 	if r.write.Kind.Review != nil {
 		return nil
 	}
-	callsPolicies, callsWebhooks := r.calls(policies.name) && !r.exemptFromPolicies(), r.calls(webhooks.name)
+	callsPolicies, callsWebhooks := r.calls(policies.name), r.calls(webhooks.name)
 	if !waitAll(ctx, e.cfg.FirstRead, policies.synced, webhooks.informer.Synced()) {
 		return errUnknown()
 	}
@@ -145,7 +148,7 @@ func (noPlugin) Validate(context.Context, admission.Attributes, admission.Object
 	return nil
 }
 
-// exemptFromPolicies reports whether policies do not apply to the write. The webhook engines
+// exemptFromPolicies reports whether policies of the API do not apply to the write. The webhook engines
 // have their own exemptions.
 func (r *review) exemptFromPolicies() bool {
 	k := r.write.Kind

@@ -46,6 +46,8 @@ type webhooks struct {
 	name, phase string // in metrics
 	part        string // for EngineConfig.Waited
 	waited      func(ctx context.Context, part string, d time.Duration)
+	// static: there are static manifests.
+	static bool
 	// engine makes upstream's engine when it is first called.
 	engine func() (callFunc, error)
 }
@@ -57,10 +59,11 @@ func newMutatingWebhooks(e *Engine, i *informer.Informer) *webhooks {
 	return &webhooks{
 		informer: i, name: mutating.PluginName, phase: PhaseAdmit, part: PartMutatingWebhooks, waited: e.cfg.Waited,
 		engine: sync.OnceValues(func() (callFunc, error) {
-			plugin, err := mutating.NewMutatingWebhook(nil)
+			plugin, err := mutating.NewMutatingWebhook(readerOf(e.configured[PluginMutatingWebhooks]))
 			if err != nil {
 				return nil, err
 			}
+			plugin.SetManifestLoaders(webhookLoaders())
 			return plugin.Admit, e.initialize(mutating.PluginName, plugin.Webhook)
 		}),
 	}
@@ -70,10 +73,11 @@ func newValidatingWebhooks(e *Engine, i *informer.Informer) *webhooks {
 	return &webhooks{
 		informer: i, name: validating.PluginName, phase: PhaseValidate, part: PartValidatingWebhooks, waited: e.cfg.Waited,
 		engine: sync.OnceValues(func() (callFunc, error) {
-			plugin, err := validating.NewValidatingAdmissionWebhook(nil)
+			plugin, err := validating.NewValidatingAdmissionWebhook(readerOf(e.configured[PluginValidatingWebhooks]))
 			if err != nil {
 				return nil, err
 			}
+			plugin.SetManifestLoaders(webhookLoaders())
 			return plugin.Validate, e.initialize(validating.PluginName, plugin.Webhook)
 		}),
 	}
@@ -85,6 +89,7 @@ func (e *Engine) initialize(name string, w *generic.Webhook) error {
 	w.SetExternalKubeInformerFactory(e.factory)
 	w.SetUnconditionalAuthorizer(e.authorizer)
 	w.SetServiceResolver(e.services)
+	w.SetDrainedNotification(e.stopped)
 	w.SetAuthenticationInfoResolverWrapper(func(webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
 		return WebhookClients(e.cfg.Egress)(e.credentials[name])
 	})
@@ -93,7 +98,7 @@ func (e *Engine) initialize(name string, w *generic.Webhook) error {
 
 // call calls all webhooks that match the write.
 func (w *webhooks) call(ctx context.Context, r *review) error {
-	if !w.informer.Some() {
+	if !w.informer.Some() && !w.static {
 		return nil
 	}
 	engine, err := w.engine()

@@ -19,6 +19,7 @@ func mutatingAdmissionPolicies(cfg Config) *rest.Kind {
 		Info: admissionInfo("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
 		Strategy: rest.Strategy{
 			LooseFinalizers: true,
+			ValidateName:    apiName,
 			Default: onDefault(func(p *policy) {
 				rules.Default(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 				defaultMatchResources(p.Spec.MatchConstraints)
@@ -51,6 +52,7 @@ func mutatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 		Info: admissionInfo("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
 		Strategy: rest.Strategy{
 			LooseFinalizers: true,
+			ValidateName:    apiName,
 			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
 			TrackGeneration: true,
 			Validate:        checkThen(validateMutatingBinding, permitted),

@@ -24,6 +24,7 @@ func validatingAdmissionPolicies(cfg Config) *rest.Kind {
 		Info: admissionInfo("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
 		Strategy: rest.Strategy{
 			LooseFinalizers: true,
+			ValidateName:    apiName,
 			Default: onDefault(func(p *policy) {
 				rules.Default(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 				defaultMatchResources(p.Spec.MatchConstraints)
@@ -70,6 +71,7 @@ func validatingAdmissionPolicyBindings(cfg Config) *rest.Kind {
 		Info: admissionInfo("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
 		Strategy: rest.Strategy{
 			LooseFinalizers: true,
+			ValidateName:    apiName,
 			Default:         onDefault(func(b *binding) { defaultMatchResources(b.Spec.MatchResources) }),
 			TrackGeneration: true,
 			Validate:        checkThen(validateValidatingBinding, permitted),

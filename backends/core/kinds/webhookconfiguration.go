@@ -1,15 +1,19 @@
 package kinds
 
 import (
+	"fmt"
 	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission/plugin/manifest"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 
 	"portico/backends/core/kinds/rules"
@@ -26,6 +30,16 @@ func admissionInfo(plural, kind string) resource.Info {
 	}
 }
 
+// apiName is the rule for names of new objects of admissionregistration.k8s.io/v1: those of static manifests are reserved.
+func apiName(name string, prefix bool) []string {
+	errs := apivalidation.NameIsDNSSubdomain(name, prefix)
+	if strings.HasSuffix(name, manifest.StaticConfigSuffix) {
+		errs = append(errs, fmt.Sprintf("names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API",
+			manifest.StaticConfigSuffix))
+	}
+	return errs
+}
+
 // webhookConfigurations is the row of ValidatingWebhookConfiguration or
 // MutatingWebhookConfiguration.
 func webhookConfigurations[T rest.Object](plural, kind string) *rest.Kind {
@@ -33,6 +47,7 @@ func webhookConfigurations[T rest.Object](plural, kind string) *rest.Kind {
 		Info: admissionInfo(plural, kind),
 		Strategy: rest.Strategy{
 			LooseFinalizers: true,
+			ValidateName:    apiName,
 			Default: onDefault(func(c T) {
 				for _, h := range hooksOf(c) {
 					defaultWebhook(h)

@@ -120,22 +120,28 @@ func all() []row {
 		{name: "PodTopologyLabels", on: true, resources: on("pods"), make: newPodTopologyLabels},
 		{name: "NodeDeclaredFeatureValidator", on: true, resources: on("pods"), make: newNodeDeclaredFeatureValidator},
 		{name: "PodResizeValidator", on: true, resources: on("pods"), make: newPodResizeValidator},
-		{name: admission.PluginMutatingPolicies, on: true, make: inEngine},
+		{name: admission.PluginMutatingPolicies, on: true, make: policiesOf(admission.PluginMutatingPolicies), configured: true},
 		{name: admission.PluginMutatingWebhooks, on: true, make: webhooksOf(admission.PluginMutatingWebhooks), configured: true},
-		{name: admission.PluginValidatingPolicies, on: true, make: inEngine},
+		{name: admission.PluginValidatingPolicies, on: true, make: policiesOf(admission.PluginValidatingPolicies), configured: true},
 		{name: admission.PluginValidatingWebhooks, on: true, make: webhooksOf(admission.PluginValidatingWebhooks), configured: true},
 		{name: quota.Name, on: true, make: newResourceQuota, configured: true},
 		{name: "AlwaysDeny", missing: noEffect},
 	}
 }
 
-// inEngine is for the plugins of the engine of webhooks and policies.
-func inEngine(*Config) (rest.Admission, error) { return nil, nil }
-
-// webhooksOf is inEngine for a plugin of webhooks. It checks the configuration, which the engine reads.
+// webhooksOf is for a plugin of webhooks in the engine of webhooks and policies. It checks the configuration, which the engine
+// reads.
 func webhooksOf(plugin string) func(*Config) (rest.Admission, error) {
 	return func(cfg *Config) (rest.Admission, error) {
 		_, err := admission.WebhookCredentials(cfg.files[plugin])
+		return nil, err
+	}
+}
+
+// policiesOf is webhooksOf for a plugin of policies.
+func policiesOf(plugin string) func(*Config) (rest.Admission, error) {
+	return func(cfg *Config) (rest.Admission, error) {
+		_, err := admission.PolicyManifests(plugin, cfg.files[plugin])
 		return nil, err
 	}
 }
