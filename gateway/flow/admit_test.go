@@ -203,7 +203,7 @@ func TestWait(t *testing.T) {
 	f := run(t)
 	f.level(t, "eve", 1)
 	f.fill(t, "eve")
-	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, ctx := range map[string]context.Context{"with a deadline": ctx, "without one": t.Context()} {
 		wait, stop := f.engine.waitContext(ctx)
