@@ -99,7 +99,8 @@ func commandOf(root *cobra.Command, text string) *cobra.Command {
 	words := strings.Split(strings.TrimPrefix(text, "portico "), " ")
 	cmd := root
 	for ; len(words) > 0; words = words[1:] {
-		next, _, err := cmd.Find([]string{strings.Trim(words[0], `"':.()`)})
+		word, _, _ := strings.Cut(strings.Trim(words[0], `"':.()`), "%") // portico up%s
+		next, _, err := cmd.Find([]string{word})
 		if err != nil || next == cmd {
 			break
 		}

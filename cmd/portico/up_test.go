@@ -94,7 +94,7 @@ func TestUpSaysWhyEtcdIsAway(t *testing.T) {
 	t.Parallel()
 	e2e.NeedsInstallation(t)
 	dir, address := filepath.Join(t.TempDir(), "data"), "127.0.0.1:"+e2e.FreePort(t, "127.0.0.1")
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	out, err := exec.CommandContext(ctx, e2e.Program(t, testtools.Portico), "up", "--listen=127.0.0.1:0", "--data-dir="+dir, "--etcd-servers=http://"+address).CombinedOutput()
 	cause := "http://" + address + ": dial tcp " + address + ": connect: connection refused: is etcd running there?"
