@@ -19,7 +19,8 @@ func ImpersonateOn(a *resource.Action) *resource.Action {
 }
 
 // Constrained decides about an action by decide, and about ImpersonateOn if there is one: both
-// must be allowed. Every decision about a user goes through it, here or in [Ask].
+// must be allowed. The gateway's authorizers decide through it; [Ask] and the authorizer of CEL
+// expressions, which send access reviews, send one for ImpersonateOn too.
 func Constrained(ctx context.Context, decide Func, a *resource.Action) (Decision, string, error) {
 	decision, reason, err := decide(ctx, a)
 	on := ImpersonateOn(a)
