@@ -160,7 +160,8 @@ func place(short string) int {
 func mayImport(from, to string) bool {
 	if strings.HasPrefix(from, "cmd/") || from == "cmd" {
 		// Commands tie the knot, but what only they need stays with them.
-		return !strings.HasPrefix(from, "cmd/internal/") || strings.HasPrefix(to, "resource")
+		return !strings.HasPrefix(from, "cmd/internal/") || strings.HasPrefix(to, "resource") ||
+			from == "cmd/internal/testtools" && to == "internal/testing/await"
 	}
 	i, j := place(from), place(to)
 	if i < 0 || j < 0 {
@@ -334,7 +335,8 @@ var refusing = regexp.MustCompile(`egress\.RefuseRedirects|admission\.BoundAnswe
 // elsewhere are files with a rest.Config that refuses them already: the core server's own, with the transport of resource/client, and
 // that of admission webhooks, which WebhookClients wraps.
 var elsewhere = []string{
-	"backends/core/garbagecollector.go", "backends/core/controllers/env.go", "backends/core/controllers/mapper.go", "backends/core/controllers/podowners.go",
+	"backends/core/drain.go", "backends/core/garbagecollector.go", "backends/core/controllers/env.go", "backends/core/controllers/mapper.go", "backends/core/controllers/podowners.go",
+	"backends/core/controllers/validatingadmissionpolicystatus.go",
 	"backends/core/controllers/storageversionmigrator.go", "resource/admission/configuration.go",
 }
 
