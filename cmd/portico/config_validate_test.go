@@ -93,6 +93,7 @@ func TestValidateSections(t *testing.T) {
 		{"gateway: {audit-log-path: audit.log, audit-policy-file: not-here.yaml}", ""},
 		{"core: {controllers: [nonsense]}", "core.controllers: --controllers: "},
 		{"crd: {audit-policy-file: policy.yaml}", "crd.audit-policy-file: --audit-policy-file without --audit-log-path"},
+		{"core: {vmodule: upstream}", `core.vmodule: --vmodule: "upstream" must have the form PACKAGE=LEVEL`},
 		{"etcd: {quota-backend-bytes: 1}", "etcd.quota-backend-bytes: --quota-backend-bytes 1: must be at least"},
 		{"up: {listen: ['127.0.0.1:0', 'unix:///x']}", ""},
 		{"up: {listen: [nonsense]}", `up.listen: listen on "nonsense": must have the form host:port; choose another address with --listen`},

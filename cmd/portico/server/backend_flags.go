@@ -61,7 +61,7 @@ func (f *backendFlags) check(fs *pflag.FlagSet, cfg *process.Config, refusals fu
 	cfg.Egress, via = egress.Open(f.egress)
 	f.etcd.Dial, cfg.Audit.Webhook.Dial = cfg.Egress.Etcd, cfg.Egress.ControlPlane
 	cfg.Etcd = f.etcd.Config(nil)
-	return refused(fs, append([]error{via}, refusals()...)...)
+	return refused(fs, append([]error{f.log.check(), via}, refusals()...)...)
 }
 
 // run runs the server that open makes with cfg, which is complete.

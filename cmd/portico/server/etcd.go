@@ -27,7 +27,7 @@ func NewEtcd() *cobra.Command {
 		Example: "  portico etcd --data-dir=./data/etcd --socket-dir=/run/portico",
 		Args:    cli.NoArguments,
 		Hidden:  true,
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return refused(cmd.Flags(), quota.Check()) },
+		PreRunE: func(cmd *cobra.Command, _ []string) error { return refused(cmd.Flags(), logs.check(), quota.Check()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := serverProcess(cmd.Context(), logs, pace.ForStorage)
 			if err != nil {

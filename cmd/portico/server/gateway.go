@@ -142,7 +142,7 @@ func (f *gatewayFlags) check(fs *pflag.FlagSet) error {
 	f.cfg.Authentication.AnonymousSet = fs.Changed("anonymous-auth")
 	authorizers := checkAuthorization(fs, &f.cfg.Authorization)
 	f.cfg.Etcd = f.etcd.Config(nil)
-	return refused(fs, append([]error{via, authorizers}, f.cfg.Check()...)...)
+	return refused(fs, append([]error{f.log.check(), via, authorizers}, f.cfg.Check()...)...)
 }
 
 // complete turns flags into configuration that needs no file.

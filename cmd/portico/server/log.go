@@ -22,6 +22,12 @@ func (f *LogFlags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.modules, "vmodule", "", "log `levels` of single packages as PACKAGE=LEVEL, separated by commas; the package is the end of its import path, as in upstream=1,gateway/proxy=-1, and may have *")
 }
 
+// check returns the error of Open. It sets the levels of the process, as Open does, which a process calls later.
+func (f *LogFlags) check() error {
+	_, err := f.Open(io.Discard)
+	return err
+}
+
 // Open returns the log of the process, on w. Its levels are logging.Process.
 func (f *LogFlags) Open(w io.Writer) (*slog.Logger, error) {
 	if err := logging.Process.SetVerbosity(strconv.Itoa(f.Verbosity)); err != nil {
