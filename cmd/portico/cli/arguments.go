@@ -47,15 +47,14 @@ var NoArguments = Arguments(0, 0, "")
 // WrongFlag adds to the error of a flag the flag that may be meant, and where the flags are described.
 func WrongFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
-	meant := ""
 	if errors.As(err, &unknown) {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		if like := Nearest(unknown.GetSpecifiedName(), names); like != "" {
-			meant = fmt.Sprintf("; did you mean --%s?", like)
+			return fmt.Errorf("%w; did you mean --%s? (see %s --help)", err, like, cmd.CommandPath())
 		}
 	}
-	return fmt.Errorf("%w%s (see %s --help)", err, meant, cmd.CommandPath())
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
 
 // Nearest returns the one of names that is most like name; "" if none is.
