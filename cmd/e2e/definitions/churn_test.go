@@ -93,7 +93,15 @@ func (c *client) gone(ctx context.Context, path string) error {
 	return poll(ctx, func() error { return c.must(ctx, http.StatusNotFound, "GET", path, "") })
 }
 
-// poll calls ok until its error is nil, for at most e2e.Patience.
+// established returns an error unless a definition is Established: then its status is not written any more.
+func (c *client) established(ctx context.Context, path string) error {
+	if _, now := c.ask(ctx, "GET", path, ""); !strings.Contains(now, `"type":"Established","status":"True"`) {
+		return fmt.Errorf("%s is not Established: %.2000s", path, now)
+	}
+	return nil
+}
+
+// poll calls ok until its error is nil.
 func poll(ctx context.Context, ok func() error) error {
 	deadline := time.Now().Add(await.Patience())
 	for {

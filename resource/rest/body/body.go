@@ -58,12 +58,16 @@ type Hold struct {
 	awaited int
 }
 
-// Hold returns an empty Hold of a request; nil: one of nobody.
+// Hold returns an empty Hold of a request. Users without limits, and requests without an Action, have all
+// memory that is free instead of a share.
 func (b *Budget) Hold(act *resource.Action) Hold {
-	if act == nil {
+	switch {
+	case act == nil:
 		return Hold{budget: b}
+	case act.User != nil && act.User.Unlimited():
+		return Hold{budget: b, unlimited: true}
 	}
-	return Hold{budget: b, user: act.LimitKey(), unlimited: act.User != nil && act.User.Unlimited()}
+	return Hold{budget: b, user: act.LimitKey()}
 }
 
 // Await is Hold for a body that a client is to send. While Read reads it, the body is in AwaitMemory,
