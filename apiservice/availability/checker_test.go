@@ -389,3 +389,19 @@ func TestPulse(t *testing.T) {
 		}
 	})
 }
+
+// A beat that fires while the pulse stops is the last one.
+func TestStoppedPulseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPulse()
+		p.mu.Lock()
+		time.Sleep(beat) // fire waits for the lock
+		p.stopped = true
+		p.due = time.Time{}
+		p.mu.Unlock()
+		synctest.Wait()
+		if time.Sleep(3 * beat); !p.due.IsZero() {
+			t.Error("it beats after its end")
+		}
+	})
+}

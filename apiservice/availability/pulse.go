@@ -17,10 +17,11 @@ const (
 // pulse is a timer that fires every beat while a probe runs. A process that is starved, was stopped
 // (SIGSTOP) or ran on a machine that was suspended sees it fire late.
 type pulse struct {
-	mu    sync.Mutex
-	timer *time.Timer
-	due   time.Time
-	late  bool
+	mu      sync.Mutex
+	timer   *time.Timer
+	due     time.Time
+	late    bool
+	stopped bool // a beat that waits for mu meanwhile is the last
 }
 
 func startPulse() *pulse {
@@ -34,6 +35,9 @@ func startPulse() *pulse {
 func (p *pulse) fire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
 	p.look()
 	p.due = time.Now().Add(beat)
 	p.timer.Reset(beat)
@@ -45,6 +49,7 @@ func (p *pulse) look() { p.late = p.late || time.Since(p.due) > lateness }
 func (p *pulse) stop() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.stopped = true
 	p.timer.Stop()
 	p.look()
 	return p.late
