@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"io"
 	"net/http"
 	"sync"
@@ -89,7 +90,19 @@ func TestBodyForServerMustMakeProgress(t *testing.T) {
 	front := startChain(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, func(c *filter.Config) {
 		c.SentOn = func(*resource.Action) bool { return true }
 	})
-	for name, tc := range map[string]struct{ length, sent int }{"nothing of a small body": {100, 0}, "a part of a large one": {200_000, 100_000}} {
+	http1 := front.Client().Transport.(*http.Transport).Clone()
+	http1.ForceAttemptHTTP2, http1.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	http1.TLSClientConfig.NextProtos = nil
+	for name, tc := range map[string]struct {
+		length, sent int
+		through      http.RoundTripper
+		accept       string
+	}{
+		"nothing of a small body":   {100, 0, front.Client().Transport, ""},
+		"a part of a large one":     {200_000, 100_000, front.Client().Transport, ""},
+		"over HTTP/1.1":             {100, 0, http1, ""},
+		"of a request for a stream": {100, 0, front.Client().Transport, "text/event-stream"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			body, client := io.Pipe()
@@ -100,7 +113,8 @@ func TestBodyForServerMustMakeProgress(t *testing.T) {
 				t.Fatal(err)
 			}
 			req.ContentLength = int64(tc.length)
-			res, err := front.Client().Do(req)
+			req.Header.Set("Accept", tc.accept)
+			res, err := tc.through.RoundTrip(req)
 			if err != nil {
 				t.Fatal(err)
 			}

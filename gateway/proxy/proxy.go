@@ -204,7 +204,15 @@ func isNewHash(res *http.Response) bool {
 
 // fail answers a request for which there is no answer of the server.
 func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var body *upstream.BodyError
+	var ended *apierrors.StatusError
 	switch {
+	case errors.As(err, &body) && errors.As(body.Err, &ended): // the filters do not wait for it any longer
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close") // its rest may still come
+		}
+		response.WriteStatus(w, r, ended)
+		return
 	case errors.Is(err, errRedirect):
 		response.WriteStatus(w, r, apierrors.NewGenericServerResponse(http.StatusBadGateway, r.Method, schema.GroupResource{}, "", err.Error(), 0, false))
 		return
@@ -218,7 +226,6 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 		// The client has gone.
 		panic(http.ErrAbortHandler)
 	}
-	var body *upstream.BodyError
 	var upgrade *upgradeError
 	var overload *upstream.OverloadError
 	var line *upstream.RequestLineError
@@ -230,7 +237,7 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 		response.WriteStatus(w, r, apierrors.NewTooManyRequests(overload.Error(), RetryAfter))
 		return
 	case errors.As(err, &body):
-		response.WriteStatus(w, r, badBody(body))
+		response.WriteStatus(w, r, apierrors.NewBadRequest(body.Error()))
 		return
 	case errors.As(err, &upgrade):
 		response.WriteStatus(w, r, resource.Unavailable(upgrade.Error(), 0))
@@ -238,16 +245,6 @@ func (p *Maker) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p.logger.Info("request to server failed", "path", r.URL.Path, "err", err)
 	response.WriteStatus(w, r, unreachable(r, err))
-}
-
-// badBody is the error for a body that could not be read: a Status of the filters, which do not wait for
-// it any longer, or else a 400.
-func badBody(err *upstream.BodyError) error {
-	var status *apierrors.StatusError
-	if errors.As(err.Err, &status) {
-		return status
-	}
-	return apierrors.NewBadRequest(err.Error())
 }
 
 // unreachable is the 503 for a request that failed on its way to the server. It says

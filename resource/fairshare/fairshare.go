@@ -14,7 +14,7 @@
 // reserve: when all are taken, one of them is ended for the next. It is one that has stalled,
 // or one of a user that holds more than the user of the next then would: of these, one of the
 // user that holds most, and the one that has waited longest. So a user whose clients do not
-// stall gets 1/(N+1) of the slots beside N others, however large N is.
+// stall gets 1/(N+1) of the slots beside N others, while there are more slots than users.
 //
 // Runs in: gateway, core, crd.
 package fairshare

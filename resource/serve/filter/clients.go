@@ -152,6 +152,9 @@ type clientBody struct {
 func newClientBody(w http.ResponseWriter, r *http.Request) *clientBody {
 	b := &clientBody{ReadCloser: r.Body, stop: http.NewResponseController(w).SetReadDeadline, progress: func() {}, patience: bodyPatience}
 	r.Body = b
+	if rs := stateOf(r.Context()); rs != nil {
+		rs.sent = b
+	}
 	return b
 }
 
@@ -166,6 +169,19 @@ func (b *clientBody) end(cause error) {
 		// Only then: a deadline that has passed would end the connection after the body as well. An
 		// error means that the connection has ended.
 		_ = b.stop(time.Unix(1, 0))
+	}
+}
+
+// finish makes the timer of a Read that goes on, as that of a server's connection may, leave the
+// ResponseWriter alone: it must not be used after the handler.
+func (b *clientBody) finish() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cause == nil {
+		b.cause = http.ErrBodyReadAfterClose
 	}
 }
 

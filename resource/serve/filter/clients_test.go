@@ -117,3 +117,27 @@ func TestEndOfBody(t *testing.T) {
 		}
 	})
 }
+
+// A Read that outlasts the request, as that of a connection to a server may, does not use the
+// ResponseWriter after it.
+func TestFinishedBodyLeavesTheResponseAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		body, w, client := sentBody()
+		done := make(chan error)
+		go func() {
+			_, err := body.Read(make([]byte, 1))
+			done <- err
+		}()
+		synctest.Wait()
+		body.finish()
+		time.Sleep(2 * bodyPatience)
+		if w.ended != 0 {
+			t.Error("the deadline of the connection is set after the request")
+		}
+		client.Close()
+		if err := <-done; !errors.Is(err, http.ErrBodyReadAfterClose) {
+			t.Errorf("Read: %v", err)
+		}
+	})
+}

@@ -135,9 +135,8 @@ func (c *Chain) beginBody(w http.ResponseWriter, r *http.Request, action *resour
 		return true
 	case !c.cfg.SentOn(action):
 		return c.awaitBody(w, r, action)
-	case !action.Streams:
-		newClientBody(w, r)
 	}
+	newClientBody(w, r)
 	return true
 }
 
@@ -158,6 +157,7 @@ func (c *Chain) takeSeats(w http.ResponseWriter, r *http.Request, action *resour
 // leaveInFlight releases what the request holds since limitInFlight. Further calls do nothing.
 func (rs *requestState) leaveInFlight() {
 	rs.sending.end()
+	rs.sent.finish()
 	rs.releaseSlot()
 	rs.body.Release()
 	if rs.seats != nil {

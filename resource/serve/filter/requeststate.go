@@ -55,7 +55,8 @@ type requestState struct {
 	// seats are released with slot; nil: there are none. flowSchema and flowLevel are the uids
 	// of what the request was classified as; "" for none.
 	seats                 Seats
-	body                  body.Hold // the memory of a body that was read first
+	body                  body.Hold   // the memory of a body that was read first
+	sent                  *clientBody // the body of the request; nil: nothing bounds how long it is awaited
 	sending               sending
 	flowSchema, flowLevel [1]string
 	upgrade               *upgrade // nil: the request does not ask for another protocol
