@@ -26,17 +26,18 @@ import (
 )
 
 const (
-	// establishInterval is the time between two looks at followers and other servers while something waits for them.
+	// establishInterval is the time between two looks at followers and other servers while a definition or a waiter
+	// waits for them.
 	establishInterval = 25 * time.Millisecond
 	// establishWriters is the number of concurrent writes: etcd syncs its disk once for several.
 	establishWriters = 32
-	// establishPatience is the longest time from the first look at a definition until it is established, whatever
-	// others show.
+	// establishPatience is the longest time from the first look at a definition until it is established, whatever followers and
+	// other servers show.
 	establishPatience = 20 * time.Second
-	// followersPatience is how long after its start a server waits for all running gateways to follow it.
-	followersPatience = 5 * time.Second
-	// changePatience bounds how long the answer to a change of a definition waits. It is the patience with followers that
-	// acknowledge nothing (package discovery): those that do are waited for on a busy machine as well.
+	// startPatience is how long after its start a server waits for all running gateways to follow it.
+	startPatience = 5 * time.Second
+	// changePatience bounds how long the answer to a change of a definition waits. It is as long as package discovery
+	// waits for a follower that acknowledges nothing: a follower on a busy machine is waited for as well.
 	changePatience = 15 * time.Second
 )
 
@@ -44,7 +45,8 @@ const (
 const reasonInstalling = "Installing"
 
 // establisher sets the condition Established of a definition once every running CRD server serves it and every gateway
-// that follows one of them routes and discovers it (docs/wire.md 9.3). Every server does so: whichever is first writes.
+// that follows one of them routes it and shows it in discovery (docs/wire.md 9.3). Every server has an establisher; the
+// first one writes.
 type establisher struct {
 	server *Server
 	log    *slog.Logger
@@ -52,26 +54,26 @@ type establisher struct {
 	followers *discovery.Followers
 	wake      loop.Signal
 	began     time.Time
-	leases    *identity.Leases // nil: there is no etcd
-	presence  *etcd.Presence   // nil: there is no other server
+	leases    *identity.Leases // nil without etcd
+	presence  *etcd.Presence   // nil without etcd: there is no other server
 
 	mu      sync.Mutex
 	states  []publishedState
 	waiting []*waiter
 
-	// shown is the revision up to which all show the definitions.
+	// shown is the revision up to which all servers and gateways show the definitions.
 	shown atomic.Int64
 
 	// Of run only:
-	told    int64                   // to other servers
+	told    int64                   // the revision that presence has for other servers
 	since   map[types.UID]time.Time // when definitions were first seen that are not established
-	written map[types.UID]bool      // that were established since
+	written map[types.UID]bool      // definitions that were established since
 }
 
 // publishedState says that a state of discovery has all changes of definitions up to a revision.
 type publishedState struct{ serial, revision int64 }
 
-// waiter waits until all show a revision.
+// waiter is the answer to a change of a definition, which waits until all servers and gateways show its revision.
 type waiter struct {
 	revision int64
 	shown    chan struct{}
@@ -99,7 +101,7 @@ func (e *establisher) published(serial, revision int64) {
 }
 
 // shownHere returns the revision up to which this server serves definitions and its followers show them, 0 before the
-// first state; and the one up to which it serves them.
+// first state; and the revision up to which it serves them.
 func (e *establisher) shownHere() (revision, latest int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -218,10 +220,10 @@ func isInstalling(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return c != nil && c.Status == apiextensionsv1.ConditionFalse && c.Reason == reasonInstalling && crd.DeletionTimestamp == nil && isServed(crd)
 }
 
-// shownEverywhere returns the revision up to which all servers serve definitions and all gateways show them, given that
-// of this server. known is false if the other servers cannot be asked, or gateways are missing after the start.
+// shownEverywhere returns the revision up to which all servers serve definitions and all gateways show them, given the
+// revision of this server. known is false if the other servers cannot be asked, or gateways are missing after the start.
 func (e *establisher) shownEverywhere(ctx context.Context, revision int64) (everywhere int64, known bool) {
-	if time.Since(e.began) < followersPatience && !e.followed(ctx) {
+	if time.Since(e.began) < startPatience && !e.followed(ctx) {
 		revision = 0
 	}
 	if e.presence == nil {
@@ -245,7 +247,7 @@ func (e *establisher) shownEverywhere(ctx context.Context, revision int64) (ever
 	return revision, revision > 0
 }
 
-// tell writes the revision that is shown here for the other servers.
+// tell stores the revision that is shown here, which the other servers read.
 func (e *establisher) tell(ctx context.Context, revision int64) {
 	if e.told == revision {
 		return
@@ -322,7 +324,7 @@ func (e *establisher) release(shown int64) {
 	})
 }
 
-// await waits until all show a revision, until ctx ends, or for changePatience.
+// await waits until all servers and gateways show a revision, until ctx ends, or for changePatience.
 func (e *establisher) await(ctx context.Context, revision int64) {
 	if revision <= e.shown.Load() {
 		return

@@ -12,8 +12,8 @@ import (
 )
 
 // Upstream's internal type has schema and selectable fields once for all versions if they are equal in all, else for each
-// version. The conversion decides about either without the other, and validation refuses fields that are not beside their
-// schema. Such fields are validated version by version.
+// version. The conversion decides about schema and fields separately, and validation refuses fields that are not beside
+// their schema. Such fields are validated version by version.
 
 // takeSelectableFields removes the selectable fields of a converted definition if they are not beside their schema, and
 // reports whether it did.
@@ -33,7 +33,7 @@ func takeSelectableFields(in *apiextensions.CustomResourceDefinition) bool {
 	return true
 }
 
-// validateSelectableFields validates the selectable fields of each version as those of a definition with that version only.
+// validateSelectableFields validates the selectable fields of each version as if the definition had that version only.
 // old is nil on create.
 func (d *definitions) validateSelectableFields(ctx context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	var all field.ErrorList
@@ -72,7 +72,7 @@ func onlyVersion(crd *apiextensionsv1.CustomResourceDefinition, name string) *ap
 	return nil
 }
 
-// ofSelectableFields returns the errors of selectable fields, as those of a version.
+// ofSelectableFields returns the errors that are about selectable fields, with the path of a version.
 func ofSelectableFields(errs field.ErrorList, version int) (out field.ErrorList) {
 	for _, e := range errs {
 		if rest, ok := strings.CutPrefix(e.Field, "spec.selectableFields"); ok {

@@ -68,7 +68,7 @@ type Server struct {
 	quotas    *quota.Remote
 	api       *handlers.API
 	documents *discovery.Current
-	// openAPIState is that of the documents, of follow only.
+	// openAPIState is the state of openAPI that documents has. Only follow uses it.
 	openAPIState string
 	// omitted is the number of group/versions that are not in discovery.
 	omitted   atomic.Int64

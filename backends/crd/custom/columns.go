@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxCellVisits and maxRowVisits bound the values that the path of one column visits in
-	// an object, and those of all its columns. bytesPerVisit bytes of a printed cell count
+	// an object, and the paths of all columns together. bytesPerVisit bytes of a printed cell count
 	// as one value more, so that the cells of an object have at most 3.2 MB.
 	maxCellVisits = 50_000
 	maxRowVisits  = 200_000

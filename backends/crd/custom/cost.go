@@ -20,7 +20,7 @@ const (
 	enumSteps = 8
 	// bytesPerStep bytes of a text are a step of counting its characters.
 	bytesPerStep = 16
-	// ownErrors is how many errors a value can have by one schema, besides those of required
+	// ownErrors is how many errors a value can have by one schema, besides the errors of required
 	// fields, of alternatives and of the values within.
 	ownErrors = 2
 )
@@ -35,8 +35,7 @@ type cost struct {
 	path     []string // where nothing was left, innermost first
 }
 
-// tooCostly returns the error for a value that takes too many steps to validate; nil: it
-// does not.
+// tooCostly returns an error if a value takes too many steps to validate.
 func (l *limited) tooCostly(path *field.Path, value any) *field.Error {
 	c := cost{left: prevalidate.MaxSteps, patterns: &l.patterns}
 	c.value(l.schema, value, false)
@@ -52,9 +51,9 @@ func (l *limited) tooCostly(path *field.Path, value any) *field.Error {
 		"send fewer or shorter values, or simplify the schema", prevalidate.MaxSteps))
 }
 
-// value spends the steps of a value, and returns how many errors it can have. Those of the
-// values within count in an alternative only: elsewhere they are counted while they are found
-// (errorCount).
+// value spends the steps of a value, and returns how many errors it can have. Errors of
+// the values within count in an alternative only: elsewhere they are counted while they are found
+// (run.errors).
 func (c *cost) value(s *spec.Schema, value any, alternative bool) (errs int) {
 	c.left -= prevalidate.ValueSteps
 	errs = ownErrors + c.alternatives(s, value)

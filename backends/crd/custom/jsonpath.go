@@ -260,8 +260,8 @@ func compare(operator string, a, b any) (bool, error) {
 	return false, fmt.Errorf("there is no operator %s", operator)
 }
 
-// children returns the members of objects and the elements of arrays; those of a text are
-// its bytes.
+// children returns the members of objects and the elements of arrays; of a text
+// they are its bytes.
 func (e *evaluation) children(in []any) (out []any, err error) {
 	for _, value := range in {
 		n := 0

@@ -127,7 +127,7 @@ func (v *countingValidator) Validate(value any) *validate.Result {
 		return &validate.Result{}
 	}
 	result := v.SchemaValidator.Validate(value)
-	// Those of the values within are counted already.
+	// Errors of the values within are counted already.
 	count := len(result.Errors)
 	for _, err := range result.Errors {
 		count += len(err.Error()) / errorText

@@ -19,7 +19,7 @@ const (
 	// array is added for each item, so that a body of 300 KB can become gigabytes.
 	maxDefaults = 1 << 20
 	// maxDefaultSteps is the number of properties that are looked for in all objects of an
-	// object, to find the defaults that are missing: those of its schema for each. 5 million
+	// object, to find the defaults that are missing: the properties of its schema for each. 5 million
 	// take half a second.
 	maxDefaultSteps = 5_000_000
 	// valueSize is what each value of a default counts besides its text, in bytes: its

@@ -174,7 +174,7 @@ type typesFunc = func() (managedfields.TypeConverter, error)
 // built is what is built for one definition.
 type built struct {
 	versions map[string]*versionSchema
-	// ownership tracks field ownership. converted is for objects in other versions than that of the request, which may
+	// ownership tracks field ownership. converted is for objects in other versions than the request's, which may
 	// have unknown fields.
 	ownership, converted typesFunc
 	// converter calls the conversion webhook; nil: there is none.
@@ -314,7 +314,7 @@ func newValidators(props *apiextensions.JSONSchemaProps, structural *structurals
 }
 
 // newOwnership returns the type converter for field ownership of a definition's objects,
-// made from the schemas of all versions and those of metadata. preserving: unknown fields are permitted.
+// made from the schemas of all versions and of metadata. If preserving is true, unknown fields are permitted.
 func newOwnership(o *Outline, b *built, preserving bool) (managedfields.TypeConverter, error) {
 	ref := func(model string) spec.Ref { return spec.MustCreateRef("#/definitions/" + model) }
 	definitions := generatedopenapi.GetOpenAPIDefinitions(ref)
