@@ -242,8 +242,8 @@ func BackendNotFound(name string) Condition {
 }
 
 // NotServed is the condition if an APIService names neither a Service nor a Backend, and the
-// gateway does not serve its group/version itself. The reason is that of ServiceNotFound, since
-// to upstream it is always Local.
+// gateway does not serve its group/version itself. The reason is ServiceNotFound; upstream
+// says that it is Local.
 func NotServed(a *apireg.APIService) Condition {
 	return Condition{apireg.ConditionFalse, "ServiceNotFound", fmt.Sprintf(
 		"no server is named for %s/%s, by spec.service or by the annotation %s, and the gateway does not serve it itself",

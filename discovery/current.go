@@ -5,8 +5,8 @@ import "sync/atomic"
 // Current holds the snapshot that a server serves. The zero value holds none. Safe for concurrent
 // use; one goroutine at a time may Store.
 type Current struct {
-	// Followers are the readers of the stream that acknowledge what they were sent; nil: none does. It is set before
-	// the first request.
+	// Followers are the readers of the stream that acknowledge the states that they were sent, or nil if
+	// none does. It is set before the first request.
 	Followers *Followers
 
 	now atomic.Pointer[shown]

@@ -45,13 +45,13 @@ type Followers struct {
 	byName map[string]*follower
 }
 
-// follower is one of them. f.mu guards its fields.
+// follower is one of Followers. of.mu guards its fields.
 type follower struct {
 	of      *Followers
 	streams int
 	left    time.Time // when its last stream ended
-	// last is the last state that was sent, and shown the last one that was acknowledged. waits is since when there is
-	// a difference, or when it became smaller.
+	// last is the serial of the last state that was sent, and shown of the last state that was acknowledged. waits is
+	// the time since which they differ, or at which the difference became smaller.
 	last, shown int64
 	waits       time.Time
 }

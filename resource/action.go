@@ -49,9 +49,9 @@ func (u *User) Unlimited() bool {
 	return slices.Contains(u.Groups, GroupMasters) || strings.HasPrefix(u.Name, processPrefix)
 }
 
-// LimitKey returns for whom limits that users share count the request: the authenticated user, not
-// an impersonated one. The service accounts of a namespace count as one, since those that may write
-// there can be any of them; "" is nobody.
+// LimitKey returns the key of the user for whom shared limits count the request: the authenticated
+// user, not an impersonated one. The service accounts of a namespace count as one user, since a user
+// that may write there can be any of them. A request without a user has the key "".
 func (a *Action) LimitKey() string {
 	switch user := cmp.Or(a.Impersonator, a.User); {
 	case user == nil:

@@ -237,7 +237,7 @@ func (r *REST) validate(at *field.Path) (errs field.ErrorList) {
 	return append(errs, validateHeaders(at.Child("headers"), r.Headers)...)
 }
 
-// maxHeaders bounds the headers that a REST server gets beside those of HTTP.
+// maxHeaders bounds the number of REST.Headers.
 const maxHeaders = 64
 
 // notPassed are the names, or with a dash at the end the beginnings of names, of headers that REST.Headers must not

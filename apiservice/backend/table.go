@@ -55,7 +55,7 @@ func cells(obj runtime.Object) ([]any, error) {
 	return []any{b.Name, endpoints, available, b.Status.groups(), table.ConvertToHumanReadableDateType(b.CreationTimestamp), string(b.Spec.Policy().Balance), lastError}, nil
 }
 
-// ErrorAndTime returns the last error with how long ago it was seen first; "": there is none.
+// ErrorAndTime returns the last error and how long ago it was seen first, or "" if there is none.
 func (e *EndpointStatus) ErrorAndTime(now time.Time) string {
 	if e.LastError == "" || e.LastErrorTime.IsZero() {
 		return e.LastError

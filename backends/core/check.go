@@ -24,7 +24,7 @@ func (cfg Config) Check() []error {
 	}, cfg.Config.Check()...)
 }
 
-// checkServed refuses switches of unknown APIs, and a server without namespaces that cannot read those of another one.
+// checkServed refuses switches of unknown APIs, and a server that neither has namespaces nor reads them through a gateway.
 func (cfg *Config) checkServed() error {
 	if len(cfg.RuntimeConfig) == 0 {
 		return nil

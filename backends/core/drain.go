@@ -119,7 +119,7 @@ type target struct {
 	// delete deletes an object if it still has the same uid.
 	delete func(ctx context.Context, o *resource.Object) error
 	// count returns the objects of a namespace with their finalizers only, if they can be listed so: metadata
-	// needs no conversion. nil: the objects are not converted.
+	// needs no conversion. It is nil if the objects are not converted.
 	count func(ctx context.Context, namespace string) []*resource.Object
 	// deleteAll deletes all objects of the namespace; nil: deletecollection is not supported.
 	deleteAll func(ctx context.Context) error

@@ -193,7 +193,7 @@ func (r *result) advice(failed []emptied) (advice string) {
 		names, names, apiservice.AbandonAnnotation, r.namespace)
 }
 
-// What is in the errors of servers that cannot call a webhook (docs/wire.md 9.5, 10.2).
+// Parts of the errors of servers that cannot call a webhook (docs/wire.md 9.5, 10.2).
 const (
 	conversionFailed = "conversion webhook for "
 	admissionFailed  = "failed calling webhook "

@@ -11,7 +11,7 @@
 //   - Resources are not namespaced and have no watch.
 //   - Kinds are named after the schemas of responses, for kubectl explain, or after the resource.
 //   - The published document has only known fields: documents of OpenAPI 3.1 have schemas that
-//     readers of 3.0 reject. Known are those of parameters, bodies, responses, headers, examples and
+//     readers of 3.0 reject. Known are the fields of parameters, bodies, responses, headers, examples and
 //     schemas; a closed object (additionalProperties: false) is published as open. Servers, security,
 //     links and callbacks are left out: they describe ways around the gateway.
 //   - Documents are JSON: small YAML documents can expand to large ones by aliases.

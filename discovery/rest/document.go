@@ -126,7 +126,7 @@ type form struct {
 	Encoding map[string]*encoding `json:"encoding,omitempty"`
 }
 
-// encoding is that of one field of a form.
+// encoding is the encoding of one field of a form.
 type encoding struct {
 	ContentType string             `json:"contentType,omitempty"`
 	Headers     map[string]*header `json:"headers,omitempty"`
@@ -187,7 +187,7 @@ type limits struct {
 	MaxProperties    number `json:"maxProperties,omitempty"`
 }
 
-// number is a number as it is written; "" is none.
+// number is a number as it is written, or "" for no number.
 type number string
 
 // UnmarshalJSON leaves a value of another type empty.

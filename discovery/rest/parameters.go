@@ -39,7 +39,7 @@ func templated(path string) (names []string) {
 // placed reports whether a parameter has a name and a place.
 func (q *parameter) placed() bool { return q != nil && q.Name != "" && styles[q.In] != nil }
 
-// follow resolves references; nil: they are dangling.
+// follow resolves references. It returns nil if they are dangling.
 func (p *sanitizer) follow(q *parameter) *parameter {
 	for range maxHops {
 		if q == nil || q.Ref == "" {

@@ -41,7 +41,7 @@ func (s *Source) Acknowledge(state discovery.State) {
 	}
 }
 
-// acknowledge sends acknowledgements until ctx, that of a stream, ends, and ends the stream if one is not accepted:
+// acknowledge sends acknowledgements until ctx, the context of a stream, ends. It ends the stream if one is not accepted:
 // the request may have reached another process of the server.
 func (s *Source) acknowledge(ctx context.Context, end context.CancelCauseFunc) {
 	var sent discovery.State

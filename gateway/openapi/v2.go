@@ -170,7 +170,7 @@ func (v *v2) showFirst(list []v2Source, loader *v2Loader, loaded <-chan struct{}
 	v.show(doc)
 }
 
-// incomplete is the state of a document that lacks what is not loaded yet; it is that of no sources.
+// incomplete is the state of a document that lacks what is not loaded yet. No sources have it.
 type incomplete struct{}
 
 func (v *v2) show(doc *v2Document) {

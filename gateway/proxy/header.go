@@ -13,7 +13,7 @@ import (
 // a proxy before the gateway says about the client. No list could name all of these, so the
 // headers that are sent on are lists.
 
-// httpHeaders are those of HTTP itself, of browsers, WebSockets and traces, which every server gets.
+// httpHeaders are the headers of HTTP itself, of browsers, WebSockets and traces, which every server gets.
 // A header of the connection is in a request only if the gateway has decided so.
 var (
 	httpHeaders = headerSet(httpNames)
@@ -27,8 +27,8 @@ var (
 	}
 )
 
-// kubernetesHeaders are these and what else client-go and kubectl send, or servers of
-// k8s.io/apiserver read: what Kubernetes API servers get.
+// kubernetesHeaders are the headers that Kubernetes API servers get: httpHeaders and others that
+// client-go and kubectl send or servers of k8s.io/apiserver read.
 var kubernetesHeaders = headerSet(httpNames, "Baggage", "Kubectl-Command", "Kubectl-Session", "X-Stream-Protocol-Version")
 
 // headerSet returns canonical names as a set.

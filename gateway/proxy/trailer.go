@@ -15,7 +15,7 @@ import (
 func isGateways(name string) bool {
 	switch name {
 	// The audit id is that of the client's request, timings are the gateway's, and cookies would be
-	// those of all that the gateway serves.
+	// sent with requests to all that the gateway serves.
 	case "Audit-Id", headerBackend, headerTiming, "Set-Cookie", "Set-Cookie2":
 		return true
 	}

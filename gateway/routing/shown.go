@@ -10,9 +10,9 @@ import (
 	"portico/discovery"
 )
 
-// Registrable reports whether a group/version is to be registered: spec.autoRegister (nil: of no
-// group) takes it, the server lists it, and it can be an APIService. Package sources bounds their
-// number and has checked their names.
+// Registrable reports whether a group/version is to be registered: auto, which is
+// spec.autoRegister of its Backend, takes it, the server lists it, and it can be an APIService. A nil
+// auto takes none. Package sources bounds the number of group/versions and has checked their names.
 func Registrable(gv *discovery.GroupVersion, auto *backend.AutoRegister) bool {
 	return auto != nil && !gv.Unlisted && auto.Takes(gv.Group, gv.Version) && (gv.Group != "" || gv.Version == "v1")
 }
@@ -28,9 +28,9 @@ func (srv *Server) announcedState() discovery.State {
 	return state
 }
 
-// acknowledge tells the servers of Backends which state of theirs is published: the one that was
-// announced when the reconcile began, or an earlier one if a group/version that is to be registered
-// has no route yet.
+// acknowledge acknowledges to each server of a Backend the state of its discovery that is published: the
+// state that was announced when the reconcile began, or an earlier one if a group/version that is to be
+// registered has no route yet.
 func (r *reconcile) acknowledge() {
 	for _, st := range r.backendStates.List {
 		srv := st.Server
@@ -49,7 +49,7 @@ func (r *reconcile) acknowledge() {
 }
 
 // routed returns a serial of the server's states, up to which all group/versions that are to be
-// registered have routes. A group/version that the last reconcile did not find is of a later state
+// registered have routes. A group/version that the last reconcile did not find belongs to a later state
 // than the one that was announced then.
 func (r *reconcile) routed(st *BackendState) int64 {
 	srv, auto := st.Server, Registers(st.Spec)
@@ -79,8 +79,8 @@ func (r *reconcile) reserves(group string) bool {
 const firstDiscovery = 5 * time.Second
 
 // Discovered reports whether the discovery of the servers that the gateway starts with is published,
-// except of those that are down: clients are not sent to a gateway with the discovery that an earlier
-// one has stored.
+// except of servers that are down: the gateway is not ready while it shows the discovery that an
+// earlier gateway has stored.
 func (s *Controller) Discovered() bool {
 	all := s.BackendStates()
 	if !s.Ready() || all == nil {

@@ -84,8 +84,8 @@ func (cfg *EngineConfig) clientConfig() *restclient.Config {
 // Engine calls admission webhooks and evaluates admission policies, in the order of
 // docs/wire.md 10.1. It follows their configurations while Run runs. As upstream, webhooks do
 // not apply to the six kinds of admissionregistration.k8s.io, policies not to its four kinds
-// of policies and bindings, and neither to reviews: a lock-out can be undone. Those of static manifests apply to all but reviews. Safe for
-// concurrent use. A nil Engine permits everything.
+// of policies and bindings, and neither to reviews: a lock-out can be undone. Static manifests
+// apply to all but reviews. Safe for concurrent use. A nil Engine permits everything.
 type Engine struct {
 	cfg    EngineConfig
 	logger *slog.Logger

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// setManifestDefaults sets the defaults of a static manifest, as those of the API. What would make the engines fail later is
-// an error.
+// setManifestDefaults sets the defaults of a static manifest, as the API does for stored objects. It returns an error for
+// what would make the engines fail later.
 func setManifestDefaults(obj runtime.Object) error {
 	switch c := obj.(type) {
 	case *admissionv1.ValidatingWebhookConfiguration:

@@ -29,7 +29,8 @@ import (
 // sources read them, at the start and when they change; they are not in the API, and apply to the kinds of
 // admissionregistration.k8s.io as well.
 
-// PolicyManifests returns the directory of static manifests in the configuration of a policy plugin; "": there is none.
+// PolicyManifests returns the directory of static manifests in the configuration of a policy plugin, or "" if it
+// names none.
 func PolicyManifests(plugin string, configuration []byte) (string, error) {
 	load := config.LoadValidatingConfig
 	if plugin == PluginMutatingPolicies {

@@ -31,7 +31,7 @@ type policies[H generic.Hook] struct {
 	name, phase        string // in metrics
 	policies, bindings *informer.Informer
 	source             generic.Source[H]
-	static             staticPolicies[H] // part of source; nil: there are no static manifests
+	static             staticPolicies[H] // part of source; nil without static manifests
 	synced             *informer.Gate    // open once the first state was compiled
 	// dispatcher evaluates hooks for a write.
 	dispatcher func(*review) generic.Dispatcher[H]

@@ -63,7 +63,7 @@ func Open(o Options, logger *slog.Logger) (*Auditor, error) {
 	return a, nil
 }
 
-// Check returns the error of Open but for that of the log file, which it leaves alone.
+// Check returns the error of Open, but does not open the log file.
 func (o *Options) Check() error {
 	checked := *o
 	if checked.Log.Path != "" {

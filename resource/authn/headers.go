@@ -154,7 +154,7 @@ func SetFrontProxyHeaders(h http.Header, u *resource.User) {
 	}
 }
 
-// AddConstraint adds the headers of the user's constraint to those of SetFrontProxyHeaders. The
+// AddConstraint adds the headers of the user's constraint to the headers of SetFrontProxyHeaders. The
 // core and the CRD server read them ([FrontProxyOnly]); other API servers know the names of the
 // user's headers only.
 func AddConstraint(h http.Header, u *resource.User) {

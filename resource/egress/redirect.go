@@ -36,5 +36,5 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("%s answered %s, and redirects are not followed: name the URL that it leads to", &at, res.Status)
 }
 
-// WrappedRoundTripper returns the transport below, for utilnet.CloseIdleConnectionsFor.
+// WrappedRoundTripper returns the wrapped transport, for utilnet.CloseIdleConnectionsFor.
 func (d direct) WrappedRoundTripper() http.RoundTripper { return d.RoundTripper }

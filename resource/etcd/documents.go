@@ -34,8 +34,8 @@ type Document struct {
 
 // Documents returns the documents of a family. Clients with other prefixes have other
 // documents. The Transformer converts them as objects of DocumentResource, except versions,
-// which are read by programs without its configuration, and those of
-// running processes, which say nothing of objects.
+// which are read by programs without its configuration, and documents of running processes,
+// which say nothing of objects.
 func (c *Client) Documents(family string) *Documents {
 	d := &Documents{client: c, root: documentRoot + c.prefix + strings.Trim(family, "/") + "/", transformer: c.transformer}
 	if family == VersionFamily || strings.HasPrefix(family, PresenceFamily+"/") {

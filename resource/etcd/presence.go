@@ -50,7 +50,7 @@ func (p *Presence) Run(ctx context.Context) error {
 	}
 }
 
-// attend stores the document and keeps its lease until that or ctx ends.
+// attend stores the document and keeps its lease until the lease or ctx ends.
 func (p *Presence) attend(ctx context.Context) error {
 	c := p.documents.client
 	grant, err := c.grantLease(ctx, presenceTTL)
@@ -87,7 +87,7 @@ func (p *Presence) attend(ctx context.Context) error {
 	}
 }
 
-// Set replaces the data of the document. While it is not in etcd the data is that of the next document.
+// Set replaces the data of the document. If the document is not in etcd, Run stores it with this data.
 func (p *Presence) Set(ctx context.Context, data []byte) error {
 	p.mu.Lock()
 	p.data = data

@@ -3,7 +3,7 @@
 // The user of a slot is the authenticated one, by the key of resource.Action.LimitKey, so that
 // neither impersonation nor service accounts make many users of one.
 //
-// Take is for slots that nobody can take away, such as those of requests at work. A quarter of
+// Take is for slots that are never taken back, such as the slots of requests at work. A quarter of
 // them is a reserve for users that hold few: a 256th of all, and one at least. Of the other
 // slots a user may hold seven times as many as are free. So a user alone gets 21 of 32 slots (all
 // of them, if it takes them at once, as a request for which much memory is needed does), and

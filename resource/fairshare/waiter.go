@@ -14,7 +14,7 @@ type Waiter struct {
 	// from any goroutine, and it must not wait for the request.
 	End func()
 
-	progress atomic.Int64 // when the last was made, in nanoseconds of Unix time; 0: before Enter
+	progress atomic.Int64 // when Progress was called last, in nanoseconds of Unix time; 0: before Enter
 }
 
 // Progress records that the client has sent or taken something.
@@ -33,7 +33,7 @@ func (l *Limit) Enter(w *Waiter, n int) bool {
 	}
 }
 
-// tryEnter takes n slots for w if they are free, or else those of another Waiter from it, which it returns.
+// tryEnter takes n slots for w if they are free. Else it takes the slots of another Waiter back, and returns that.
 func (l *Limit) tryEnter(w *Waiter, n int) (ended *Waiter, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,8 +54,8 @@ func (l *Limit) tryEnter(w *Waiter, n int) (ended *Waiter, ok bool) {
 	return ended, false
 }
 
-// replaceable returns the Waiter that is ended for w, whose user would hold so many slots; nil:
-// there is none. l.mu is held.
+// replaceable returns the Waiter that is ended for w, or nil if there is none. would is the number of slots
+// that the user of w would hold. l.mu is held.
 func (l *Limit) replaceable(w *Waiter, would int) (found *Waiter) {
 	stalled := time.Now().Add(-stallTime).UnixNano()
 	var most int

@@ -33,7 +33,7 @@ type Kind struct {
 	// Equivalents returns the group/versions in which other rows serve the same objects, or a subresource of
 	// them if that is not "": other versions of a custom resource, events of the other group. Rules of admission
 	// for one of them apply to writes of this kind too (matchPolicy Equivalent), so that the Codec must decode and
-	// encode all of them. nil: there are none.
+	// encode all of them. If it is nil, no other row serves the objects.
 	Equivalents func(subresource string) []schema.GroupVersion
 	// Verbs are the verbs of the main resource; nil: create, delete, deletecollection, get,
 	// list, patch, update and watch.
@@ -84,7 +84,7 @@ type Kind struct {
 	// implementation decides how long the types stay in memory.
 	Ownership func() (managedfields.TypeConverter, error)
 	// Converted, if not nil, returns the types of objects that are converted to the versions of other entries of
-	// managedFields, in which they may have fields that those versions lack. nil: those of Ownership.
+	// managedFields, in which they may have fields that those versions lack. If it is nil, Ownership has these types too.
 	Converted func() (managedfields.TypeConverter, error)
 	// Review, if not nil, makes this a virtual resource with the verb create alone: the
 	// response is what Review returns for the decoded body, and nothing is stored.

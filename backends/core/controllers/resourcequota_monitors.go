@@ -211,7 +211,7 @@ func (m *quotaMonitors) versions(group string) (all []schema.GroupVersion) {
 	return all
 }
 
-// countable reports whether a resource of discovery is that of a name, and its objects can be counted.
+// countable reports whether a resource of discovery has a name, and its objects can be counted.
 func countable(r metav1.APIResource, name string) bool {
 	for _, verb := range []string{"create", "delete", "list", "watch"} {
 		if !slices.Contains(r.Verbs, verb) {

@@ -16,7 +16,7 @@ import (
 const policyStatusManager = "validatingadmissionpolicy-status"
 
 // policyStatus sets the status of ValidatingAdmissionPolicies, once for each generation: the warnings of upstream's type
-// checker for the expressions, with the schemas that the gateway publishes. A kind that nobody serves is not checked.
+// checker for the expressions, with the schemas that the gateway publishes. A kind that no server has is not checked.
 func policyStatus(ctx context.Context, env *Env) error {
 	client, err := discovery.NewDiscoveryClientForConfig(env.Gateway)
 	if err != nil {

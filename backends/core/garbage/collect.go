@@ -63,7 +63,7 @@ var ErrNamespaced = errors.New("the owner is in a namespace and the object is no
 // if the object has changed since. Absent owners are read from their servers.
 type Collector struct {
 	Graph *Graph
-	// Events records Events about objects; nil: none are. It must be set before Run.
+	// Events records Events about objects. If it is nil, no Event is recorded. It must be set before Run.
 	Events record.EventRecorder
 
 	api     API

@@ -12,13 +12,13 @@ const Component = "garbage-collector-controller"
 
 // reference is a reference of an object to an owner.
 type reference struct {
-	of    ID
+	of    ID     // the object
 	owner string // its uid
 }
 
 // reportNamespace records an Event about an object if a reference names an owner that exists in
-// another namespace: the owner counts as absent, for which the object is deleted. The Event is
-// that of kube-controller-manager.
+// another namespace: such an owner counts as absent, and the object is deleted. kube-controller-manager
+// records the same Event.
 func (c *Collector) reportNamespace(h *resource.Header, o resource.Owner) {
 	if c.Events == nil {
 		return

@@ -30,7 +30,8 @@ func admissionInfo(plural, kind string) resource.Info {
 	}
 }
 
-// apiName is the rule for names of new objects of admissionregistration.k8s.io/v1: those of static manifests are reserved.
+// apiName is the rule for names of new objects of admissionregistration.k8s.io/v1: the names of static manifests are
+// reserved.
 func apiName(name string, prefix bool) []string {
 	errs := apivalidation.NameIsDNSSubdomain(name, prefix)
 	if strings.HasSuffix(name, manifest.StaticConfigSuffix) {

@@ -20,7 +20,7 @@ var (
 	sixToFour      = netip.MustParsePrefix("2002::/16")      // RFC 3056, 2
 )
 
-// allowed reports whether an address may be that of a kubelet or a pod: a unicast address that is
+// allowed reports whether a kubelet or a pod may have an address: a unicast address that is
 // neither loopback nor link-local nor unspecified, and no IPv6 form of an IPv4 address that is.
 func allowed(ip netip.Addr) bool {
 	ip = ip.WithZone("").Unmap() // prefixes contain no address with a zone

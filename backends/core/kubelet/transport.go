@@ -26,11 +26,11 @@ const (
 
 // transports makes and keeps the transports to kubelets and to pods. Safe for concurrent use.
 type transports struct {
-	cert     *authn.KeyPair // nil: none
-	ca       *authn.CAFile  // nil: certificates are not verified
+	cert     *authn.KeyPair // nil if kubelets get none
+	ca       *authn.CAFile  // nil if certificates are not verified
 	allowed  func(netip.Addr) bool
 	loopback bool        // Config.AllowLoopback
-	dial     egress.Dial // nil: directly
+	dial     egress.Dial // nil connects directly
 
 	mu   sync.Mutex
 	cas  *x509.CertPool // of verified kubelets

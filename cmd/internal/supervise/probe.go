@@ -22,7 +22,7 @@ func HTTPReady(url, socket string, tlsConfig *tls.Config, header http.Header) fu
 	var dialer net.Dialer
 	client := egress.Client(&http.Transport{
 		TLSClientConfig: tlsConfig,
-		// A connection may be that of a child that has ended.
+		// A connection may lead to a child that has ended.
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if socket != "" {

@@ -83,7 +83,7 @@ func (r *restoration) inspect(ctx context.Context, dir *datadir.Dir, member *res
 	if err != nil {
 		return err
 	}
-	// Processes of before are not those of this installation.
+	// The processes that were backed up are not the processes of this installation.
 	if err := client.RemoveProcesses(ctx, identity.Path, masterlease.Path+"/"); err != nil {
 		return err
 	}

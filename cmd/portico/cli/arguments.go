@@ -57,7 +57,7 @@ func WrongFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
 
-// Nearest returns the one of names that is most like name; "" if none is.
+// Nearest returns the one of names that is most like name, or "" if all differ too much.
 func Nearest(name string, names []string) (nearest string) {
 	least := max(1, len(name)/4) + 1
 	for _, other := range names {

@@ -12,10 +12,10 @@ import (
 // Screen is a writer for people and their terminals: everything that commands print passes one.
 // It shows control characters other than tabs and line feeds, and bytes that are not UTF-8, as
 // \uXXXX, which JSON reads back: text of servers, objects and files must not control a terminal.
-// Sequences of this program, which Colored and Clear return, pass.
+// Escape sequences of this program, which Colored and Clear return, pass.
 type Screen struct{ io.Writer }
 
-// Raw returns the writer below a Screen, for what is no text; w if it is none.
+// Raw returns the writer below a Screen, for data that is no text, or w if it is no Screen.
 func Raw(w io.Writer) io.Writer {
 	if s, ok := w.(Screen); ok {
 		return s.Writer
@@ -23,7 +23,7 @@ func Raw(w io.Writer) io.Writer {
 	return w
 }
 
-// own follows the escape character of this program's sequences. Nobody else knows it.
+// own follows the escape character of this program's sequences. Other text cannot contain it.
 var own = rand.Text()
 
 // sequence returns an escape sequence that passes a Screen.

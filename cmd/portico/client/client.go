@@ -26,8 +26,8 @@ import (
 // userAgent is the user agent of commands, and so their field manager.
 const userAgent = "portico-cli"
 
-// Flags are the flags of commands that are clients of a gateway. The kubeconfig is that of --kubeconfig, else of $KUBECONFIG,
-// else that of a portico up that runs on the default data folder, else ~/.kube/config.
+// Flags are the flags of commands that are clients of a gateway. They find the kubeconfig by --kubeconfig, else by
+// $KUBECONFIG, else in a portico up that runs on the default data folder, else ~/.kube/config.
 type Flags struct {
 	kubeconfig, context string
 	timeout             time.Duration
@@ -194,7 +194,7 @@ func (f *Flags) CompleteNames(path string) cobra.CompletionFunc {
 	}
 }
 
-// CompleteNames is that of the flags.
+// CompleteNames is Flags.CompleteNames for the flags of the command.
 func (r *ReadCommand) CompleteNames(path string) cobra.CompletionFunc {
 	return r.client.CompleteNames(path)
 }

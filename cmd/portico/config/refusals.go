@@ -16,7 +16,7 @@ import (
 )
 
 // Refusals are why a process does not start with its flags and with the files that they name, at least one. Its text is
-// that of the first one. PreRunE of the command of a process returns them.
+// the text of the first one. PreRunE of the command of a process returns them.
 type Refusals []error
 
 func (r Refusals) Error() string   { return r[0].Error() }

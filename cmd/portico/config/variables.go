@@ -12,7 +12,8 @@ import (
 	"portico/cmd/portico/cli"
 )
 
-// otherVariables are those that no flag has: of the lifeline and the restarts of children, and of deploy/container.
+// otherVariables are the variables that belong to no flag: for the lifeline and the restarts of children, and for
+// deploy/container.
 var otherVariables = []string{supervise.LifelineEnv, supervise.RestartsEnv, variablePrefix + "VERSION"}
 
 const (
@@ -21,11 +22,11 @@ const (
 	testPrefix = variablePrefix + "TEST_"
 )
 
-// serviceLink matches the variables that kubelets make of a Service whose name begins with portico, unless the pod has
-// enableServiceLinks: false.
+// serviceLink matches the variables that kubelets make of a Service with a name that begins with portico, unless the pod
+// has enableServiceLinks: false.
 var serviceLink = regexp.MustCompile(`^PORTICO_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// checkVariables refuses variables whose names begin as those of Portico do, and which nothing reads.
+// checkVariables refuses variables with names that begin with variablePrefix and that nothing reads.
 func checkVariables(all commands, environ []string) error {
 	known := slices.Clone(otherVariables)
 	for _, process := range all.of {

@@ -56,7 +56,7 @@ func singleEndpoints(_ context.Context, t *target) finding {
 	others := 0
 	for _, b := range t.view.Backends {
 		if startsWith[b.Name] {
-			continue // those of portico up are one process each by intent
+			continue // core and crd of portico up have one process each by intent
 		}
 		if others++; len(b.Status.Endpoints) == 1 {
 			w.warn("%s", b.Name)

@@ -49,8 +49,8 @@ func (f *backendFlags) end(fs *pflag.FlagSet, cfg *process.Config) {
 	config.AddFlag(fs)
 }
 
-// check completes the configuration by the flags, and refuses what could not work. refusals are those of the
-// configuration.
+// check completes the configuration by the flags, and refuses what could not work. refusals returns the
+// refusals of the configuration.
 func (f *backendFlags) check(fs *pflag.FlagSet, cfg *process.Config, refusals func() []error) (err error) {
 	if cfg.Listen, err = f.listen.config(); err != nil {
 		return refused(fs, err)

@@ -177,7 +177,7 @@ func checkFlag(fs *pflag.FlagSet, f *pflag.Flag) error {
 	return nil
 }
 
-// refused returns the refusals of a process: those of its flags, and those of its configuration.
+// refused returns the refusals of a process: of its flags, and errs of its configuration.
 func refused(fs *pflag.FlagSet, errs ...error) error {
 	for i, err := range errs {
 		if errors.Is(err, serve.ErrNoCertificate) {

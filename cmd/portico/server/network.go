@@ -43,7 +43,7 @@ const (
 	disableHTTP2 = "disable-http2-serving"
 )
 
-// Add adds the flags. Those of TLS and HTTP/2 have kube-apiserver's names. streams is the default number of requests on an
+// Add adds the flags. Flags of TLS and HTTP/2 have kube-apiserver's names. streams is the default number of requests on an
 // HTTP/2 connection.
 func (f *NetworkFlags) Add(fs *pflag.FlagSet, streams uint) {
 	f.all = fs

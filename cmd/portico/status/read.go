@@ -236,7 +236,7 @@ func (s *Status) readBackends(v *inspect.View) {
 	}
 }
 
-// partlyDown returns the endpoints of a Backend that are down; nil: none is.
+// partlyDown returns the endpoints of a Backend that are down, nil if none is.
 func partlyDown(b *backend.Backend) *Down {
 	var down, why []string
 	for _, e := range b.Status.Endpoints {

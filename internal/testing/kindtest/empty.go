@@ -55,7 +55,7 @@ func (m *mutator) visitEmptyFields(path []any, t reflect.Type, v any) {
 	}
 }
 
-// emptyOf returns the empty value of a type in JSON; nil: there is only null.
+// emptyOf returns the empty value of a type in JSON, or nil if the type has only null.
 func emptyOf(t reflect.Type) any {
 	if samples := scalars(t); samples != nil {
 		switch t.Kind() {

@@ -53,7 +53,7 @@ type Hold struct {
 	user             string
 	unlimited        bool
 	shared, reserved int
-	// waiter has the memory until the body has arrived, awaited bytes; nil: the body is not awaited.
+	// waiter has the memory until the body has arrived, awaited bytes. It is nil if the body is not awaited.
 	waiter  *fairshare.Waiter
 	awaited int
 }
@@ -139,7 +139,7 @@ const drainSize = 32 << 20
 
 // Read reads the whole body of a request, in the memory of held. Errors: a 413 for more than
 // MaxSize, before anything is read if the Content-Length says so; a 429 if held has no memory
-// left; that of reading it, if it is a Status; a 400 if the client ends before the body does.
+// left; the error of reading it, if it is a Status; a 400 if the client ends before the body does.
 func Read(r *http.Request, held *Hold) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil

@@ -110,7 +110,7 @@ func badOptions(kind string, errs field.ErrorList) error {
 }
 
 // deleteOptions reads DeleteOptions from the body, or from the query if the body is empty.
-// The apiVersion of the body is any one: clients send that of the resource, or of another one.
+// The apiVersion of the body is any one: clients send the apiVersion of the resource, or another one.
 func (a *API) deleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	mediaType := bareMediaType(r.Header.Get("Content-Type"))

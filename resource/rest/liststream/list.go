@@ -39,7 +39,7 @@ type Contents struct {
 	// prepare is called with the objects before they are encoded; nil: nothing is to prepare.
 	prepare func(objects []*resource.Object) error
 	// ended is the error of the request's context, asked for every object: the rows of a
-	// Table are decoded, so that a list can go on for minutes. nil: the list does not end early.
+	// Table are decoded, so that a list can go on for minutes. If it is nil, the list does not end early.
 	ended func() error
 	// kept holds parts by token for a list that is iterated twice; nil: none are kept.
 	// keptBytes is the size of their objects.

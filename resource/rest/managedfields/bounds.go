@@ -50,8 +50,8 @@ func (e *TooManyError) Field() *field.Error {
 // It serves one write.
 type boundedTypes struct {
 	upstream.TypeConverter
-	// version is that of the write. converted returns the types of objects in other versions; nil: there is one
-	// converter for all.
+	// version is the version of the write. converted returns the types of objects in other versions. If it is nil,
+	// TypeConverter has the types of all versions.
 	version   schema.GroupVersion
 	converted func() (upstream.TypeConverter, error)
 	// refused is the error of a rejected object, which the errors of upstream's manager do

@@ -47,8 +47,9 @@ type Tracker struct {
 	// Types returns the types of the objects. nil: ownership is not tracked, and only
 	// Enabled and Recorded may be called.
 	Types func() (upstream.TypeConverter, error)
-	// Converted returns the types of objects in other versions than that of GVK, which permit unknown fields: the
-	// conversion between versions drops none, so that what is converted back is complete. nil: Types.
+	// Converted returns the types of objects in versions other than GVK's. They permit unknown fields: a conversion
+	// between versions drops no field, so that an object that is converted back is complete. If Converted is nil, Types
+	// has the types of all versions.
 	Converted func() (upstream.TypeConverter, error)
 	// Codec of the kind GVK. Required.
 	Codec Codec

@@ -112,8 +112,8 @@ func (c *Chain) filters() http.Handler {
 			c.hsts,                 // browser.go: Strict-Transport-Security
 			c.cacheControl,         // below
 			c.goaway,               // below: HTTP/2 connections end by chance
-			c.host,                 // host.go: 400 to what names no host
-			c.refuse,               // auth.go: what is refused to every user
+			c.host,                 // host.go: 400 to a Host that is none
+			c.refuse,               // auth.go: queries and requests that are refused to every user
 		),
 		c.track,       // shutdown.go: what shutdown waits for or ends
 		c.finishAudit, // audit.go: the result of the request

@@ -42,7 +42,7 @@ func (c *clientLimits) of(level string) *fairshare.Limit {
 // Max implements metrics.Bound.
 func (c *clientLimits) Max() int { return c.max }
 
-// InUse implements metrics.Bound. It returns the number of the level that has most.
+// InUse implements metrics.Bound. It returns the number of the level with the most requests.
 func (c *clientLimits) InUse() (most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,7 @@ func (c *clientLimits) InUse() (most int) {
 	return most
 }
 
-// clientsOf returns the limit in which a request waits for its client; nil: there is none for it.
+// clientsOf returns the limit in which a request waits for its client, or nil if it waits in none.
 func (c *Chain) clientsOf(a *resource.Action) *fairshare.Limit {
 	if c.limits.clients.max == 0 {
 		return nil
@@ -134,18 +134,18 @@ func errReplaced() error {
 	return apierrors.NewTooManyRequests("Too many requests wait for their bodies, please try again later.", retryAfter)
 }
 
-// clientBody is the body of a request. A Read that waits too long for the client, or that end ends,
-// fails.
+// clientBody is the body of a request. Read fails if it waits too long for the client, or after a call
+// of end.
 type clientBody struct {
 	io.ReadCloser
 	stop     func(time.Time) error // http.ResponseController.SetReadDeadline
 	progress func()                // is called when something has arrived
 	timer    *time.Timer           // of the Read in progress
-	patience time.Duration         // that is left
+	patience time.Duration         // what is left of bodyPatience
 
 	mu      sync.Mutex
 	reading bool
-	cause   error // of the end; nil: it goes on
+	cause   error // of the end; nil before the end
 }
 
 // newClientBody makes a clientBody the body of a request.
@@ -230,7 +230,7 @@ const sendingTime = time.Second
 // sending is how the response of a request with seats is sent. The zero value is one that has not
 // begun. Safe for concurrent use.
 type sending struct {
-	limit  *fairshare.Limit // in which it waits instead of holding seats; nil: it keeps them
+	limit  *fairshare.Limit // in which it waits instead of holding seats; if nil, it keeps the seats
 	waiter fairshare.Waiter
 	timer  *time.Timer
 

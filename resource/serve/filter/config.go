@@ -68,12 +68,12 @@ type Config struct {
 	// Ahead makes deadlines earlier, by at most a tenth of their time. It is for a
 	// server behind one with the same deadline, which would miss the response. Default 0.
 	Ahead time.Duration
-	// FlowControl decides when requests run, in place of MaxInFlight and MaxMutatingInFlight;
-	// nil: these do. It needs SentOn.
+	// FlowControl decides when requests run, in place of MaxInFlight and MaxMutatingInFlight,
+	// which decide if it is nil. It needs SentOn.
 	FlowControl FlowControl
 	// SentOn reports whether a request is sent to a server with limits of its own: FlowControl
 	// is not asked about it. The bodies of others are read before they take a slot in flight, as body.Read
-	// does, and handlers get them from memory. nil: no body is read before.
+	// does, and handlers get them from memory. If SentOn is nil, no body is read before its handler runs.
 	SentOn func(a *resource.Action) bool
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight; one user
 	// gets at most two thirds. Defaults DefaultMaxInFlight and

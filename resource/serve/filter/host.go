@@ -12,8 +12,8 @@ import (
 )
 
 // host answers 400 to a request whose Host, or :authority of HTTP/2, is no host with or without a port.
-// Servers get it as X-Forwarded-Host and make URLs of it: one with a path or a user would lead elsewhere.
-// net/http checks only which bytes it has, and not over HTTP/2. A request without one passes.
+// Servers get the host as X-Forwarded-Host and make URLs of it: a host with a path or a user would lead
+// elsewhere. net/http checks only its bytes, and not over HTTP/2. A request without a host passes.
 func (c *Chain) host(w http.ResponseWriter, r *http.Request) bool {
 	if r.Host == "" || isAuthority(r.Host) {
 		return true
