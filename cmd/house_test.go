@@ -327,13 +327,13 @@ func TestForbidden(t *testing.T) {
 // redirecting are functions and types that make a client that follows redirects.
 var redirecting = regexp.MustCompile(`\bhttp\.(Client\{|DefaultClient|Get\(|Head\(|Post\(|PostForm\()|\bnew\(http\.Client\)`)
 
-// configured are functions that make one of a rest.Config, and refusing are what makes it refuse them.
+// configured are functions that make a client of a rest.Config, and refusing are functions that make it refuse redirects.
 var configured = regexp.MustCompile(`\.(LoadKubeconfig|HTTPClientFor|RESTClientFor|UnversionedRESTClientFor|New(DiscoveryClient)?ForConfig|NewClientManager|NewDefaultAuthenticationInfoResolver)\(`)
 
 var refusing = regexp.MustCompile(`egress\.RefuseRedirects|admission\.BoundAnswers\(`)
 
-// elsewhere are files with a rest.Config that refuses them already: the core server's own, with the transport of resource/client, and
-// that of admission webhooks, which WebhookClients wraps.
+// elsewhere are files with a rest.Config that refuses redirects already: the core server's own, with the transport of
+// resource/client, and the one for admission webhooks, which WebhookClients wraps.
 var elsewhere = []string{
 	"backends/core/drain.go", "backends/core/garbagecollector.go", "backends/core/controllers/env.go", "backends/core/controllers/mapper.go", "backends/core/controllers/podowners.go",
 	"backends/core/controllers/validatingadmissionpolicystatus.go",

@@ -19,7 +19,7 @@ const (
 	friendly = "Origin: https://friend.example:8443\r\nSec-Fetch-Site: cross-site\r\n" // --cors-allowed-origins has it
 )
 
-// crossSite are requests that a page has a browser send with the certificate of an administrator. A body is a ConfigMap without a
+// crossSite are requests that a page makes a browser send with the certificate of an administrator. A body is a ConfigMap without a
 // Content-Type, which a page may send to any server.
 var crossSite = []struct {
 	name, method, path, header string

@@ -128,7 +128,7 @@ func (i *installation) written(t *testing.T, all []victim, n int) (medians map[s
 }
 
 // While fifty users without rights, and then the editor of one namespace as many of its service
-// accounts, have bodies awaited that never come, everybody else writes: administrators, tenants,
+// accounts, have bodies awaited that never come, all others write: administrators, tenants,
 // controllers and nodes.
 func TestBodiesThatNeverCome(t *testing.T) {
 	up, err := testtools.Launch(t.TempDir(), "--authorization-mode=Node,RBAC")

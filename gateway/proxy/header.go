@@ -80,7 +80,7 @@ func isProxiedObject(act *resource.Action) bool {
 	return act.Resource == "pods" || act.Resource == "nodes" || act.Resource == "services"
 }
 
-// sandbox has a browser treat an answer as a page of an origin of its own, which may run scripts
+// sandbox makes a browser treat an answer as a page of an origin of its own, which may run scripts
 // and send forms, but reaches neither the API with the user's credentials nor what pages of the
 // gateway store.
 const sandbox = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts"

@@ -192,7 +192,7 @@ func TestStatusOutlivesItsWriter(t *testing.T) {
 	}
 }
 
-// A drained endpoint is not one that is not healthy, and the last error has its time, which outlives
+// A drained endpoint does not count as unhealthy, and the last error has its time, which outlives
 // the writer.
 func TestDrainedEndpointsAndErrorsInStatus(t *testing.T) {
 	s := newShown(t)

@@ -18,7 +18,8 @@ const presenceTTL = 10
 const PresenceFamily = "processes"
 
 // Presence is a document of one running process, which the other processes of its kind read. It is removed when the
-// process ends. Safe for concurrent use.
+// process ends, or in presenceTTL seconds if it is killed; its identity Lease (package identity), which clients see, stays for
+// much longer. Safe for concurrent use.
 type Presence struct {
 	documents *Documents
 	name      string

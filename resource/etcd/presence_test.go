@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Running processes read each other's documents. That of one that ends is removed, and one that loses its lease comes back.
+// Running processes read each other's documents. The document of a process that ends is removed, and the document of one that
+// loses its lease comes back.
 func TestPresence(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

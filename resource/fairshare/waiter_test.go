@@ -53,8 +53,8 @@ func TestFiftyUsersWaitForEver(t *testing.T) {
 	})
 }
 
-// Of the requests that may be ended it is that of the user with most, and the one that has had no
-// progress for longest; a user replaces those of its own that have stalled and no others.
+// Of the requests that may be ended, one of the user with most slots is, without progress for longest; a user replaces requests of
+// its own only if they have stalled.
 func TestLongestWithoutProgressIsEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

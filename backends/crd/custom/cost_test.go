@@ -176,7 +176,7 @@ func TestValidationEndsWithItsRequest(t *testing.T) {
 	if errs, ok := l.create(ctx, nil, value); ok || len(errs) != 1 || !strings.Contains(errs[0].Detail, "validation ended with its request") {
 		t.Errorf("after it: %v %v", ok, errs)
 	}
-	// The others are not validated: patterns that nobody has compiled stay so.
+	// The others are not validated: their patterns are not compiled.
 	ctx = &endingContext{Context: t.Context(), n: 50}
 	r := &run{limited: l, ctx: ctx}
 	r.Validate(value)

@@ -40,8 +40,8 @@ type establishing struct {
 	refused     atomic.Int64
 }
 
-// A definition that says Established is served and discovered through every gateway: whoever is told so by a watch of
-// any of them, and creates, lists and discovers at another one. The same holds for a version that was added, once the
+// A definition that says Established is served and discovered through every gateway: a client that reads so from a watch of
+// any gateway creates, lists and discovers at another one. The same holds for a version that was added, once the
 // change is answered. PORTICO_TEST_DEFINITIONS is the number of definitions.
 func TestEstablishedIsServedByEveryGateway(t *testing.T) {
 	t.Parallel()

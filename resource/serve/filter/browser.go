@@ -89,7 +89,7 @@ func (c *Chain) cors(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// crossOrigin answers 403 to a write and to an upgrade that a page of another origin has a browser send,
+// crossOrigin answers 403 to a write and to an upgrade that a page of another origin makes a browser send,
 // before anything reads the credentials that the browser adds by itself: a client certificate, or the cookie
 // of a proxy in front of this server. A page needs no permission to send either, and may read the messages
 // of a WebSocket. Clients other than browsers send none of the headers that say so (docs/wire.md 0.1).

@@ -238,8 +238,8 @@ type sending struct {
 	ended bool
 }
 
-// beginSending has the request give back its seats when sendingTime has passed. If its slot is
-// needed then, the response is cut.
+// beginSending makes the request give back its seats when sendingTime has passed, for a slot in limit. If
+// that slot is taken back, the response is cut.
 func (rs *requestState) beginSending() {
 	s := &rs.sending
 	if s.limit == nil {
