@@ -29,7 +29,7 @@ func TestSwaggerDocs(t *testing.T) {
 	for _, one := range types {
 		name := one[0].Name
 		if name != "Backend" && name != "BackendList" {
-			one[0].Doc = "" // kubectl explain would print it below that of the field, which says the same
+			one[0].Doc = "" // kubectl explain would print it below the field's, which says the same
 		}
 		fmt.Fprintf(out, "// OpenAPIModelName names the schema.\nfunc (%s) OpenAPIModelName() string { return %q }\n\n",
 			name, "dev.portico.gateway."+Version+".Backend"+strings.TrimPrefix(name, "Backend"))

@@ -333,7 +333,7 @@ func TestDrainOtherServers(t *testing.T) {
 	}
 }
 
-// The conditions of a namespace whose objects a dead webhook keeps name the webhook and the definition, count the objects,
+// The conditions of a namespace with objects that a dead webhook keeps name the webhook and the definition, count the objects,
 // and do not advise about the server, which answers.
 func TestDrainNamesDeadWebhooks(t *testing.T) {
 	t.Parallel()

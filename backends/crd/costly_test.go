@@ -12,7 +12,7 @@ import (
 	"portico/resource"
 )
 
-// alternatives returns a definition whose list s has so many alternatives for each item.
+// alternatives returns a definition with so many alternatives for each item of the list s.
 func alternatives(n int) *apiextensionsv1.CustomResourceDefinition {
 	item := apiextensionsv1.JSONSchemaProps{Type: "string", AnyOf: []apiextensionsv1.JSONSchemaProps{}}
 	for i := range n {

@@ -174,7 +174,7 @@ func admitting(t *testing.T) (*Server, *reviews) {
 }
 
 // Rules for one version of a custom resource apply to writes at the others: objects reach webhooks and policies in the
-// version of the rule, and what these change returns in that of the request.
+// version of the rule, and their changes return in the version of the request.
 func TestAdmissionOfOtherVersions(t *testing.T) {
 	t.Parallel()
 	s, hooks := admitting(t)

@@ -56,7 +56,7 @@ type Server struct {
 	cache       *watchcache.Cache
 	kinds       *custom.Kinds
 	definitions *rest.Resource
-	// shown are definitions for clients, whose changes are answered once they are shown everywhere.
+	// shown are definitions for clients: changes are answered once all servers and gateways show them.
 	shown       *rest.Resource
 	established *establisher
 	claims      *claims

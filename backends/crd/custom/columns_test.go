@@ -73,7 +73,7 @@ func changesItsPath(path string) bool {
 	return strings.Contains(path, "range") || strings.Contains(path, "end")
 }
 
-// compareColumns compares the cells of paths with those of upstream. Upstream visits maps in any order.
+// compareColumns compares the cells of paths with upstream's. Upstream visits maps in any order.
 func compareColumns(t *testing.T, object map[string]any, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -173,7 +173,7 @@ func TestColumnsAreBounded(t *testing.T) {
 	}
 }
 
-// Paths that multiply are refused, and those of one descent and a union or two are not.
+// Paths that multiply are refused, and paths of one descent and a union or two are not.
 func TestPathsThatMultiply(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{
