@@ -19,7 +19,7 @@ const (
 )
 
 // errBudget is the error of a path that visits too many values.
-var errBudget = errors.New("it visits too many values")
+var errBudget = errors.New("the path visits too many values")
 
 // CheckPath returns an error for a path of a column that an object of a few bytes can make
 // visit any number of values: those below a value are visited again for each ".." after

@@ -7,10 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	quantity "k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -268,33 +265,6 @@ func (w *write) prepare(ctx context.Context, obj, old rest.Object) {
 	}
 	keepSystemMetadata(obj, old)
 }
-
-// settle returns the prepared next state of old with its generation: old itself, copied, if an apply patch made it and both
-// are stored alike. An empty list or map of a Go type is stored as none, so that a patch that has one finds it missing every
-// time.
-func (w *write) settle(obj, old rest.Object) rest.Object {
-	prepared := obj.GetGeneration() // PrepareUpdate may have increased it
-	obj.SetGeneration(old.GetGeneration())
-	managedfields.KeepTimes(obj, old)
-	if _, ok := obj.(runtime.Unstructured); w.applied && !ok && storedAlike.DeepEqual(obj, old) {
-		return old.DeepCopyObject().(rest.Object)
-	}
-	obj.SetGeneration(prepared)
-	if w.strategy.ChangesGeneration(obj, old) {
-		obj.SetGeneration(old.GetGeneration() + 1)
-	}
-	return obj
-}
-
-// storedAlike compares objects of a Go type as they are stored: empty lists and maps are none, and quantities have the form
-// in which they were written. Objects without Go types are stored as they are, and need no such comparison.
-var storedAlike = func() conversion.Equalities {
-	e := apiequality.Semantic.Copy()
-	if err := e.AddFuncs(func(a, b quantity.Quantity) bool { return a.String() == b.String() }); err != nil {
-		panic(err)
-	}
-	return e
-}()
 
 // orNone returns obj, or a nil interface if obj is nil.
 func orNone(obj rest.Object) runtime.Object {
