@@ -159,7 +159,7 @@ func (e *evaluation) array(in []any, n *jsonpath.ArrayNode) (out []any, err erro
 		}
 		items, ok := value.([]any)
 		if !ok {
-			return in, errors.New("it is no array")
+			return in, errors.New("the value is no array")
 		}
 		begin, end, step := n.Params[0], n.Params[1], 1
 		if begin.Value < 0 {
@@ -197,7 +197,7 @@ func (e *evaluation) filter(in []any, n *jsonpath.FilterNode) (out []any, err er
 	for _, value := range in {
 		items, ok := value.([]any)
 		if !ok {
-			return in, errors.New("it is no array")
+			return in, errors.New("the value is no array")
 		}
 		for _, item := range items {
 			left, err := e.list([]any{item}, n.Left)
