@@ -131,7 +131,7 @@ func TestWithoutWatchdog(t *testing.T) {
 func TestWatchdogInterval(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	s := listen(t, socket)
-	var ready error = errors.New("etcd")
+	ready := errors.New("etcd")
 	n := &notifier{socket: socket, interval: time.Hour, watched: true, checks: Checks{
 		Ready: func(context.Context) error { return ready }, Live: func(context.Context) error { return nil },
 	}}
