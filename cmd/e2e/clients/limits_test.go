@@ -63,7 +63,7 @@ func bodiesNeverCome(t *testing.T, up *e2e.Installation, users int) {
 	e2e.Eventually(t, "the rolebinding applies", func() error { return write(polite, "before") })
 
 	const requests, wait = 1000, 600
-	var answered atomic.Int64
+	var answered, failed atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -72,10 +72,16 @@ func bodiesNeverCome(t *testing.T, up *e2e.Installation, users int) {
 		hostile := e2e.HTTPClient(t, up.UserConfig(t, fmt.Sprint("hostile", n)))
 		for range requests / users {
 			all.Go(func() {
-				if resp, err := postNothing(ctx, hostile, url); err == nil {
-					if c := resp.StatusCode; c != http.StatusTooManyRequests && c != http.StatusRequestTimeout {
-						t.Errorf("without its body: %s", resp.Status)
-					}
+				resp, err := postNothing(ctx, hostile, url)
+				switch {
+				case ctx.Err() != nil:
+				case err != nil:
+					failed.Add(1)
+					t.Logf("without its body: %v", err)
+				case resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusRequestTimeout:
+					t.Errorf("without its body: %s", resp.Status)
+					fallthrough
+				default:
 					answered.Add(1)
 				}
 			})
@@ -99,11 +105,15 @@ func bodiesNeverCome(t *testing.T, up *e2e.Installation, users int) {
 		}
 	}
 	e2e.Eventually(t, "bodies that do not come are ended", func() error {
-		if n := answered.Load(); n < int64(requests/users*users) {
+		if n := answered.Load(); n+failed.Load() < int64(requests/users*users) {
 			return fmt.Errorf("%d of %d requests are answered", n, requests)
 		}
 		return nil
 	})
+	// A connection may end between a request and its answer, but not often.
+	if n := failed.Load(); n > requests/50 {
+		t.Errorf("%d of %d requests have no answer", n, requests)
+	}
 }
 
 // postNothing sends a POST whose body never comes.
