@@ -40,6 +40,8 @@ func (r *reconcile) logOutages() {
 		switch {
 		case last == nil && !down, last != nil && (last.down == down || !down && !c.Available()):
 			continue
+		case last == nil && !r.over(r.s.began, outagePause):
+			continue // servers may start with the gateway
 		case last == nil:
 			last = &outage{lines: rate.NewLimiter(rate.Every(outagePause), outageBurst)}
 			r.s.outages[of] = last

@@ -31,6 +31,7 @@ func newLogged(t *testing.T, list []*apireg.APIService, backends ...*backend.Bac
 		return a
 	}}))})
 	t.Cleanup(l.closeAll)
+	l.began = l.began.Add(-outagePause)
 	l.SetAPIServices(list)
 	l.store(backends...)
 	return l
@@ -102,6 +103,29 @@ func TestOutagesDoNotFillTheLog(t *testing.T) {
 		time.Sleep(outagePause)
 		l.Reconcile()
 		if got := l.lines(); len(got) != 1 || !strings.Contains(got[0], "level=WARN") {
+			t.Errorf("later: %q", got)
+		}
+	})
+}
+
+// A server that starts with the gateway, or a little later, is no outage. One that is still not there
+// after that is.
+func TestServersThatStartWithTheGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogged(t, nil, backendAt(one, two))
+		l.began = time.Now()
+		refused := errors.New("refused")
+		l.sees(one, refused)
+		if next := l.sees(two, refused); next <= 0 || next > outagePause {
+			t.Errorf("the next look is after %v", next)
+		}
+		l.sees(one, nil)
+		if got := strings.Join(l.lines(), ""); got != "" {
+			t.Errorf("at first: %s", got)
+		}
+		time.Sleep(outagePause)
+		l.Reconcile()
+		if got := l.lines(); len(got) != 1 || !strings.Contains(got[0], "endpoint=") || !strings.Contains(got[0], "two") {
 			t.Errorf("later: %q", got)
 		}
 	})
