@@ -152,7 +152,7 @@ func TestMajority(t *testing.T) {
 	members, c := newCluster(t)
 	store := c.Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
-	c.timeout = time.Second
+	c.timeout = 5 * time.Second
 	replica := follow(t, c.Feed())
 
 	write := func(name string) (last *resource.Object) {

@@ -1,6 +1,8 @@
 package etcd
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -112,7 +114,10 @@ func TestSizeWithoutFirstMember(t *testing.T) {
 	c := s.client(t, func(c *Config) {
 		c.Endpoints = append([]string{"unix://" + filepath.Join(t.TempDir(), "away")}, c.Endpoints...)
 	})
-	if got := shown(t, c); got["apiserver_storage_size_bytes,etcd-0"] < 1<<12 {
-		t.Errorf("the metrics are %v", got)
-	}
+	eventually(t, "the size is known", func(context.Context) error {
+		if got := shown(t, c); got["apiserver_storage_size_bytes,etcd-0"] < 1<<12 {
+			return fmt.Errorf("the metrics are %v", got)
+		}
+		return nil
+	})
 }

@@ -162,7 +162,7 @@ func TestHungMember(t *testing.T) {
 	mustCreate(t, store, "x")
 	members[0].Pause()
 	defer members[0].Resume()
-	c.timeout = 3 * time.Second
+	c.timeout = 10 * time.Second
 	ctx := t.Context()
 	var writing sync.WaitGroup
 	for i := range 9 { // a third of them is sent to the member that hangs
