@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // policy has Chromium choose a client certificate without asking. It reads policies from this file only.
@@ -155,7 +157,7 @@ func browse(t *testing.T, home, page string, reports <-chan string) (got []strin
 				return got
 			}
 			got = append(got, text)
-		case <-time.After(2 * patience):
+		case <-time.After(await.Patience()):
 			t.Fatalf("%s reported %q and did not end", page, got)
 		}
 	}
