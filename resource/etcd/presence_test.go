@@ -28,7 +28,7 @@ func TestPresence(t *testing.T) {
 				texts = append(texts, name+"="+string(others[name].Data))
 			}
 			if err == nil && !slices.Equal(texts, want) {
-				err = fmt.Errorf("it sees %q", texts)
+				err = fmt.Errorf("the documents are %q, want %q", texts, want)
 			}
 			return err
 		})
