@@ -79,10 +79,15 @@ func (u *Upstream) newRetryLoop(req *http.Request, k kind) retryLoop {
 	return l
 }
 
-// run takes the slots of the request, sends it and lets the answer keep the slots.
+// run takes the slots of the request, sends it and lets the answer keep the slots. A body that is
+// kept is read before: a client that is slow with it holds no slot.
 func (l *retryLoop) run() (*http.Response, error) {
 	l.u.budget.Count(time.Now())
-	if err := l.takeSlots(); err != nil {
+	err := l.body.Keep()
+	if err == nil {
+		err = l.takeSlots()
+	}
+	if err != nil {
 		l.body.Close()
 		return nil, err
 	}
@@ -103,10 +108,7 @@ func (l *retryLoop) run() (*http.Response, error) {
 
 // attemptAll makes one attempt after the other.
 func (l *retryLoop) attemptAll() (*http.Response, error) {
-	if err := l.body.Keep(); err != nil {
-		return nil, err
-	}
-	// Waiting for a slot, or for the body, may have taken long.
+	// Waiting for the body, or for a slot, may have taken long.
 	l.b = l.u.balancer.Load()
 	l.policy = l.b.policy
 	e := l.pick()

@@ -35,7 +35,7 @@ type Body struct {
 // NewBody returns the body of a request.
 func NewBody(req *http.Request) Body { return Body{req: req} }
 
-// Keep reads a small body, so that a slow client holds no connection. The body of a
+// Keep reads a small body, so that a slow client holds nothing of the server. The body of a
 // request with Expect is not kept: its client waits to be asked for it (RFC 9110,
 // 10.1.1). The error is a BodyError.
 func (b *Body) Keep() error {
