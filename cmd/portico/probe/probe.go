@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -61,6 +62,9 @@ func get(client *http.Client, cmd *cobra.Command, url string) error {
 		return err
 	}
 	resp, err := client.Do(req)
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return fmt.Errorf("probe %s: no answer within %v, as --timeout says", url, client.Timeout)
+	}
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
