@@ -296,6 +296,11 @@ func TestDrainOtherServers(t *testing.T) {
 			eventually(t, "the cache is ready", c.cache.Ready)
 			uid := string(createNamespace(t, c, "shop").UID)
 			c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)
+			warnings := c.drain.warnings(t.Context(), "shop")
+			waits := strings.Contains(test.discovery, `"Stale"`) && !strings.Contains(test.discovery, "Cluster") && test.causes == "" && (!test.gone || test.abandons == "")
+			if waits != (len(warnings) == 1 && strings.Contains(warnings[0], "the server of APIService v1.example.com, which does not respond")) {
+				t.Errorf("DELETE has the warnings %q", warnings)
+			}
 
 			err := c.drain.drain(t.Context(), "shop", uid)
 			if (err == nil) != test.gone || (get[corev1.Namespace](t, c, "/api/v1/namespaces/shop") == nil) != test.gone {
@@ -318,9 +323,9 @@ func TestDrainOtherServers(t *testing.T) {
 			if test.gone {
 				return
 			}
-			waits := get[corev1.Event](t, c, "/api/v1/namespaces/default/events/shop."+uid+".waits")
-			if waits == nil || waits.Reason != "DeletionWaits" || waits.InvolvedObject.Name != "shop" || !strings.Contains(waits.Message, test.message) {
-				t.Errorf("the event of the namespace that waits is %+v", waits)
+			event = get[corev1.Event](t, c, "/api/v1/namespaces/default/events/shop."+uid+".waits")
+			if event == nil || event.Reason != "DeletionWaits" || event.InvolvedObject.Name != "shop" || !strings.Contains(event.Message, test.message) {
+				t.Errorf("the event of the namespace that waits is %+v", event)
 			}
 			have := condition(get[corev1.Namespace](t, c, "/api/v1/namespaces/shop"), test.failed)
 			if advice := "kubectl annotate apiservice v1.example.com gateway.portico.dev/abandon-namespaces=shop"; name != "discovery is not readable" && !strings.HasSuffix(have.Message, advice) {

@@ -137,6 +137,8 @@ type Strategy struct {
 	Prevalidated func(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, ok bool)
 	// Warnings are sent as Warning headers. old is nil on create.
 	Warnings func(ctx context.Context, obj, old Object) []string
+	// DeleteWarnings are sent as Warning headers if the deletion of obj has to wait (Namespace: what it waits for).
+	DeleteWarnings func(ctx context.Context, obj Object) []string
 	// Check may reject a write, after mutating admission and before anything else (RBAC
 	// escalation). verb is create or update; old is nil on create. Errors are StatusErrors.
 	Check func(ctx context.Context, verb string, obj, old Object) error

@@ -53,6 +53,8 @@ type Config struct {
 	// Connections returns the subresources of "pods", "nodes" or "services" that are
 	// connections. nil: none.
 	Connections func(resource string) []rest.Subresource
+	// NamespaceWarnings returns what the deletion of a namespace waits for, as warnings. nil: there are none.
+	NamespaceWarnings func(ctx context.Context, namespace string) []string
 	// NamespaceLabel returns the value of a label of a namespace. nil: namespaces have none.
 	NamespaceLabel func(ctx context.Context, namespace, label string) (string, error)
 	// Permissions check the rights of users beyond that to write.
@@ -109,7 +111,7 @@ func All(cfg Config) []*rest.Kind {
 
 func coreKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 	return []*rest.Kind{
-		componentStatuses(), configMaps(), endpoints(), coreEvents(cfg, scheme), limitRanges(), namespaces(), nodes(cfg), persistentVolumes(), persistentVolumeClaims(scheme), pods(cfg), podTemplates(),
+		componentStatuses(), configMaps(), endpoints(), coreEvents(cfg, scheme), limitRanges(), namespaces(cfg), nodes(cfg), persistentVolumes(), persistentVolumeClaims(scheme), pods(cfg), podTemplates(),
 		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
 	}
 }

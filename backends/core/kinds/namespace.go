@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 // namespaces is the row of v1 Namespace. A namespace is created with the finalizer
 // "kubernetes" in its spec, which only the finalize subresource can remove, so that its
 // deletion waits until its content is deleted.
-func namespaces() *rest.Kind {
+func namespaces(cfg Config) *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{
 			Versions: []string{"v1"}, Resource: "namespaces", Kind: "Namespace", ShortNames: []string{"ns"},
@@ -31,7 +32,13 @@ func namespaces() *rest.Kind {
 			Validate:       check(validateNamespace),
 			ValidateUpdate: checkNew(validateNamespace),
 			BeginDelete:    onDefault(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
-			Holds:          func(obj rest.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+			DeleteWarnings: func(ctx context.Context, obj rest.Object) []string {
+				if cfg.NamespaceWarnings == nil {
+					return nil
+				}
+				return cfg.NamespaceWarnings(ctx, obj.GetName())
+			},
+			Holds: func(obj rest.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
 		},
 		Subresources: []rest.Subresource{
 			{Name: "finalize", Verbs: []string{"update"}, Strategy: &rest.Strategy{

@@ -41,6 +41,7 @@ func (a *API) delete(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	if err != nil {
 		return err
 	}
+	d.warn(ctx)
 	if d.removed && (!res.ReturnDeleted || d.unread()) {
 		response.WriteObject(w, r, http.StatusOK, d.success(o), metav1.SchemeGroupVersion.WithKind("Status"), a.extra...)
 		return nil
@@ -61,6 +62,8 @@ type deletion struct {
 	permitted bool
 	// removed: the object is deleted; otherwise it waits for finalizers or its grace period.
 	removed bool
+	// waits is the object whose deletion the last attempt began, or found begun.
+	waits rest.Object
 }
 
 func newDeletion(a *API, act *resource.Action, res *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) *deletion {
@@ -84,6 +87,16 @@ func (d *deletion) run(ctx context.Context) (*resource.Object, error) {
 	return o, err
 }
 
+// warn sends the warnings of a deletion that waits.
+func (d *deletion) warn(ctx context.Context) {
+	if d.waits == nil || d.removed || d.strategy.DeleteWarnings == nil {
+		return
+	}
+	for _, text := range d.strategy.DeleteWarnings(ctx, d.waits) {
+		d.api.cfg.Warn(ctx, text)
+	}
+}
+
 // attempt returns the mutation of the stored object.
 func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.Mutation, error) {
 	obj, err := d.res.Decode(cur)
@@ -96,7 +109,7 @@ func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.
 	if err := d.permit(ctx, obj); err != nil {
 		return resource.Mutation{}, err
 	}
-	d.removed = false
+	d.removed, d.waits = false, obj
 	if d.terminating(obj) {
 		return resource.Mutation{Object: cur}, nil
 	}
