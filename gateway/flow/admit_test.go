@@ -351,6 +351,14 @@ func TestClassify(t *testing.T) {
 	if got := f.engine.Classify(action("eve")); got != "eve" {
 		t.Errorf("with a level of her own, eve is in %q", got)
 	}
+	for range 10_000 { // more than all levels have seats
+		f.engine.Classify(action("eve"))
+	}
+	if a := f.ask(t.Context(), "eve"); a.Seats == nil {
+		t.Error("classified requests hold seats")
+	} else {
+		a.Seats.End()
+	}
 }
 
 func BenchmarkClassify(b *testing.B) {

@@ -55,7 +55,7 @@ func TestHostileDefinitionsAndRegistrations(t *testing.T) {
 				h.register(t)
 				h.standIn(t)
 			}
-			wide := 3 // 300 group/versions
+			wide := 1 // 100 group/versions
 			if hostileSeeds(t) > 1 {
 				wide = 170 // more than the CRD server takes itself
 			}
