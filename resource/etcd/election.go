@@ -51,30 +51,20 @@ func (c *Client) Campaign(ctx context.Context, name, id string, lead func(ctx co
 
 // term waits until this process is elected, and leads once.
 func (c *Client) term(ctx context.Context, name, id string, lead func(ctx context.Context)) error {
-	grant, err := c.grantLease(ctx, leaderTTL)
+	session, err := c.openSession(ctx, leaderTTL)
 	if err != nil {
-		return fmt.Errorf("grant lease: %w", err)
+		return err
 	}
-	// The session outlives ctx by the time that resigning takes.
-	live, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	defer c.resign(live, grant)
-	member := clientv3.NewCtxClient(live)
-	member.KV, member.Lease, member.Watcher = c.etcd.KV, c.etcd.Lease, c.etcd.Watcher
-	session, err := concurrency.NewSession(member, concurrency.WithLease(grant), concurrency.WithContext(live))
-	if err != nil {
-		return fmt.Errorf("keep lease: %w", err)
-	}
-	defer session.Orphan()
+	defer session.close()
 
 	term, endTerm := context.WithCancel(ctx)
 	defer endTerm()
 	defer context.AfterFunc(session.Ctx(), endTerm)()
 
-	election := concurrency.NewElection(session, electionRoot+c.prefix+strings.Trim(name, "/"))
-	// When term ends, Campaign withdraws with the context of member, which is live: that ends as
-	// well if etcd does not answer.
-	stop := context.AfterFunc(term, func() { time.AfterFunc(resignTimeout, end) })
+	election := concurrency.NewElection(session.Session, electionRoot+c.prefix+strings.Trim(name, "/"))
+	// When term ends, Campaign withdraws with the context of the session: that ends as well if
+	// etcd does not answer.
+	stop := context.AfterFunc(term, func() { time.AfterFunc(resignTimeout, session.end) })
 	err = election.Campaign(term, id)
 	stop()
 	if err != nil {
@@ -91,9 +81,43 @@ func (c *Client) term(ctx context.Context, name, id string, lead func(ctx contex
 	return nil
 }
 
-// resign revokes the lease, which removes the leader's key, so that the next leader is
-// elected at once.
-func (c *Client) resign(ctx context.Context, lease clientv3.LeaseID) {
+// session keeps a lease until it is closed, or etcd does not renew the lease in time.
+type session struct {
+	*concurrency.Session
+	client *Client
+	live   context.Context // of all requests of the session
+	end    context.CancelFunc
+}
+
+// openSession grants a lease of ttl seconds and keeps it. The session outlives ctx by the time that its
+// close takes; close must be called.
+func (c *Client) openSession(ctx context.Context, ttl int64) (*session, error) {
+	grant, err := c.grantLease(ctx, ttl)
+	if err != nil {
+		return nil, fmt.Errorf("grant lease: %w", err)
+	}
+	s := &session{client: c}
+	s.live, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	member := clientv3.NewCtxClient(s.live)
+	member.KV, member.Lease, member.Watcher = c.etcd.KV, c.etcd.Lease, c.etcd.Watcher
+	s.Session, err = concurrency.NewSession(member, concurrency.WithLease(grant), concurrency.WithContext(s.live))
+	if err != nil {
+		c.revoke(s.live, grant)
+		s.end()
+		return nil, fmt.Errorf("keep lease: %w", err)
+	}
+	return s, nil
+}
+
+// close revokes the lease, and so removes what depends on it at once.
+func (s *session) close() {
+	s.Orphan()
+	s.client.revoke(s.live, s.Lease())
+	s.end()
+}
+
+// revoke revokes a lease, or gives up after resignTimeout.
+func (c *Client) revoke(ctx context.Context, lease clientv3.LeaseID) {
 	ctx, cancel := context.WithTimeout(ctx, resignTimeout)
 	defer cancel()
 	if _, err := c.etcd.Revoke(ctx, lease); err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // presenceTTL is the duration of the lease of a Presence, in seconds: the document of a process that dies is removed
@@ -53,21 +52,12 @@ func (p *Presence) Run(ctx context.Context) error {
 
 // attend stores the document and keeps its lease until the lease or ctx ends.
 func (p *Presence) attend(ctx context.Context) error {
-	c := p.documents.client
-	grant, err := c.grantLease(ctx, presenceTTL)
+	session, err := p.documents.client.openSession(ctx, presenceTTL)
 	if err != nil {
-		return fmt.Errorf("grant lease: %w", err)
+		return err
 	}
-	live, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	defer c.resign(live, grant)
-	member := clientv3.NewCtxClient(live)
-	member.KV, member.Lease, member.Watcher = c.etcd.KV, c.etcd.Lease, c.etcd.Watcher
-	session, err := concurrency.NewSession(member, concurrency.WithLease(grant), concurrency.WithContext(live))
-	if err != nil {
-		return fmt.Errorf("keep lease: %w", err)
-	}
-	defer session.Orphan()
+	defer session.close()
+	grant := session.Lease()
 	p.mu.Lock()
 	p.lease = grant
 	data := p.data
