@@ -27,6 +27,9 @@ func start(t *testing.T, dir, sockets string) (*Server, *clientv3.Client) {
 func startWith(t *testing.T, cfg Config) (*Server, *clientv3.Client) {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
+	if cfg.OnFatal == nil {
+		cfg.OnFatal = func(err error) { panic(err) } // etcd would exit without a word
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience())
 	defer cancel()
 	s, err := Start(ctx, cfg)
