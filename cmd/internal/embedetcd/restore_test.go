@@ -71,7 +71,9 @@ func TestRestore(t *testing.T) {
 // The snapshot of an etcd without keys has the revision that etcd reports.
 func TestSnapshotWithoutKeys(t *testing.T) {
 	t.Parallel()
-	_, client := start(t, t.TempDir(), shortDir(t))
+	s, client := start(t, t.TempDir(), shortDir(t))
+	defer s.Close()
+	defer client.Close()
 	file := filepath.Join(t.TempDir(), "snapshot")
 	takeSnapshot(t, client, file)
 	got, err := client.Get(t.Context(), "a")
