@@ -102,23 +102,13 @@ func TestReplicas(t *testing.T) {
 		}
 		return nil
 	})
+	r.change()
+	r.awaitChanges() // each watch goes on from a state that the second servers have
 	r.log("with the second ones")
 	for _, name := range []string{"core-0", "crd-0", "gateway-0"} {
 		r.changeWhile(func() error { return in.processes[name].terminate(t.Context()) })
 	}
-	e2e.Eventually(t, "all watches have all changes", func() error {
-		if t.Failed() { // a watch that has ended gets none
-			t.FailNow()
-		}
-		for kind, f := range r.followed {
-			for i, last := range f.watches {
-				if n := last.Load(); n != int64(f.changes) {
-					return fmt.Errorf("%s, watch %d: change %d of %d", kind, i, n, f.changes)
-				}
-			}
-		}
-		return nil
-	})
+	r.awaitChanges()
 	r.log("without the first ones")
 }
 
@@ -215,6 +205,24 @@ func (r *replicas) changeWhile(work func() error) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// awaitChanges returns when all watches have all changes.
+func (r *replicas) awaitChanges() {
+	r.t.Helper()
+	e2e.Eventually(r.t, "all watches have all changes", func() error {
+		if r.t.Failed() { // a watch that has ended gets none
+			r.t.FailNow()
+		}
+		for kind, f := range r.followed {
+			for i, last := range f.watches {
+				if n := last.Load(); n != int64(f.changes) {
+					return fmt.Errorf("%s, watch %d: change %d of %d", kind, i, n, f.changes)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // readsOfRound is how often shareReads reads each object.
