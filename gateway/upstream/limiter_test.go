@@ -231,33 +231,6 @@ func TestLimitOfRequests(t *testing.T) {
 	wantNoSlots(t, u)
 }
 
-// A request takes its slot when a small body has come: a client that is slow with it takes none
-// of the others.
-func TestSlowBodyHoldsNoSlot(t *testing.T) {
-	t.Parallel()
-	u := limited(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	body, client := io.Pipe()
-	req := newRequest(t.Context(), "PUT", shortPath, body)
-	req.ContentLength = 2
-	ended := make(chan error, 1)
-	go func() {
-		res, err := u.Short().RoundTrip(req)
-		if err == nil {
-			res.Body.Close()
-		}
-		ended <- err
-	}()
-	_, _ = client.Write([]byte("{")) // returns when the byte is read
-	if got := send(t, u, short, "GET", ""); got.code != 200 {
-		t.Errorf("beside a body that is awaited: got %v", got.err)
-	}
-	_, _ = client.Write([]byte("}"))
-	if err := <-ended; err != nil {
-		t.Errorf("the slow request: %v", err)
-	}
-	wantNoSlots(t, u)
-}
-
 // A request for another protocol takes a slot until the protocol is switched; a watch
 // takes none.
 func TestLimitOfUpgrades(t *testing.T) {

@@ -79,15 +79,10 @@ func (u *Upstream) newRetryLoop(req *http.Request, k kind) retryLoop {
 	return l
 }
 
-// run takes the slots of the request, sends it and lets the answer keep the slots. A body that is
-// kept is read before: a client that is slow with it holds no slot.
+// run takes the slots of the request, sends it and lets the answer keep the slots.
 func (l *retryLoop) run() (*http.Response, error) {
 	l.u.budget.Count(time.Now())
-	err := l.body.Keep()
-	if err == nil {
-		err = l.takeSlots()
-	}
-	if err != nil {
+	if err := l.takeSlots(); err != nil {
 		l.body.Close()
 		return nil, err
 	}
@@ -108,7 +103,10 @@ func (l *retryLoop) run() (*http.Response, error) {
 
 // attemptAll makes one attempt after the other.
 func (l *retryLoop) attemptAll() (*http.Response, error) {
-	// Waiting for the body, or for a slot, may have taken long.
+	if err := l.body.Keep(); err != nil {
+		return nil, err
+	}
+	// Waiting for a slot, or for the body, may have taken long.
 	l.b = l.u.balancer.Load()
 	l.policy = l.b.policy
 	e := l.pick()

@@ -6,12 +6,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"portico/internal/testing/await"
 	"portico/resource"
+	"portico/resource/rest/body"
 	"portico/resource/serve/filter"
 )
 
@@ -120,6 +122,38 @@ func TestAwaitedBodies(t *testing.T) {
 		if res, text := answerOn(t, bufio.NewReader(conn)); res.StatusCode != http.StatusOK || text != "hello" {
 			t.Errorf("request %d: %d %q", n+1, res.StatusCode, text)
 		}
+	}
+	waitForClients(t, s, 0)
+}
+
+// A small body of a request that is sent to another server is awaited before the handler, as that of a
+// request which is handled here, and is in memory then. A large one is not.
+func TestSmallBodiesForServers(t *testing.T) {
+	t.Parallel()
+	var inMemory []bool
+	s, _ := withClients(t, func(w http.ResponseWriter, r *http.Request) {
+		inMemory = append(inMemory, r.GetBody != nil)
+		filter.ReleaseInFlight(r.Context())
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n)
+	})
+	conn := s.dial(t)
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for _, size := range []int{5, body.MaxSmall, body.MaxSmall + 1} {
+		fmt.Fprintf(conn, "POST /sent HTTP/1.1\r\nHost: x\r\nUser: a-1\r\nContent-Length: %d\r\n\r\n", size)
+		if size <= body.MaxSmall {
+			waitForClients(t, s, 1)
+		}
+		if _, err := io.WriteString(conn, strings.Repeat("x", size)); err != nil {
+			t.Fatal(err)
+		}
+		if res, text := answerOn(t, in); res.StatusCode != http.StatusOK || text != fmt.Sprint(size) {
+			t.Errorf("%d bytes: %d %q", size, res.StatusCode, text)
+		}
+	}
+	if want := []bool{true, true, false}; !slices.Equal(inMemory, want) {
+		t.Errorf("in memory: %v, want %v", inMemory, want)
 	}
 	waitForClients(t, s, 0)
 }

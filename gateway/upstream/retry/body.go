@@ -9,11 +9,12 @@ import (
 	"sync/atomic"
 
 	"portico/gateway/upstream/transport"
+	"portico/resource/rest/body"
 )
 
 // MaxKeptBody is how large the body of a request may be, in bytes, to be kept so that
 // it can be sent again.
-const MaxKeptBody = 64 << 10
+const MaxKeptBody = body.MaxSmall
 
 // errMoved ends reads of a body that is sent to another endpoint instead.
 var errMoved = errors.New("the request is sent to another endpoint")
@@ -35,18 +36,17 @@ type Body struct {
 // NewBody returns the body of a request.
 func NewBody(req *http.Request) Body { return Body{req: req} }
 
-// Keep reads a small body, so that a slow client holds nothing of the server. The body of a
+// Keep reads a small body that the gateway has not read yet, so that a slow client holds no connection. The body of a
 // request with Expect is not kept: its client waits to be asked for it (RFC 9110,
 // 10.1.1). The error is a BodyError.
 func (b *Body) Keep() error {
 	if b.again = b.req.GetBody; b.again != nil {
 		return nil
 	}
-	n := b.req.ContentLength
-	if !transport.HasBody(b.req) || n <= 0 || n > MaxKeptBody || b.req.Header["Expect"] != nil {
+	if !transport.HasBody(b.req) || !body.Small(b.req) {
 		return nil
 	}
-	kept := make([]byte, n)
+	kept := make([]byte, b.req.ContentLength)
 	if _, err := io.ReadFull(b.req.Body, kept); err != nil {
 		return &BodyError{err}
 	}

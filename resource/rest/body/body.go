@@ -178,6 +178,16 @@ type memory struct {
 // Close implements io.Closer.
 func (memory) Close() error { return nil }
 
+// MaxSmall is how large a body of known length may be, in bytes, to be read before its request is sent to another
+// server, so that a slow client holds nothing there, and to be sent to several endpoints one after the other.
+const MaxSmall = 64 << 10
+
+// Small reports whether a request has such a body. A client that sent Expect waits to be asked for the body by the
+// server (RFC 9110, 10.1.1).
+func Small(r *http.Request) bool {
+	return r.ContentLength > 0 && r.ContentLength <= MaxSmall && r.Header["Expect"] == nil
+}
+
 // Put makes data, which was read from the body of a request, the body: GetBody returns it any number
 // of times, and Read returns data itself.
 func Put(r *http.Request, data []byte) {

@@ -127,13 +127,13 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// beginBody reads the body of a request, or bounds how long its handler waits for it if it is sent to a
-// server with limits of its own. It reports whether the request proceeds.
+// beginBody reads the body of a request, or, if it is not a small one and is sent to a server with limits of its
+// own, bounds how long its handler waits for it. It reports whether the request proceeds.
 func (c *Chain) beginBody(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
 	switch {
 	case c.cfg.SentOn == nil || r.ContentLength == 0:
 		return true
-	case !c.cfg.SentOn(action):
+	case !c.cfg.SentOn(action), body.Small(r):
 		return c.awaitBody(w, r, action)
 	}
 	newClientBody(w, r)
@@ -177,11 +177,12 @@ func takeSlot(limit *fairshare.Limit, action *resource.Action) bool {
 
 // ReleaseInFlight releases the request's slot in flight, and seats if it has any, when it is sent to a
 // registered server: from then on the limits of that server apply, and one that hangs does not
-// keep requests from others.
-// It does nothing outside of a chain and after the first call. Safe for concurrent use.
+// keep requests from others. A small body counts in the memory for bodies until then.
+// It does nothing outside of a chain and after the first call. The handler calls it.
 func ReleaseInFlight(ctx context.Context) {
 	if rs := stateOf(ctx); rs != nil {
 		rs.releaseSlot()
+		rs.body.Release()
 	}
 }
 
