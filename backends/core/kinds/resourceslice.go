@@ -26,7 +26,6 @@ func resourceSlices() *rest.Kind {
 			TrackGeneration: true,
 			PrepareCreate:   onCreate(func(s *resourcev1.ResourceSlice) { devices.DropSlice(s, nil) }),
 			PrepareUpdate: onUpdate(func(s, old *resourcev1.ResourceSlice) {
-				devices.KeepTaintTimes(s, old)
 				// As in kube-apiserver, fields that are dropped are a change.
 				if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
 					s.Generation = old.Generation + 1

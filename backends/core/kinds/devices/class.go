@@ -1,9 +1,6 @@
 package devices
 
 import (
-	"slices"
-	"time"
-
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -54,38 +51,8 @@ func TaintRuleStatus(rule, old *resourcev1.DeviceTaintRule) field.ErrorList {
 	return append(errs, tagged(Validate_DeviceTaintRule, rule, old)...)
 }
 
-// defaultAge is more than the age of a time that SetDefaults_DeviceTaint has set in the same request.
-const defaultAge = 10 * time.Second
-
-// KeepTaintTimes lets the taints that a slice had before keep their times. A writer that names none gets the
-// current time by default, so that the same slice, applied again, would be another one.
-func KeepTaintTimes(slice, old *resourcev1.ResourceSlice) {
-	for i := range slice.Spec.Devices {
-		d := &slice.Spec.Devices[i]
-		at := slices.IndexFunc(old.Spec.Devices, func(o resourcev1.Device) bool { return o.Name == d.Name })
-		for j := range d.Taints {
-			if at >= 0 {
-				keepTime(&d.Taints[j], old.Spec.Devices[at].Taints)
-			}
-		}
-	}
-}
-
-// keepTime gives a taint the time of the same one before, if its own may be a default.
-func keepTime(taint *resourcev1.DeviceTaint, before []resourcev1.DeviceTaint) {
-	for _, old := range before {
-		same := taint.Key == old.Key && taint.Value == old.Value && taint.Effect == old.Effect
-		if same && old.TimeAdded != nil && taint.TimeAdded != nil && time.Since(taint.TimeAdded.Time) < defaultAge {
-			taint.TimeAdded = old.TimeAdded.DeepCopy()
-			return
-		}
-	}
-}
-
-// RenewTaint sets the time of a taint if its effect changes and the writer does not set it. A taint that does
-// not change keeps its time.
+// RenewTaint sets the time of a taint if its effect changes and the writer does not set it.
 func RenewTaint(taint, old *resourcev1.DeviceTaint) {
-	keepTime(taint, []resourcev1.DeviceTaint{*old})
 	if taint.Effect != old.Effect && taint.TimeAdded.Equal(old.TimeAdded) {
 		taint.TimeAdded = now()
 	}
