@@ -209,7 +209,8 @@ func (c *Core) kindsConfig(authorize func(context.Context, *resource.Action) err
 	cfg := kinds.Config{
 		Connections: connector.Subresources, BindPod: actions.Bind, EvictPod: actions.Evict,
 		AllocateService: c.services.Allocate, ServiceFamilies: c.services.Families(), NamespaceLabel: c.namespaceLabel,
-		NamespaceWarnings: func(ctx context.Context, namespace string) []string { return c.drain.warnings(ctx, namespace) }, EventTTL: c.cfg.EventTTL, Warn: filter.AddWarning,
+		NamespaceWarnings: func(ctx context.Context, namespace string) []string { return c.drain.warnings(ctx, namespace) },
+		EventTTL:          c.cfg.EventTTL, Warn: filter.AddWarning,
 		Permissions: kinds.Permissions{Authorize: authorize, ResourceOf: c.resourceOf, Get: c.read},
 	}
 	if c.cfg.ServiceAccountSigningKeyFile == "" {

@@ -38,6 +38,7 @@ type drainer struct {
 	tasks   *process.Tasks
 	// metadata is a client of the gateway of the metadata of objects; nil without a gateway.
 	metadata metadata.Interface
+	warned   deletionWarnings
 }
 
 // maxDrains bounds how many namespaces are drained at a time. One that waits for its next
@@ -116,8 +117,6 @@ type target struct {
 	store resource.Reader
 	// api is the APIService of the resource; "" for a resource of this server.
 	api string
-	// stale: the server did not respond when its resources were discovered last.
-	stale bool
 	// delete deletes an object if it still has the same uid.
 	delete func(ctx context.Context, o *resource.Object) error
 	// count returns the objects of a namespace with their finalizers only, if they can be listed so: metadata

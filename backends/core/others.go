@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -78,40 +77,11 @@ func (d *drainer) others(ctx context.Context, namespace string, r *result) (out 
 				}
 				seen[res.Resource] = true
 				info := &resource.Info{Group: g.Name, Versions: []string{v.Version}, Resource: res.Resource, Namespaced: true}
-				t := d.foreign(info, namespace, slices.Contains(res.Verbs, "deletecollection"))
-				t.stale = stale(v) == 1
-				out = append(out, t)
+				out = append(out, d.foreign(info, namespace, slices.Contains(res.Verbs, "deletecollection")))
 			}
 		}
 	}
 	return out
-}
-
-// warningTime bounds how long the DELETE of a namespace waits for discovery.
-const warningTime = time.Second
-
-// warnings implements kinds.Config.NamespaceWarnings: it names the APIServices whose servers do not respond, and may have
-// objects of the namespace. There are none if discovery cannot be read.
-func (d *drainer) warnings(ctx context.Context, namespace string) []string {
-	if d.gateway == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, warningTime)
-	defer cancel()
-	r := newResult(namespace)
-	for _, t := range d.others(ctx, namespace, r) {
-		known := slices.ContainsFunc(r.resources, func(e emptied) bool { return e.api == t.api })
-		if t.stale && !known && !d.absent(ctx, t.Group, t.Versions[0]) {
-			r.add(emptied{api: t.api, resource: t.GroupResource(), err: errors.New("its server does not respond")})
-		}
-	}
-	r.settle(d.abandoned(ctx, r))
-	apis := servicesOf(slices.Concat(r.content, r.unknown))
-	if len(apis) == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("namespace %s is Terminating until the server of APIService %s, which does not respond now, has deleted its objects in it: see status.conditions",
-		namespace, named(apis))}
 }
 
 func stale(v apidiscovery.APIVersionDiscovery) int {

@@ -137,7 +137,8 @@ type Strategy struct {
 	Prevalidated func(ctx context.Context, o *resource.Object, obj, old Object) (errs field.ErrorList, ok bool)
 	// Warnings are sent as Warning headers. old is nil on create.
 	Warnings func(ctx context.Context, obj, old Object) []string
-	// DeleteWarnings are sent as Warning headers if the deletion of obj has to wait (Namespace: what it waits for).
+	// DeleteWarnings are sent as Warning headers if the deletion of obj has to wait (Namespace: for servers that do not
+	// respond).
 	DeleteWarnings func(ctx context.Context, obj Object) []string
 	// Check may reject a write, after mutating admission and before anything else (RBAC
 	// escalation). verb is create or update; old is nil on create. Errors are StatusErrors.

@@ -33,7 +33,7 @@ func namespaces(cfg Config) *rest.Kind {
 			ValidateUpdate: checkNew(validateNamespace),
 			BeginDelete:    onDefault(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
 			DeleteWarnings: func(ctx context.Context, obj rest.Object) []string {
-				if cfg.NamespaceWarnings == nil {
+				if cfg.NamespaceWarnings == nil || !slices.Contains(obj.(*corev1.Namespace).Spec.Finalizers, corev1.FinalizerKubernetes) {
 					return nil
 				}
 				return cfg.NamespaceWarnings(ctx, obj.GetName())

@@ -62,8 +62,8 @@ type deletion struct {
 	permitted bool
 	// removed: the object is deleted; otherwise it waits for finalizers or its grace period.
 	removed bool
-	// waits is the object whose deletion the last attempt began, or found begun.
-	waits rest.Object
+	// stored is the object of the last attempt.
+	stored rest.Object
 }
 
 func newDeletion(a *API, act *resource.Action, res *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) *deletion {
@@ -87,12 +87,12 @@ func (d *deletion) run(ctx context.Context) (*resource.Object, error) {
 	return o, err
 }
 
-// warn sends the warnings of a deletion that waits.
+// warn sends the warnings of a deletion that has to wait.
 func (d *deletion) warn(ctx context.Context) {
-	if d.waits == nil || d.removed || d.strategy.DeleteWarnings == nil {
+	if d.stored == nil || d.removed || d.dryRun || d.strategy.DeleteWarnings == nil {
 		return
 	}
-	for _, text := range d.strategy.DeleteWarnings(ctx, d.waits) {
+	for _, text := range d.strategy.DeleteWarnings(ctx, d.stored) {
 		d.api.cfg.Warn(ctx, text)
 	}
 }
@@ -109,7 +109,7 @@ func (d *deletion) attempt(ctx context.Context, cur *resource.Object) (resource.
 	if err := d.permit(ctx, obj); err != nil {
 		return resource.Mutation{}, err
 	}
-	d.removed, d.waits = false, obj
+	d.removed, d.stored = false, obj
 	if d.terminating(obj) {
 		return resource.Mutation{Object: cur}, nil
 	}

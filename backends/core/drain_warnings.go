@@ -1,0 +1,110 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
+	"portico/resource/client"
+)
+
+const (
+	// warningTime bounds how long the DELETE of a namespace waits for APIServices.
+	warningTime = time.Second
+	// warningAge is how long the APIServices that were read are used, and warningPause how long none are read
+	// after a failure.
+	warningAge   = time.Second
+	warningPause = 10 * time.Second
+)
+
+// deletionWarnings tells clients that delete namespaces which servers are away. All requests share what one of them reads.
+// The zero value is ready. Safe for concurrent use.
+type deletionWarnings struct {
+	reads singleflight.Group
+
+	mu    sync.Mutex
+	until time.Time // when the APIServices are read again
+	away  []awayService
+}
+
+// awayService is an APIService whose server does not respond, and its AbandonAnnotation.
+type awayService struct{ name, abandons string }
+
+// warnings implements kinds.Config.NamespaceWarnings. There are none if the gateway does not return its APIServices in time.
+func (d *drainer) warnings(ctx context.Context, namespace string) []string {
+	if d.gateway == nil {
+		return nil
+	}
+	var names []string
+	for _, a := range d.warned.list(ctx, d.gateway) {
+		if !apiservice.Abandons(a.abandons, namespace) {
+			names = append(names, a.name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if more := len(names) - maxAdvised; more > 0 {
+		names = append(names[:maxAdvised], fmt.Sprintf("and %d more", more))
+	}
+	return []string{fmt.Sprintf("namespace %s may stay Terminating until the servers of these APIServices respond: %s (see its status.conditions)",
+		namespace, strings.Join(names, ", "))}
+}
+
+// list returns the APIServices whose servers do not respond.
+func (w *deletionWarnings) list(ctx context.Context, gateway *client.Client) []awayService {
+	w.mu.Lock()
+	away, fresh := w.away, time.Now().Before(w.until)
+	w.mu.Unlock()
+	if fresh {
+		return away
+	}
+	read := w.reads.DoChan("", func() (any, error) {
+		away, err := readAway(gateway)
+		age := warningAge
+		if err != nil {
+			age = warningPause
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.away, w.until = away, time.Now().Add(age)
+		return away, nil
+	})
+	select {
+	case <-ctx.Done():
+		return nil
+	case result := <-read:
+		away, _ := result.Val.([]awayService)
+		return away
+	}
+}
+
+// readAway reads the APIServices. One whose Service or Backend does not exist has no objects.
+func readAway(gateway *client.Client) (away []awayService, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), warningTime)
+	defer cancel()
+	document, err := readDocument(ctx, gateway, "/apis/apiregistration.k8s.io/v1/apiservices")
+	if err != nil {
+		return nil, err
+	}
+	var services apireg.APIServiceList
+	if err := json.Unmarshal(document, &services); err != nil {
+		return nil, err
+	}
+	for i := range services.Items {
+		a := &services.Items[i]
+		for _, c := range a.Status.Conditions {
+			if c.Type == apireg.Available && c.Status == apireg.ConditionFalse && c.Reason != "ServiceNotFound" {
+				away = append(away, awayService{a.Name, a.Annotations[apiservice.AbandonAnnotation]})
+			}
+		}
+	}
+	return away, nil
+}
