@@ -41,9 +41,7 @@ func TestNoUnavailabilityWhileTheGatewayStarts(t *testing.T) {
 			defer close(ended)
 			for {
 				for _, path := range []string{"/api/v1/namespaces/default", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/rbac.authorization.k8s.io/v1/clusterroles/edit", "/apis", "/openapi/v3"} {
-					if ask(path) != nil { // no gateway runs
-						break
-					}
+					_ = ask(path) // no connection while no gateway runs
 				}
 				select {
 				case <-stop:

@@ -61,9 +61,10 @@ func get(client *http.Client, cmd *cobra.Command, url string) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	resp, err := client.Do(req)
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return fmt.Errorf("probe %s: no answer within %v, as --timeout says", url, client.Timeout)
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && time.Since(began) >= client.Timeout {
+		return fmt.Errorf("probe %s: no answer within %v (--timeout)", url, client.Timeout)
 	}
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)

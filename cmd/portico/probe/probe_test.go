@@ -29,7 +29,7 @@ func TestProbe(t *testing.T) {
 		{server.URL + "/readyz", ""},
 		{server.URL + "/livez", "503 Service Unavailable: [-]etcd failed: no leader"},
 		{server.URL + "/moved", "302 Found"},
-		{server.URL + "/slow --timeout=50ms", "/slow: no answer within 50ms, as --timeout says"},
+		{server.URL + "/slow --timeout=50ms", "/slow: no answer within 50ms (--timeout)"},
 		{closed.URL, "connection refused"},
 		{server.URL + " --timeout=0s", "--timeout must be positive, such as 3s"},
 		{"127.0.0.1:8080/readyz", `"127.0.0.1:8080/readyz": must be a URL, as in http://127.0.0.1:8080/readyz`},
