@@ -30,6 +30,8 @@ const (
 	// absentPeriod is the pause between two searches for a resource that no server has. A change of the discovery of
 	// its group ends it.
 	absentPeriod = 30 * time.Second
+	// addedDelay lets the objects that are created one after the other be counted together.
+	addedDelay = 500 * time.Millisecond
 )
 
 // resourceQuota keeps the usage in the status of ResourceQuotas. Admission adds what a write
@@ -259,6 +261,22 @@ func (c *quotaController) objectChanged(gr schema.GroupResource, old, cur runtim
 	for _, l := range c.ledgers[o.GetNamespace()] {
 		if l.release(usageIn(l.quota, evaluator, old), usageIn(l.quota, evaluator, cur)) {
 			c.queue.Add(Key(l.quota))
+		}
+	}
+}
+
+// objectAdded has the quotas counted anew that may lack an object. The quota itself may be that object.
+func (c *quotaController) objectAdded(gr schema.GroupResource, obj runtime.Object) {
+	evaluator := c.registry.Get(gr)
+	o, ok := obj.(metav1.Object)
+	if evaluator == nil || !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.ledgers[o.GetNamespace()] {
+		if l.mayLack(c.env.Clock.Now()) && len(evaluator.MatchingResources(quota.ResourceNames(l.quota.Spec.Hard))) > 0 {
+			c.queue.AddAfter(Key(l.quota), addedDelay)
 		}
 	}
 }

@@ -27,6 +27,8 @@ type quotaLedger struct {
 	quota   *corev1.ResourceQuota // as last seen
 	needed  corev1.ResourceList
 	charges []quotaCharge // of the last chargeWindow, oldest first
+	// changed is when the quota was first seen, or with other limits.
+	changed time.Time
 	// from is when the charges began to be known; zero: when the quota got its first usage.
 	from time.Time
 	// surplus was found at found; zero: none was looked for.
@@ -41,7 +43,7 @@ type quotaCharge struct {
 }
 
 func newQuotaLedger(q *corev1.ResourceQuota, now time.Time) *quotaLedger {
-	l := &quotaLedger{quota: q, needed: quota.Add(nil, q.Status.Used)}
+	l := &quotaLedger{quota: q, needed: quota.Add(nil, q.Status.Used), changed: now}
 	if len(q.Status.Used) > 0 {
 		l.from = now
 	}
@@ -64,6 +66,9 @@ func (l *quotaLedger) observe(q *corev1.ResourceQuota, now time.Time) bool {
 		}
 		needed[name] = sum
 	}
+	if !quota.Equals(l.quota.Spec.Hard, q.Spec.Hard) {
+		l.changed = now
+	}
 	l.quota, l.needed = q, needed
 	if len(raised) == 0 {
 		return false
@@ -75,6 +80,10 @@ func (l *quotaLedger) observe(q *corev1.ResourceQuota, now time.Time) bool {
 	}
 	return true
 }
+
+// mayLack reports whether an object that is seen now may be missing in the usage: admission did not charge it, because
+// it did not know the quota or its limits yet, and the informer of such objects was behind when they were counted.
+func (l *quotaLedger) mayLack(now time.Time) bool { return now.Sub(l.changed) <= chargeWindow }
 
 // recent returns the charges of the last chargeWindow.
 func (l *quotaLedger) recent(now time.Time) []quotaCharge {

@@ -118,14 +118,17 @@ func (m *quotaMonitors) open(gr schema.GroupResource) *quotaMonitor {
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil)
 		m.prepare(gr, out)
 	}
-	handler := cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = unknown.Obj
-		}
-		if o, ok := obj.(runtime.Object); ok {
-			m.c.objectChanged(gr, o, nil)
-		}
-	}}
+	handler := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { m.c.objectAdded(gr, obj.(runtime.Object)) },
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if o, ok := obj.(runtime.Object); ok {
+				m.c.objectChanged(gr, o, nil)
+			}
+		},
+	}
 	if out.typed {
 		handler.UpdateFunc = func(old, cur any) { m.c.objectChanged(gr, old.(runtime.Object), cur.(runtime.Object)) }
 	}

@@ -76,6 +76,20 @@ func TestResourceQuota(t *testing.T) {
 	s.hasUsage("maps", "configmaps", -1)
 }
 
+// An object that admission did not charge, because it did not know the quota yet, or its limits, is counted
+// when it is seen: the quota itself too.
+func TestResourceQuotaCountsWhatWasNotCharged(t *testing.T) {
+	t.Parallel()
+	s := newServer(t) // without admission
+	s.run("resourcequota-controller", Options{}, nil)
+	maps := s.CoreV1().ConfigMaps("default")
+	s.quota("q", corev1.ResourceList{"configmaps": apiresource.MustParse("10"), "resourcequotas": apiresource.MustParse("2"), "count/configmaps": apiresource.MustParse("9")})
+	s.hasUsage("q", "resourcequotas", 1)
+	must[*corev1.ConfigMap](t)(maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}))
+	s.hasUsage("q", "configmaps", 1)
+	s.hasUsage("q", "count/configmaps", 1)
+}
+
 // The charge of a write that is under way, or has failed, is taken off when it can no longer
 // be stored, and not earlier.
 func TestResourceQuotaKeepsCharges(t *testing.T) {
