@@ -17,7 +17,9 @@ const (
 	definitionPrefix = "#/definitions/"
 	componentPrefix  = "#/components/schemas/"
 
-	extensionPreserve = "x-kubernetes-preserve-unknown-fields"
+	extensionGVK        = "x-kubernetes-group-version-kind"
+	extensionPreserve   = "x-kubernetes-preserve-unknown-fields"
+	extensionSelectable = "x-kubernetes-selectable-fields"
 )
 
 // v2Schemas converts schemas to what readers of v2 support. kubectl rejects the whole document because
@@ -143,8 +145,23 @@ func (p v2Schemas) definitions(all map[string]*spec.Schema) spec.Definitions {
 	out := make(spec.Definitions, len(all))
 	for name, s := range all {
 		if s != nil {
-			out[discovery.ComponentName(name)] = p.schema(s)
+			out[discovery.ComponentName(name)] = p.definition(s)
 		}
+	}
+	return out
+}
+
+// definition converts the schema of a definition. As upstream's, that of a kind with unknown fields says only
+// which kind it is: kubectl takes any other property for one that it must know.
+func (p v2Schemas) definition(s *spec.Schema) spec.Schema {
+	kinds, isKind := s.Extensions[extensionGVK]
+	if free, _ := s.Extensions.GetBool(extensionPreserve); !free || !isKind {
+		return p.schema(s)
+	}
+	out := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
+	out.AddExtension(extensionGVK, kinds)
+	if fields, ok := s.Extensions[extensionSelectable]; ok {
+		out.AddExtension(extensionSelectable, fields)
 	}
 	return out
 }

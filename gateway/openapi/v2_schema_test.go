@@ -65,3 +65,23 @@ func TestSchemasOfV2(t *testing.T) {
 		})
 	}
 }
+
+// The definition of a kind with unknown fields says which kind it is and nothing else; one without a kind keeps the
+// extension.
+func TestDefinitionOfUnknownFields(t *testing.T) {
+	t.Parallel()
+	const kinds = `"x-kubernetes-group-version-kind":[{"group":"example.com","kind":"Widget","version":"v1"}]`
+	for in, want := range map[string]string{
+		`{"type":"object","description":"d","x-kubernetes-preserve-unknown-fields":true,"properties":{"a":{"type":"string"}},"x-kubernetes-selectable-fields":[{"fieldPath":"spec.a"}],` + kinds + `}`: `{"type":"object",` + kinds + `,"x-kubernetes-selectable-fields":[{"fieldPath":"spec.a"}]}`,
+		`{"type":"object","x-kubernetes-preserve-unknown-fields":true}`: `{"x-kubernetes-preserve-unknown-fields":true}`,
+	} {
+		var s spec.Schema
+		if err := json.Unmarshal([]byte(in), &s); err != nil {
+			t.Fatal(err)
+		}
+		made := v2Schemas{}.definitions(map[string]*spec.Schema{"w": &s})
+		if got, err := json.Marshal(made["w"]); err != nil || string(got) != want {
+			t.Errorf("%s, %v, want %s", got, err, want)
+		}
+	}
+}
