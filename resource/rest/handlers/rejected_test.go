@@ -270,6 +270,7 @@ func TestRejectedPatches(t *testing.T) {
 		"strict strategic": {configMapA + "?fieldValidation=Strict", strategicPatch, `{"nope":1}`, 422,
 			` "" is invalid: patch: Invalid value: "map[nope:1]": strict decoding error: unknown field "nope"`},
 		"strategic result":  {configMapA, strategicPatch, `{"data":{"k":1}}`, 422, ` "" is invalid: patch: Invalid value: "map[data:map[k:1]]": ...`},
+		"strategic labels":  {configMapA, strategicPatch, `{"metadata":{"labels":"x"}}`, 422, ` "" is invalid: patch: Invalid value: "map[metadata:map[labels:x]]": cannot restore map from string`},
 		"strategic list":    {configMapA, strategicPatch, `[]`, 400, ""},
 		"directive":         {configMapA, strategicPatch, `{"data":{"$patch":"nope"}}`, 400, ""},
 		"list of lists":     {configMapA, strategicPatch, `{"metadata":{"finalizers":[["x"]]}}`, 422, ""},

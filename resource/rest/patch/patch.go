@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,6 +38,8 @@ type Patch struct {
 	StrictErrors []error
 	// text is what errors about the result quote; "": the result.
 	text string
+	// structure is the Go type of the result of a strategic merge; nil for other patches.
+	structure runtime.Object
 }
 
 // Parse parses a patch. structure is the kind's Go type, for strategic merge; with strict,
@@ -128,7 +131,7 @@ func parseStrategicPatch(data []byte, structure runtime.Object, strict bool) (Pa
 		return doc, err
 	}
 	doc.StrictErrors = strictErrs
-	doc.text = fmt.Sprintf("%+v", object)
+	doc.text, doc.structure = fmt.Sprintf("%+v", object), structure
 	doc.Apply = func(document []byte) ([]byte, error) {
 		var original map[string]any
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &original); err != nil {
@@ -200,8 +203,14 @@ const (
 	maxReason = 16 << 10
 )
 
-// BadResult is the 422 for a result that is not a valid object of the kind.
+// BadResult is the 422 for a result that is not a valid object of the kind. That of a strategic merge has
+// the words of the converter of maps by which kube-apiserver decodes it.
 func (p *Patch) BadResult(patched []byte, err error) error {
+	if p.structure != nil && !runtime.IsStrictDecodingError(err) {
+		if cause := convert(patched, p.structure); cause != nil {
+			err = cause
+		}
+	}
 	quoted := p.text
 	if quoted == "" {
 		quoted = string(patched)
@@ -209,4 +218,13 @@ func (p *Patch) BadResult(patched []byte, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
 		field.Invalid(field.NewPath("patch"), resource.CutText(quoted, maxQuoted), resource.CutText(err.Error(), maxReason)),
 	})
+}
+
+// convert returns the error of the conversion of a document to a Go type.
+func convert(document []byte, structure runtime.Object) error {
+	var object map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &object); err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(object, reflect.New(reflect.TypeOf(structure).Elem()).Interface())
 }
