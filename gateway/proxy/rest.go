@@ -132,7 +132,7 @@ func deletesObject(r *http.Request) (bool, error) {
 	if err != nil {
 		return false, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
 	}
-	r.Body = io.NopCloser(bytes.NewReader(data))
+	r.Body, r.GetBody = io.NopCloser(bytes.NewReader(data)), nil
 	var options struct {
 		Kind   string   `json:"kind"`
 		DryRun []string `json:"dryRun"`

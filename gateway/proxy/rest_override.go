@@ -84,7 +84,7 @@ func checkBody(r *http.Request) error {
 	case !isASCIIBased(media):
 		return unsearchable("a body in a charset that may not contain ASCII as it is")
 	}
-	r.Body = &overrideReader{ReadCloser: r.Body}
+	r.Body, r.GetBody = &overrideReader{ReadCloser: r.Body}, nil // GetBody would pass it by
 	return nil
 }
 
