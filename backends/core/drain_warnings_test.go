@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"portico/apiservice"
 	"portico/backends/process"
@@ -46,7 +47,9 @@ func TestDeletionWarnings(t *testing.T) {
 		t.Errorf("the warnings of another namespace are %q", got)
 	}
 	fails.Store(1)
-	c.drain.warned = deletionWarnings{}
+	c.drain.warned.mu.Lock()
+	c.drain.warned.until = time.Time{}
+	c.drain.warned.mu.Unlock()
 	before := reads.Load()
 	for range 3 {
 		if got := c.drain.warnings(t.Context(), "shop"); got != nil {
