@@ -209,8 +209,7 @@ func (c *Core) kindsConfig(authorize func(context.Context, *resource.Action) err
 	cfg := kinds.Config{
 		Connections: connector.Subresources, BindPod: actions.Bind, EvictPod: actions.Evict,
 		AllocateService: c.services.Allocate, ServiceFamilies: c.services.Families(), NamespaceLabel: c.namespaceLabel,
-		NamespaceWarnings: func(ctx context.Context, namespace string) []string { return c.drain.warnings(ctx, namespace) },
-		EventTTL:          c.cfg.EventTTL, Warn: filter.AddWarning,
+		NamespaceWarnings: c.namespaceWarnings, EventTTL: c.cfg.EventTTL, Warn: filter.AddWarning,
 		Permissions: kinds.Permissions{Authorize: authorize, ResourceOf: c.resourceOf, Get: c.read},
 	}
 	if c.cfg.ServiceAccountSigningKeyFile == "" {
@@ -339,15 +338,6 @@ func (c *Core) lookupNamespace(ctx context.Context, name string, live bool) (adm
 		return admission.NamespaceState{}, err
 	}
 	return admission.NamespaceState{Exists: true, Terminating: o.Terminating()}, nil
-}
-
-// namespaceLabel is kinds.Config.NamespaceLabel.
-func (c *Core) namespaceLabel(ctx context.Context, namespace, label string) (string, error) {
-	o, err := c.namespaces().Store.Get(ctx, resource.Key{Name: namespace}, resource.At{})
-	if err != nil {
-		return "", err
-	}
-	return o.Labels.Get(label), nil
 }
 
 // assembleServer makes the listener with its filters and health checks.

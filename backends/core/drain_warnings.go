@@ -24,8 +24,8 @@ const (
 	warningPause = 10 * time.Second
 )
 
-// deletionWarnings tells clients that delete namespaces which servers are away. All requests share what one of them reads.
-// The zero value is ready. Safe for concurrent use.
+// deletionWarnings caches the unavailable APIServices for the Warnings of namespace deletions. Concurrent requests share one
+// read. The zero value is ready for use. Safe for concurrent use.
 type deletionWarnings struct {
 	reads singleflight.Group
 
@@ -34,11 +34,13 @@ type deletionWarnings struct {
 	away  []awayService
 }
 
-// awayService is an APIService whose server does not respond, and its AbandonAnnotation.
+// awayService is an unavailable APIService with the value of its AbandonAnnotation.
 type awayService struct{ name, abandons string }
 
-// warnings implements kinds.Config.NamespaceWarnings. There are none if the gateway does not return its APIServices in time.
-func (d *drainer) warnings(ctx context.Context, namespace string) []string {
+// namespaceWarnings implements kinds.Config.NamespaceWarnings. It returns nil if the gateway does not return the APIServices
+// in time.
+func (c *Core) namespaceWarnings(ctx context.Context, namespace string) []string {
+	d := c.drain
 	if d.gateway == nil {
 		return nil
 	}
@@ -58,7 +60,7 @@ func (d *drainer) warnings(ctx context.Context, namespace string) []string {
 		namespace, strings.Join(names, ", "))}
 }
 
-// list returns the APIServices whose servers do not respond.
+// list returns the unavailable APIServices.
 func (w *deletionWarnings) list(ctx context.Context, gateway *client.Client) []awayService {
 	w.mu.Lock()
 	away, fresh := w.away, time.Now().Before(w.until)
@@ -86,7 +88,8 @@ func (w *deletionWarnings) list(ctx context.Context, gateway *client.Client) []a
 	}
 }
 
-// readAway reads the APIServices. One whose Service or Backend does not exist has no objects.
+// readAway reads the unavailable APIServices, without those whose Service or Backend does not exist: nothing stores
+// objects for them.
 func readAway(gateway *client.Client) (away []awayService, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), warningTime)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"portico/backends/process"
 )
 
-// A namespace that is deleted may wait for the servers that do not respond, but for those that left it behind, or
-// whose Service or Backend does not exist. Requests share what they read; after a failure none is read for a while.
+// The Warning of a namespace deletion names the unavailable APIServices, except those that abandon the namespace and those
+// whose Service does not exist. After a failed read the APIServices are not read again for a while.
 func TestDeletionWarnings(t *testing.T) {
 	t.Parallel()
 	var reads, fails atomic.Int64
@@ -40,10 +40,10 @@ func TestDeletionWarnings(t *testing.T) {
 	c := newCore(t, Config{Config: process.Config{Gateway: trusting(t, server)}})
 
 	want := []string{"namespace shop may stay Terminating until the servers of these APIServices respond: v1.away.example.com (see its status.conditions)"}
-	if got := c.drain.warnings(t.Context(), "shop"); !slices.Equal(got, want) {
+	if got := c.namespaceWarnings(t.Context(), "shop"); !slices.Equal(got, want) {
 		t.Errorf("the warnings are %q, want %q", got, want)
 	}
-	if got := c.drain.warnings(t.Context(), "elsewhere"); len(got) != 1 || !strings.Contains(got[0], "v1.away.example.com, v1.left.example.com") {
+	if got := c.namespaceWarnings(t.Context(), "elsewhere"); len(got) != 1 || !strings.Contains(got[0], "v1.away.example.com, v1.left.example.com") {
 		t.Errorf("the warnings of another namespace are %q", got)
 	}
 	fails.Store(1)
@@ -52,7 +52,7 @@ func TestDeletionWarnings(t *testing.T) {
 	c.drain.warned.mu.Unlock()
 	before := reads.Load()
 	for range 3 {
-		if got := c.drain.warnings(t.Context(), "shop"); got != nil {
+		if got := c.namespaceWarnings(t.Context(), "shop"); got != nil {
 			t.Errorf("without APIServices the warnings are %q", got)
 		}
 	}

@@ -78,3 +78,12 @@ func (c *Core) namespaces() *rest.Resource {
 	}
 	return r
 }
+
+// namespaceLabel is kinds.Config.NamespaceLabel.
+func (c *Core) namespaceLabel(ctx context.Context, namespace, label string) (string, error) {
+	o, err := c.namespaces().Store.Get(ctx, resource.Key{Name: namespace}, resource.At{})
+	if err != nil {
+		return "", err
+	}
+	return o.Labels.Get(label), nil
+}

@@ -151,8 +151,8 @@ func (p v2Schemas) definitions(all map[string]*spec.Schema) spec.Definitions {
 	return out
 }
 
-// definition converts the schema of a definition. As upstream's, that of a kind with unknown fields says only
-// which kind it is: kubectl takes any other property for one that it must know.
+// definition converts the schema of a definition. A kind that preserves unknown fields becomes an object without
+// properties, as in kube-apiserver: kubectl refuses fields that the properties lack.
 func (p v2Schemas) definition(s *spec.Schema) spec.Schema {
 	kinds, isKind := s.Extensions[extensionGVK]
 	if free, _ := s.Extensions.GetBool(extensionPreserve); !free || !isKind {

@@ -126,8 +126,8 @@ func TestAwaitedBodies(t *testing.T) {
 	waitForClients(t, s, 0)
 }
 
-// A small body of a request that is sent to another server is awaited before the handler, as that of a
-// request which is handled here, and is in memory then. A large one is not.
+// The handler of a request for another server runs when a small body has arrived, and gets the body from memory. It
+// runs at once if the body is large.
 func TestSmallBodiesForServers(t *testing.T) {
 	t.Parallel()
 	var inMemory []bool

@@ -43,7 +43,7 @@ func applyEmptied(t *testing.T, k *rest.Kind, version string) {
 			}
 			body := m.Body()
 			if strings.HasSuffix(m.Change, ".timeAdded = null") {
-				return // a taint without a time gets that of the write, as in kube-apiserver
+				return // kube-apiserver sets this field to the current time if it is missing
 			}
 			// The first patch may be invalid. Without any field it has no manager, and the
 			// second one finds an object that was not applied.

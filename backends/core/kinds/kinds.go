@@ -53,7 +53,7 @@ type Config struct {
 	// Connections returns the subresources of "pods", "nodes" or "services" that are
 	// connections. nil: none.
 	Connections func(resource string) []rest.Subresource
-	// NamespaceWarnings returns Warnings for the DELETE of a namespace. nil: there are none.
+	// NamespaceWarnings returns the Warnings of a namespace deletion. If it is nil, deletions have no Warnings.
 	NamespaceWarnings func(ctx context.Context, namespace string) []string
 	// NamespaceLabel returns the value of a label of a namespace. nil: namespaces have none.
 	NamespaceLabel func(ctx context.Context, namespace, label string) (string, error)
