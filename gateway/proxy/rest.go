@@ -1,11 +1,9 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,6 +15,7 @@ import (
 
 	"portico/apiservice/backend"
 	"portico/resource"
+	"portico/resource/rest/body"
 )
 
 // REST is a group/version served by a REST backend: a server with paths of its own and
@@ -128,11 +127,11 @@ func deletesObject(r *http.Request) (bool, error) {
 	if r.Method != http.MethodDelete || r.ContentLength <= 0 || r.ContentLength > maxDeleteOptions {
 		return false, nil
 	}
-	data, err := io.ReadAll(r.Body)
+	data, err := body.Read(r, nil)
 	if err != nil {
-		return false, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
+		return false, err
 	}
-	r.Body, r.GetBody = io.NopCloser(bytes.NewReader(data)), nil
+	body.Put(r, data)
 	var options struct {
 		Kind   string   `json:"kind"`
 		DryRun []string `json:"dryRun"`

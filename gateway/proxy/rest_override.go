@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/resource/authn"
+	"portico/resource/rest/body"
 )
 
 // Method overrides. Rails, Laravel, Symfony, Spring, Express with method-override and
@@ -84,7 +85,23 @@ func checkBody(r *http.Request) error {
 	case !isASCIIBased(media):
 		return unsearchable("a body in a charset that may not contain ASCII as it is")
 	}
-	r.Body, r.GetBody = &overrideReader{ReadCloser: r.Body}, nil // GetBody would pass it by
+	return searchBody(r)
+}
+
+// searchBody returns the error for an override in a body that is in memory, and has another one searched while it is
+// sent.
+func searchBody(r *http.Request) error {
+	if r.GetBody == nil {
+		body.Replace(r, &overrideReader{ReadCloser: r.Body})
+		return nil
+	}
+	inMemory, err := r.GetBody()
+	if err == nil {
+		_, err = io.Copy(io.Discard, &overrideReader{ReadCloser: inMemory})
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
 	return nil
 }
 
@@ -109,7 +126,7 @@ func unsearchable(what string) error {
 	}}
 }
 
-// errOverride ends a body with an override. The server has then received part of a JSON
+// errOverride ends a body with an override. If the body was not in memory, the server has then received part of a JSON
 // object, which it cannot parse.
 var errOverride = errors.New(`the member "_method" is not forwarded: a REST server might read another method or path from it than was authorized`)
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"portico/gateway/upstream/retry"
+	"portico/resource/rest/body"
 )
 
 // A safe request is sent to another endpoint if the answer does not begin in time.
@@ -21,7 +21,7 @@ func TestHeaderTimeout(t *testing.T) {
 	t.Cleanup(func() { close(hang) })
 	p := turns()
 	p.Timeouts.ResponseHeader = time.Second
-	large := strings.Repeat("y", retry.MaxKeptBody+1)
+	large := strings.Repeat("y", body.MaxSmall+1)
 	var all sync.WaitGroup
 	defer all.Wait()
 	for name, c := range map[string]struct {

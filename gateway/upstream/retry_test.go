@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"portico/gateway/upstream/retry"
+	"portico/resource/rest/body"
 )
 
 // Safe requests are sent to the next endpoint after 503 and 429 with Retry-After, over
@@ -92,22 +93,22 @@ func TestRetryOnFailures(t *testing.T) {
 	} {
 		good := startNode(t, "tls", nil)
 		for _, method := range []string{"GET", "POST", "DELETE"} {
-			for _, body := range []string{"", "text", strings.Repeat("y", retry.MaxKeptBody+1)} {
+			for _, text := range []string{"", "text", strings.Repeat("y", body.MaxSmall+1)} {
 				bad, requests := rough(t, c.eager, c.talk)
 				u := over(t, turns(), bad, good.endpoint())
 				elsewhere := c.unsent || retry.Safe(method)
-				got := send(t, u, short, method, body)
-				if !c.unsent && retry.Safe(method) && len(body) > retry.MaxKeptBody {
-					// A body that is not kept cannot be sent again, unless the answer came
+				got := send(t, u, short, method, text)
+				if !c.unsent && retry.Safe(method) && len(text) > body.MaxSmall {
+					// A body that is not in memory cannot be sent again, unless the answer came
 					// before anything was taken of it.
 					elsewhere = got.err == nil
 				}
 				if (got.err == nil) != elsewhere {
-					t.Errorf("%s: %s of %d bytes: %d %v", name, method, len(body), got.code, got.err)
+					t.Errorf("%s: %s of %d bytes: %d %v", name, method, len(text), got.code, got.err)
 				}
-				want := []string{strings.TrimSpace(method + " " + body)}
+				want := []string{strings.TrimSpace(method + " " + text)}
 				if seen := good.seen(); elsewhere && !slices.Equal(seen, want) || !elsewhere && len(seen) > 0 {
-					t.Errorf("%s: %s of %d bytes: the good one saw %.80q", name, method, len(body), seen)
+					t.Errorf("%s: %s of %d bytes: the good one saw %.80q", name, method, len(text), seen)
 				}
 				if n := requests.Load(); n > 1 || c.unsent && n > 0 {
 					t.Errorf("%s: %s: the bad one saw %d", name, method, n)
@@ -125,11 +126,11 @@ func TestRetryOnRefused(t *testing.T) {
 	good := startNode(t, "tls", nil)
 	list := At(closedPort(t), closedPort(t), closedPort(t), closedPort(t), good.Listener.Addr().String())
 	u := over(t, turns(), list...)
-	for _, body := range []string{"text", strings.Repeat("y", 2*retry.MaxKeptBody)} {
-		if got := send(t, u, short, "POST", body); got.code != 200 {
+	for _, text := range []string{"text", strings.Repeat("y", 2*body.MaxSmall)} {
+		if got := send(t, u, short, "POST", text); got.code != 200 {
 			t.Fatalf("%+v", got)
 		}
-		if seen := good.seen(); len(seen) != 1 || seen[0] != "POST "+body {
+		if seen := good.seen(); len(seen) != 1 || seen[0] != "POST "+text {
 			t.Errorf("saw %.80q", seen)
 		}
 	}
@@ -204,11 +205,11 @@ func TestBodyOfClient(t *testing.T) {
 		p.Timeouts.ResponseHeader = 0
 		u := over(t, p, list...)
 		for _, k := range []kind{short, long} {
-			for _, length := range []int64{10, -1, retry.MaxKeptBody + 1} {
+			for _, length := range []int64{10, -1, body.MaxSmall + 1} {
 				req := newRequest(t.Context(), "PUT", "/x", io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{})))
 				req.ContentLength = length
-				var body *BodyError
-				if _, err := u.send(req, k); !errors.As(err, &body) {
+				var client *BodyError
+				if _, err := u.send(req, k); !errors.As(err, &client) {
 					t.Errorf("%d endpoints, kind %d, length %d: %v", len(list), k, length, err)
 				}
 			}

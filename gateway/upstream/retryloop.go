@@ -103,9 +103,6 @@ func (l *retryLoop) run() (*http.Response, error) {
 
 // attemptAll makes one attempt after the other.
 func (l *retryLoop) attemptAll() (*http.Response, error) {
-	if err := l.body.Keep(); err != nil {
-		return nil, err
-	}
 	// Waiting for a slot, or for the body, may have taken long.
 	l.b = l.u.balancer.Load()
 	l.policy = l.b.policy

@@ -1,7 +1,6 @@
 package retry
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,12 +8,7 @@ import (
 	"sync/atomic"
 
 	"portico/gateway/upstream/transport"
-	"portico/resource/rest/body"
 )
-
-// MaxKeptBody is how large the body of a request may be, in bytes, to be kept so that
-// it can be sent again.
-const MaxKeptBody = body.MaxSmall
 
 // errMoved ends reads of a body that is sent to another endpoint instead.
 var errMoved = errors.New("the request is sent to another endpoint")
@@ -25,39 +19,20 @@ type BodyError struct{ Err error }
 func (e *BodyError) Error() string { return fmt.Sprintf("read the request's body: %v", e.Err) }
 func (e *BodyError) Unwrap() error { return e.Err }
 
-// Body is the body of a request that may be sent several times. A small one is kept, and one
-// with GetBody is in memory; another can be sent again until an attempt has read from it.
+// Body is the body of a request that may be sent several times. One with GetBody is in memory; another can be sent again
+// until an attempt has read from it.
 type Body struct {
 	req    *http.Request
-	again  func() (io.ReadCloser, error) // returns what is kept; nil: nothing is
-	stream *Stream                       // as the last attempt sends it, if it is not kept
+	again  func() (io.ReadCloser, error) // GetBody of req
+	stream *Stream                       // as the last attempt sends it, without GetBody
 }
 
-// NewBody returns the body of a request.
-func NewBody(req *http.Request) Body { return Body{req: req} }
-
-// Keep reads a small body that the gateway has not read yet, so that a slow client holds no connection. The body of a
-// request with Expect is not kept: its client waits to be asked for it (RFC 9110,
-// 10.1.1). The error is a BodyError.
-func (b *Body) Keep() error {
-	if b.again = b.req.GetBody; b.again != nil {
-		return nil
-	}
-	if !transport.HasBody(b.req) || !body.Small(b.req) {
-		return nil
-	}
-	kept := make([]byte, b.req.ContentLength)
-	if _, err := io.ReadFull(b.req.Body, kept); err != nil {
-		return &BodyError{err}
-	}
-	b.again = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
-	_ = b.req.Body.Close()
-	return nil
-}
+// NewBody returns the body of a request. The gateway has read a small one (package filter).
+func NewBody(req *http.Request) Body { return Body{req: req, again: req.GetBody} }
 
 // Open gives out, the request of the next attempt, its body. ended, if not nil, is
 // called when the client has sent all of it. The Stream is nil if there is no body or it
-// is kept.
+// is in memory.
 func (b *Body) Open(out *http.Request, ended func()) *Stream {
 	if transport.HasBody(b.req) && b.again == nil {
 		b.stream = &Stream{src: b.req.Body, ended: ended}

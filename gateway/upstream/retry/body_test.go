@@ -13,37 +13,26 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went away") }
 
-// A small body and one in memory can be sent any number of times, another until some of it is
-// read, and one of a client that expects to be asked for it is not read beforehand.
+// A body in memory can be sent any number of times, another until some of it is read.
 func TestBodyRepeats(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		size   int
-		expect string
 		reads  bool // the first attempt reads from it
 		again  bool // it can be sent again
 		memory bool
 	}{
-		"none":                {0, "", false, true, false},
-		"small":               {10, "", true, true, false},
-		"large, unread":       {MaxKeptBody + 1, "", false, true, false},
-		"large, read":         {MaxKeptBody + 1, "", true, false, false},
-		"large, in memory":    {MaxKeptBody + 1, "", true, true, true},
-		"with Expect, unread": {10, "100-continue", false, true, false},
-		"with Expect, read":   {10, "100-continue", true, false, false},
+		"none":      {0, false, true, false},
+		"unread":    {10, false, true, false},
+		"read":      {10, true, false, false},
+		"in memory": {10, true, true, true},
 	} {
 		text := strings.Repeat("x", c.size)
 		req, _ := http.NewRequest("POST", "http://server/", strings.NewReader(text))
 		if !c.memory {
 			req.GetBody = nil
 		}
-		if c.expect != "" {
-			req.Header.Set("Expect", c.expect)
-		}
 		b := NewBody(req)
-		if err := b.Keep(); err != nil {
-			t.Fatal(name, err)
-		}
 		out, ends := *req, 0
 		b.Open(&out, func() { ends++ })
 		if c.reads {
@@ -79,11 +68,6 @@ func TestBodyError(t *testing.T) {
 	_, _ = io.Copy(io.Discard, s)
 	if s.Close(); !errors.As(s.Err(), &body) {
 		t.Errorf("a client that went away: %v", s.Err())
-	}
-	req.Body, req.ContentLength = io.NopCloser(failing{}), 10
-	b = NewBody(req)
-	if err := b.Keep(); !errors.As(err, &body) {
-		t.Errorf("a small one: %v", err)
 	}
 	r, w := io.Pipe()
 	s = &Stream{src: r}

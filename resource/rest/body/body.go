@@ -139,7 +139,8 @@ const drainSize = 32 << 20
 
 // Read reads the whole body of a request, in the memory of held. Errors: a 413 for more than
 // MaxSize, before anything is read if the Content-Length says so; a 429 if held has no memory
-// left; the error of reading it, if it is a Status; a 400 if the client ends before the body does.
+// left; the error of reading it, if it is a Status; a 400 if the client ends before the body does. The first Eager bytes
+// need no memory of held.
 func Read(r *http.Request, held *Hold) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
@@ -197,6 +198,9 @@ func Put(r *http.Request, data []byte) {
 		r.Body, _ = r.GetBody() // never fails
 	}
 }
+
+// Replace makes b the body of a request and removes GetBody, which returns the body before it.
+func Replace(r *http.Request, b io.ReadCloser) { r.Body, r.GetBody = b, nil }
 
 // refuse drops the rest of the body and returns err.
 func refuse(r *http.Request, err error) error {

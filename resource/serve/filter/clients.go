@@ -71,14 +71,13 @@ func (c *Chain) clientsOf(a *resource.Action) *fairshare.Limit {
 
 // awaitBody reads the body of a request that is allowed, and reports whether the request proceeds.
 // A client that does not send the body holds no seats: meanwhile the request waits in the limit of
-// clients of its level, and may be ended in favour of another one.
-func (c *Chain) awaitBody(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
-	if r.ContentLength == 0 {
-		return true
-	}
+// clients of its level, and may be ended in favour of another one. It reserves reserve bytes of memory
+// before it reads; body.Read reserves what exceeds body.Eager.
+func (c *Chain) awaitBody(w http.ResponseWriter, r *http.Request, memory *body.Budget, reserve int) bool {
+	action := resource.ActionFrom(r.Context())
 	sent, limit := newClientBody(w, r), c.clientsOf(action)
 	rs, waiter := stateOf(r.Context()), &fairshare.Waiter{User: action.LimitKey(), End: func() { sent.end(errReplaced()) }}
-	rs.body = c.limits.memory.Hold(action)
+	rs.body = memory.Hold(action)
 	if limit != nil {
 		defer limit.Leave(waiter)
 		if !limit.Enter(waiter, 1) {
@@ -86,12 +85,17 @@ func (c *Chain) awaitBody(w http.ResponseWriter, r *http.Request, action *resour
 			return false
 		}
 		sent.progress = waiter.Progress
-		rs.body = c.limits.memory.Await(action, waiter)
+		rs.body = memory.Await(action, waiter)
 	}
 	if !c.authorize(w, r) {
 		return false
 	}
 	waiter.Progress()
+	if err := rs.body.Grow(reserve); err != nil {
+		c.metrics.Terminated(r, action, http.StatusTooManyRequests)
+		response.WriteStatus(w, r, err)
+		return false
+	}
 	data, err := body.Read(r, &rs.body)
 	if err != nil {
 		if status := resource.AsStatus(err); sent.ended() {
@@ -151,7 +155,7 @@ type clientBody struct {
 // newClientBody makes a clientBody the body of a request.
 func newClientBody(w http.ResponseWriter, r *http.Request) *clientBody {
 	b := &clientBody{ReadCloser: r.Body, stop: http.NewResponseController(w).SetReadDeadline, progress: func() {}, patience: bodyPatience}
-	r.Body = b
+	body.Replace(r, b)
 	if rs := stateOf(r.Context()); rs != nil {
 		rs.sent = b
 	}

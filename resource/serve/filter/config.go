@@ -72,8 +72,9 @@ type Config struct {
 	// which decide if it is nil. It needs SentOn.
 	FlowControl FlowControl
 	// SentOn reports whether a request is sent to a server with limits of its own: FlowControl
-	// is not asked about it. The bodies of others are read before they take a slot in flight, as body.Read
-	// does, and handlers get them from memory. If SentOn is nil, no body is read before its handler runs.
+	// is not asked about it. Before a request takes a slot in flight its body is read, and the handler gets it from
+	// memory; the body of a request that is sent on only if it is small (body.Small). Long-running requests are
+	// excepted. If SentOn is nil, no body is read before its handler runs.
 	SentOn func(a *resource.Action) bool
 	// MaxInFlight and MaxMutatingInFlight bound the reads and writes in flight; one user
 	// gets at most two thirds. Defaults DefaultMaxInFlight and

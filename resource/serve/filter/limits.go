@@ -51,12 +51,13 @@ type Seats interface {
 }
 
 // limits are the limits of requests in flight. clients are those that wait for their clients to send
-// bodies, and with FlowControl to read responses; memory is for the bodies.
+// bodies, and with FlowControl to read responses; memory is for the bodies, sent for those of requests to servers with limits
+// of their own, which cannot take the memory of others.
 type limits struct {
 	reads, writes, longRunning, discovery *fairshare.Limit
 
-	clients clientLimits
-	memory  *body.Budget
+	clients      clientLimits
+	memory, sent *body.Budget
 }
 
 func newLimits(cfg *Config) *limits {
@@ -71,7 +72,7 @@ func newLimits(cfg *Config) *limits {
 	return &limits{
 		reads: fairshare.New(max(0, cfg.MaxInFlight), 0), writes: fairshare.New(max(0, cfg.MaxMutatingInFlight), 0),
 		longRunning: fairshare.New(cfg.MaxLongRunning, cfg.MaxLongRunningPerUser), discovery: fairshare.New(discovery, discoveryStreams),
-		clients: clientLimits{max: clients}, memory: body.NewBudget(body.ReadMemory),
+		clients: clientLimits{max: clients}, memory: body.NewBudget(body.ReadMemory), sent: body.NewBudget(body.ReadMemory),
 	}
 }
 
@@ -103,13 +104,17 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	rs, action, limit := stateOf(r.Context()), resource.ActionFrom(r.Context()), c.limits.reads
 	long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
 	if long || isHealth(action.Path) {
+		if body.Small(r) {
+			newClientBody(w, r) // a larger one, or one of unknown length, may be a stream that lasts as long as the request
+		}
 		return true
 	}
 	if action.Mutating() {
 		limit = c.limits.writes
 	}
 	rs.slotUser = action.LimitKey()
-	if !c.beginBody(w, r, action) {
+	sentOn := c.cfg.SentOn != nil && c.cfg.SentOn(action)
+	if !c.beginBody(w, r, sentOn) {
 		return false
 	}
 	switch {
@@ -118,7 +123,7 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 			c.tooMany(w, r, action, retryAfter)
 			return false
 		}
-	case !c.cfg.SentOn(action) && !c.takeSeats(w, r, action):
+	case !sentOn && !c.takeSeats(w, r, action):
 		return false
 	default:
 		limit.Exceed(rs.slotUser)
@@ -127,14 +132,18 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// beginBody reads the body of a request, or, if it is not a small one and is sent to a server with limits of its
-// own, bounds how long its handler waits for it. It reports whether the request proceeds.
-func (c *Chain) beginBody(w http.ResponseWriter, r *http.Request, action *resource.Action) bool {
+// beginBody reads the body of a request. If sentOn, which reports whether the request is sent to a server with limits of
+// its own, it reads a small body only, and not of a request that may last; else it bounds how long the handler waits
+// for the body. It reports whether the request proceeds.
+func (c *Chain) beginBody(w http.ResponseWriter, r *http.Request, sentOn bool) bool {
+	rs, action := stateOf(r.Context()), resource.ActionFrom(r.Context())
 	switch {
 	case c.cfg.SentOn == nil || r.ContentLength == 0:
 		return true
-	case !c.cfg.SentOn(action), body.Small(r):
-		return c.awaitBody(w, r, action)
+	case !sentOn:
+		return c.awaitBody(w, r, c.limits.memory, 0)
+	case body.Small(r) && !action.LongRunning() && rs.upgrade == nil:
+		return c.awaitBody(w, r, c.limits.sent, int(r.ContentLength)) // no slots or seats bound the number of these requests
 	}
 	newClientBody(w, r)
 	return true
@@ -177,12 +186,11 @@ func takeSlot(limit *fairshare.Limit, action *resource.Action) bool {
 
 // ReleaseInFlight releases the request's slot in flight, and seats if it has any, when it is sent to a
 // registered server: from then on the limits of that server apply, and one that hangs does not
-// keep requests from others. A small body counts in the memory for bodies until then.
+// keep requests from others. Its body counts in the memory for bodies until the request is answered.
 // It does nothing outside of a chain and after the first call. The handler calls it.
 func ReleaseInFlight(ctx context.Context) {
 	if rs := stateOf(ctx); rs != nil {
 		rs.releaseSlot()
-		rs.body.Release()
 	}
 }
 
