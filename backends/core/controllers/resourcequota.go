@@ -265,19 +265,25 @@ func (c *quotaController) objectChanged(gr schema.GroupResource, old, cur runtim
 	}
 }
 
-// objectAdded has the quotas counted anew that may lack an object. The quota itself may be that object.
+// objectAdded queues the quotas whose usage may lack an object that was created after the first list of its monitor. The
+// object may be such a quota.
 func (c *quotaController) objectAdded(gr schema.GroupResource, obj runtime.Object) {
 	evaluator := c.registry.Get(gr)
 	o, ok := obj.(metav1.Object)
 	if evaluator == nil || !ok {
 		return
 	}
+	now := c.env.Clock.Now()
+	var behind []string
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, l := range c.ledgers[o.GetNamespace()] {
-		if l.mayLack(c.env.Clock.Now()) && len(evaluator.MatchingResources(quota.ResourceNames(l.quota.Spec.Hard))) > 0 {
-			c.queue.AddAfter(Key(l.quota), addedDelay)
+		if l.mayLack(now) && len(evaluator.MatchingResources(quota.ResourceNames(l.quota.Spec.Hard))) > 0 {
+			behind = append(behind, Key(l.quota))
 		}
+	}
+	c.mu.Unlock()
+	for _, key := range behind { // AddAfter may block
+		c.queue.AddAfter(key, addedDelay)
 	}
 }
 

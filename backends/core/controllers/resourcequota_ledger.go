@@ -20,6 +20,9 @@ const settleTime = 2 * time.Second
 // quota would be exceeded. It may be set to needed, the usage when the quota was first seen, with
 // every charge since and without what was seen to go since.
 //
+// Within chargeWindow of changed, needed is at least what is stored and counted in the status: a deleted object may never
+// have been charged.
+//
 // So needed follows deletions at once. It is too high by the charges of writes that failed, its
 // surplus: what is above the stored objects and all charges of the last chargeWindow. That is
 // taken off settleTime later, as the stored objects may lack some that were not yet seen to go.
@@ -128,7 +131,8 @@ func (l *quotaLedger) usage(stored corev1.ResourceList, now time.Time) (used cor
 	return used, again
 }
 
-// correct takes the surplus off that was found settleTime ago, and looks for it anew.
+// correct takes off the surplus that was found settleTime ago, raises needed to what is stored while objects may be
+// uncharged (mayLack), and computes the surplus anew.
 func (l *quotaLedger) correct(stored corev1.ResourceList, now time.Time) {
 	if len(l.surplus) > 0 && now.Sub(l.found) < settleTime {
 		return
@@ -139,6 +143,14 @@ func (l *quotaLedger) correct(stored corev1.ResourceList, now time.Time) {
 		}
 	}
 	l.surplus, l.found, l.charges = corev1.ResourceList{}, now, l.recent(now)
+	if l.mayLack(now) {
+		// A deleted object may never have been charged: release must not consume later charges.
+		for name, v := range stored {
+			if sum, ok := l.needed[name]; ok {
+				l.needed[name] = higher(sum, lower(v, l.quota.Status.Used[name]))
+			}
+		}
+	}
 	if !l.from.IsZero() && now.Sub(l.from) <= chargeWindow {
 		return
 	}

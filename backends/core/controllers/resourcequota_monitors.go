@@ -118,8 +118,12 @@ func (m *quotaMonitors) open(gr schema.GroupResource) *quotaMonitor {
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil)
 		m.prepare(gr, out)
 	}
-	handler := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { m.c.objectAdded(gr, obj.(runtime.Object)) },
+	handler := cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			if !initial { // resourceChanged follows the initial list
+				m.c.objectAdded(gr, obj.(runtime.Object))
+			}
+		},
 		DeleteFunc: func(obj any) {
 			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = unknown.Obj

@@ -88,6 +88,11 @@ func TestResourceQuotaCountsWhatWasNotCharged(t *testing.T) {
 	must[*corev1.ConfigMap](t)(maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}))
 	s.hasUsage("q", "configmaps", 1)
 	s.hasUsage("q", "count/configmaps", 1)
+	if err := maps.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.hasUsage("q", "configmaps", 0)
+	s.hasUsage("q", "count/configmaps", 0)
 }
 
 // The charge of a write that is under way, or has failed, is taken off when it can no longer
@@ -172,6 +177,20 @@ func TestQuotaLedger(t *testing.T) {
 	l.release(one, nil)
 	l.observe(state(4), now)
 	want("released before its charge was seen", l, 0, 0)
+
+	l = newQuotaLedger(state(-1), now)
+	l.observe(state(0), now)
+	l.release(one, nil)
+	want("an object that was not charged has gone", l, 0, 0)
+	l.observe(state(1), now)
+	want("under way, not made up for", l, 0, 1)
+
+	l = newQuotaLedger(state(-1), now)
+	l.observe(state(0), now)
+	want("an object that was not charged is stored", l, 1, 1)
+	l.observe(state(1), now)
+	l.release(one, nil)
+	want("and has gone", l, 0, 0)
 
 	l = newQuotaLedger(state(5), now)
 	want("charges before the start are unknown", l, 3, 5)
