@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -45,7 +46,7 @@ func (c *Core) namespaceWarnings(ctx context.Context, namespace string) []string
 		return nil
 	}
 	var names []string
-	for _, a := range d.warned.list(ctx, d.gateway) {
+	for _, a := range d.warned.list(ctx, d.log, d.gateway) {
 		if !apiservice.Abandons(a.abandons, namespace) {
 			names = append(names, a.name)
 		}
@@ -61,18 +62,19 @@ func (c *Core) namespaceWarnings(ctx context.Context, namespace string) []string
 }
 
 // list returns the unavailable APIServices.
-func (w *deletionWarnings) list(ctx context.Context, gateway *client.Client) []awayService {
-	w.mu.Lock()
-	away, fresh := w.away, time.Now().Before(w.until)
-	w.mu.Unlock()
-	if fresh {
+func (w *deletionWarnings) list(ctx context.Context, log *slog.Logger, gateway *client.Client) []awayService {
+	if away, fresh := w.cached(); fresh {
 		return away
 	}
 	read := w.reads.DoChan("", func() (any, error) {
+		if away, fresh := w.cached(); fresh { // the read of another request has ended in the meantime
+			return away, nil
+		}
 		away, err := readAway(gateway)
 		age := warningAge
 		if err != nil {
 			age = warningPause
+			log.Debug("cannot read APIServices; the DELETE of a namespace has no Warning", "err", err, "pause", age)
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -86,6 +88,13 @@ func (w *deletionWarnings) list(ctx context.Context, gateway *client.Client) []a
 		away, _ := result.Val.([]awayService)
 		return away
 	}
+}
+
+// cached returns the APIServices of the last read, and whether they are fresh.
+func (w *deletionWarnings) cached() (away []awayService, fresh bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.away, time.Now().Before(w.until)
 }
 
 // readAway reads the unavailable APIServices, without those whose Service or Backend does not exist: nothing stores
