@@ -220,11 +220,12 @@ func (p *Patch) BadResult(patched []byte, err error) error {
 	})
 }
 
-// convert returns the error of the conversion of a document to a Go type.
+// convert returns the error of converting a JSON object to the type of structure. It returns nil if document is not a JSON
+// object: then the error of the decoder stands.
 func convert(document []byte, structure runtime.Object) error {
 	var object map[string]any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &object); err != nil {
-		return err
+		return nil
 	}
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(object, reflect.New(reflect.TypeOf(structure).Elem()).Interface())
 }
