@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 
 	"portico/cmd/e2e"
@@ -38,7 +39,12 @@ func TestFullStorage(t *testing.T) {
 			t.Fatal("the storage does not get full")
 		}
 	}
-	object, err := e2e.Widget(group, "w").MarshalJSON()
+	// A small one would fit once etcd has freed what is compacted.
+	widget := e2e.Widget(group, "w")
+	if err := unstructured.SetNestedField(widget.Object, strings.Repeat("x", size*9/10), "spec", "colour"); err != nil {
+		t.Fatal(err)
+	}
+	object, err := widget.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
