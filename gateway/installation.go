@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 
 	"portico/gateway/installation"
 	"portico/resource/identity"
+	"portico/resource/loop"
 	"portico/resource/response"
 	"portico/resource/serve/version"
 )
@@ -21,13 +23,48 @@ import (
 // serverTimeout bounds the request to a server.
 const serverTimeout = 2 * time.Second
 
-// serversBehind are group/versions that only the core and the CRD server have.
+// serversBehind are group/versions that only the core and the CRD server have, and the post-start hooks of kube-apiserver
+// that run there.
 var serversBehind = []struct {
-	name string
-	gv   schema.GroupVersion
+	name  string
+	gv    schema.GroupVersion
+	hooks []string
 }{
-	{"core", schema.GroupVersion{Version: "v1"}},
-	{"crd", schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}},
+	{"core", schema.GroupVersion{Version: "v1"}, []string{
+		"poststarthook/bootstrap-controller", "poststarthook/start-system-namespaces-controller",
+		"poststarthook/start-service-ip-repair-controllers", "poststarthook/scheduling/bootstrap-system-priority-classes",
+	}},
+	{"crd", schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, []string{
+		"poststarthook/start-apiextensions-informers", "poststarthook/start-apiextensions-controllers", "poststarthook/crd-informer-synced",
+	}},
+}
+
+// serverHook is a post-start hook of the server of a group/version.
+type serverHook struct {
+	gv     schema.GroupVersion
+	name   string
+	passed atomic.Bool
+}
+
+// followServerHooks asks the core and the CRD server for their post-start hooks, each second at first, until all have passed.
+// It returns when ctx ends.
+func (g *Gateway) followServerHooks(ctx context.Context) error {
+	err := loop.Retry(ctx, loop.Backoff{Initial: time.Second, Max: 10 * time.Second}, func(ctx context.Context) (failed error) {
+		for _, h := range g.serverHooks {
+			if h.passed.Load() {
+				continue
+			}
+			err := g.get(ctx, h.gv, "/healthz/"+h.name)
+			h.passed.Store(err == nil)
+			failed = errors.Join(failed, err)
+		}
+		return failed
+	})
+	if err != nil {
+		return err
+	}
+	<-ctx.Done() // the other parts of the gateway end with the first one
+	return ctx.Err()
 }
 
 // installation answers a GET of installation.Path.
@@ -54,7 +91,7 @@ func (g *Gateway) describe(ctx context.Context, started time.Time) *installation
 	for at, s := range serversBehind {
 		asked.Go(func() {
 			i.Servers[at].Name = s.name
-			if err := g.reach(ctx, s.gv); err != nil {
+			if err := g.get(ctx, s.gv, "/version"); err != nil {
 				i.Servers[at].Error = err.Error()
 			}
 		})
@@ -74,8 +111,8 @@ func (g *Gateway) processes(ctx context.Context) []identity.Process {
 	return all
 }
 
-// reach returns why the server of a group/version does not answer.
-func (g *Gateway) reach(ctx context.Context, gv schema.GroupVersion) error {
+// get requests a path of the server of a group/version. An answer with another status than 200 is an error.
+func (g *Gateway) get(ctx context.Context, gv schema.GroupVersion, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	rt := g.sync.Table().Lookup(gv.Group, gv.Version)
@@ -85,12 +122,12 @@ func (g *Gateway) reach(ctx context.Context, gv schema.GroupVersion) error {
 	if err := rt.Unavailable(); err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, loopbackURL+"/version", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, loopbackURL+path, nil)
 	if err != nil {
 		return err
 	}
 	identifyGateway(req.Header)
-	answer, err := rt.Upstream.RoundTrip(req)
+	answer, err := rt.Upstream.Pinned().RoundTrip(req)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("no answer within %v", serverTimeout)

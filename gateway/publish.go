@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,7 @@ type publisher struct {
 	proxyCAFile  string
 	proxyNames   []string
 	log          *slog.Logger
+	published    atomic.Bool // publish has succeeded since the start
 }
 
 func (p *publisher) run(ctx context.Context) error {
@@ -58,6 +60,9 @@ func (p *publisher) run(ctx context.Context) error {
 	for {
 		err := loop.Retry(ctx, loop.Backoff{Max: maxFollowPause}, func(ctx context.Context) error {
 			err := p.publish(ctx)
+			if err == nil {
+				p.published.Store(true)
+			}
 			if err != nil && ctx.Err() == nil {
 				p.log.Debug("publishing extension-apiserver-authentication failed", "err", err)
 			}

@@ -2,11 +2,9 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -111,7 +109,7 @@ func (c *Core) campaign(ctx context.Context, name string, lead func(ctx context.
 }
 
 // reconcile calls work until it succeeds: at once, after every signal of wake, and every
-// minute. It returns when ctx ends. Each distinct error in a row is logged once.
+// minute. It returns when ctx ends. It records that work has succeeded. Each distinct error in a row is logged once.
 func (c *Core) reconcile(ctx context.Context, name string, wake *loop.Signal, work func(ctx context.Context) error) error {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -119,7 +117,9 @@ func (c *Core) reconcile(ctx context.Context, name string, wake *loop.Signal, wo
 		logged := ""
 		err := loop.Retry(ctx, loop.Backoff{Max: 5 * time.Second}, func(ctx context.Context) error {
 			err := work(ctx)
-			if err != nil && ctx.Err() == nil && err.Error() != logged {
+			if err == nil {
+				c.succeeded.Store(name, true)
+			} else if ctx.Err() == nil && err.Error() != logged {
 				logged = err.Error()
 				c.log.Warn("a controller failed", "controller", name, "err", err)
 			}
@@ -149,18 +149,10 @@ func create[T rest.Object](ctx context.Context, r *rest.Resource, obj T) error {
 type systemNamespaces struct {
 	core *Core
 	wake loop.Signal
-	done atomic.Bool
 }
 
 func systemNames() []string {
 	return []string{"default", "kube-system", "kube-public", "kube-node-lease"}
-}
-
-func (s *systemNamespaces) ready() error {
-	if !s.done.Load() {
-		return errors.New("the system namespaces have not been created yet")
-	}
-	return nil
 }
 
 // run creates the namespaces, and creates them again when one is missing.
@@ -171,7 +163,7 @@ func (s *systemNamespaces) run(ctx context.Context) error {
 		// Follow ends with ctx only.
 		_ = loop.Follow(ctx, s.core.find("", "namespaces").Store, loop.FollowOptions{Logger: s.core.log}, func(loop.Snapshot) { s.wake.Set() })
 	})
-	return s.core.reconcile(ctx, "system namespaces", &s.wake, s.ensure)
+	return s.core.reconcile(ctx, systemNamespacesWork, &s.wake, s.ensure)
 }
 
 func (s *systemNamespaces) ensure(ctx context.Context) error {
@@ -193,6 +185,5 @@ func (s *systemNamespaces) ensure(ctx context.Context) error {
 			return err
 		}
 	}
-	s.done.Store(true)
 	return nil
 }

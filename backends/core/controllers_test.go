@@ -28,7 +28,7 @@ import (
 func TestSystemNamespaces(t *testing.T) {
 	t.Parallel()
 	c := newCore(t, Config{})
-	if c.system.ready() == nil {
+	if c.succeededOnce(systemNamespacesWork)() {
 		t.Error("ready before anything runs")
 	}
 	start(t, c.runParts)
@@ -43,7 +43,7 @@ func TestSystemNamespaces(t *testing.T) {
 		}
 		eventually(t, name+" is there again", there)
 	}
-	eventually(t, "ready", func() bool { return c.system.ready() == nil })
+	eventually(t, "ready", c.succeededOnce(systemNamespacesWork))
 }
 
 // A namespace gets the default service account, and the root certificates once their file

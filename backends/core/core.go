@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -134,6 +135,8 @@ type Core struct {
 	authorize func(context.Context, *resource.Action) error
 	// stopped is closed when Run returns.
 	stopped chan struct{}
+	// succeeded has the names of the work of reconcile that has succeeded since the start.
+	succeeded sync.Map
 }
 
 // New assembles a core server; it neither connects nor listens.
@@ -362,21 +365,6 @@ func (c *Core) assembleServer() error {
 		},
 	})
 	return err
-}
-
-func (c *Core) addHealthChecks() {
-	c.health.AddStorage(c.etcd.Healthy)
-	c.encrypted.AddChecks(c.health.AddAside)
-	c.health.AddReady("informer-sync", func(*http.Request) error {
-		if !c.cache.Ready() {
-			return errors.New("the watch cache has not been filled yet")
-		}
-		return nil
-	})
-	if c.shard == nil {
-		c.health.AddReady("poststarthook/bootstrap-controller", func(*http.Request) error { return c.system.ready() })
-	}
-	c.health.AddAside(serve.WritesCheck, func(*http.Request) error { return errors.Join(c.engine.Ready(), c.shard.ready()) })
 }
 
 // Health returns the health checks of the server.

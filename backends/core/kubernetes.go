@@ -56,7 +56,7 @@ func (k *kubernetesService) run(ctx context.Context) error {
 		wake := new(loop.Signal)
 		return loop.Together(ctx,
 			func(ctx context.Context) error {
-				return k.core.reconcile(ctx, "service default/kubernetes", wake, k.ensure)
+				return k.core.reconcile(ctx, kubernetesServiceWork, wake, k.ensure)
 			},
 			func(ctx context.Context) error {
 				for {

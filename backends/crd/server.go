@@ -221,12 +221,9 @@ func (s *Server) addHealthChecks() {
 		}
 		return nil
 	})
-	s.health.AddReady("poststarthook/crd-informer-synced", func(*http.Request) error {
-		if s.served.Load() == nil {
-			return errors.New("the definitions have not been read yet")
-		}
-		return nil
-	})
+	s.health.AddPostStartHook("poststarthook/crd-informer-synced", s.complete)
+	s.health.AddPostStartHook("poststarthook/start-apiextensions-informers", s.cache.Ready)
+	s.health.AddPostStartHook("poststarthook/start-apiextensions-controllers", func() bool { return s.documents.Load() != nil })
 	s.health.AddAside(serve.WritesCheck, func(*http.Request) error {
 		return errors.Join(s.engine.Ready(), s.namespaces.Ready(), s.quotas.Ready())
 	})

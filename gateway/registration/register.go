@@ -55,6 +55,9 @@ type registrar struct {
 	results        atomic.Pointer[map[string]result]
 	resultsChanged *loop.Signal
 
+	// compared is set when register has succeeded once.
+	compared atomic.Bool
+
 	// Of the writing goroutine only:
 	atStart    map[string]bool // APIServices that were stored when the gateway started
 	offered    map[string]bool // APIServices that were missing, or were stored since
@@ -106,7 +109,9 @@ func (g *registrar) write(ctx context.Context) (again time.Duration, err error) 
 			g.atStart[a.Name] = true
 		}
 	}
-	err = g.register(ctx, stored)
+	if err = g.register(ctx, stored); err == nil && g.found.BackendStates() != nil {
+		g.compared.Store(true)
+	}
 	known := g.found.Conditions()
 	if known == nil {
 		return 0, err

@@ -280,6 +280,23 @@ func (s *Controller) Listed() (list []*apireg.APIService, ok bool) {
 	return n.apiservices, n.haveServices
 }
 
+// Known reports whether the stored APIServices and Backends have been read.
+func (s *Controller) Known() bool {
+	n := s.snapshot()
+	return n.haveServices && n.haveBackends
+}
+
+// AllChecked reports whether no condition has the reason of Unchecked; false before conditions are known.
+func (s *Controller) AllChecked() bool {
+	conditions := s.Conditions()
+	for _, c := range conditions {
+		if c.Reason == Unchecked().Reason {
+			return false
+		}
+	}
+	return conditions != nil
+}
+
 // Ready reports whether the first table and documents were computed from what is stored, not
 // from what was restored.
 func (s *Controller) Ready() bool {

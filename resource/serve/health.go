@@ -52,6 +52,22 @@ type check struct {
 	live  bool // part of /livez too
 	aside bool // part of no endpoint, see AddAside
 	run   func(r *http.Request) error
+	hook  *hook // the post-start hook of which it is the check; nil: of none
+}
+
+// hook is a post-start hook. It has passed once done has returned true.
+type hook struct {
+	done     func() bool
+	passed   atomic.Bool
+	optional bool
+}
+
+func (h *hook) check(*http.Request) error {
+	if h.passed.Load() || h.done() {
+		h.passed.Store(true)
+		return nil
+	}
+	return errors.New("not finished")
 }
 
 // NewHealth returns a Health with the check ping, which always succeeds, and, for /readyz,
@@ -80,6 +96,23 @@ func (h *Health) AddReady(name string, run func(*http.Request) error) {
 // It is for parts without which the server serves everything else. See AddLive.
 func (h *Health) AddAside(name string, run func(*http.Request) error) {
 	h.add(check{name: name, aside: true, run: run})
+}
+
+// AddPostStartHook adds the check of a post-start hook, by its name in kube-apiserver. It fails until done has returned
+// true once, and never again. /healthz and /readyz have it, /livez once it has passed. done must be safe for concurrent
+// use.
+func (h *Health) AddPostStartHook(name string, done func() bool) {
+	h.addHook(name, &hook{done: done})
+}
+
+// AddOptionalPostStartHook adds a hook without which the server serves. The endpoints have its check once it has passed;
+// until then it fails under its own name only. See AddPostStartHook.
+func (h *Health) AddOptionalPostStartHook(name string, done func() bool) {
+	h.addHook(name, &hook{done: done, optional: true})
+}
+
+func (h *Health) addHook(name string, added *hook) {
+	h.add(check{name: name, live: true, run: added.check, hook: added})
 }
 
 // AddStorage adds the checks of a server that stores its objects in etcd, under upstream's
@@ -127,16 +160,22 @@ func (h *Health) add(c check) {
 	h.checks = append(h.checks, c)
 }
 
-// of returns the checks of an endpoint.
+// of returns the checks of an endpoint, those included that are served under their own names only.
 func (h *Health) of(endpoint string) []check {
 	h.mu.Lock()
-	all := h.checks
+	all := slices.Clone(h.checks)
 	h.mu.Unlock()
+	for i, c := range all {
+		// A process is alive before its hooks have passed, and ready before the optional ones have.
+		if c.hook != nil && (c.hook.optional || endpoint == "livez") {
+			all[i].aside = c.hook.check(nil) != nil
+		}
+	}
 	switch endpoint {
 	case "livez":
-		return slices.DeleteFunc(slices.Clone(all), func(c check) bool { return !c.live })
+		all = slices.DeleteFunc(all, func(c check) bool { return !c.live })
 	case "readyz":
-		return append(slices.Clip(all), check{name: "shutdown", run: h.checkShutdown})
+		all = append(all, check{name: "shutdown", run: h.checkShutdown})
 	}
 	return all
 }
@@ -252,7 +291,8 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	if endpoint == "readyz" && (reasons.Len() > 0 || query.Has("verbose")) {
 		h.writeWarnings(&report)
 	}
-	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
+	// Afterwards: the log may block.
+	defer func() { h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; ")) }()
 	if reasons.Len() > 0 {
 		http.Error(w, report.String()+endpoint+" check failed", http.StatusInternalServerError)
 		return

@@ -124,3 +124,46 @@ func TestSLIs(t *testing.T) {
 		t.Error("not in the index")
 	}
 }
+
+// A post-start hook fails until it has passed, and never again; /livez has it once it has passed. So has every endpoint
+// an optional one.
+func TestPostStartHooks(t *testing.T) {
+	t.Parallel()
+	h := NewHealth()
+	var needed, optional bool
+	h.AddPostStartHook("needed", func() bool { return needed })
+	h.AddOptionalPostStartHook("optional", func() bool { return optional })
+	want := func(about, path string, code int, checks ...string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path+"?verbose", nil))
+		var got []string
+		for line := range strings.Lines(w.Body.String()) {
+			if name, _, _ := strings.Cut(line, " "); strings.Contains(name, "needed") || strings.Contains(name, "optional") {
+				got = append(got, name)
+			}
+		}
+		if w.Code != code || !slices.Equal(got, checks) {
+			t.Errorf("%s, %s: got %d %q, want %d %q", about, path, w.Code, got, code, checks)
+		}
+	}
+	want("at the start", "/livez", 200)
+	want("at the start", "/healthz", 500, "[-]needed")
+	want("at the start", "/readyz", 500, "[-]needed")
+	for _, endpoint := range endpoints {
+		want("at the start", "/"+endpoint+"/needed", 500)
+		want("at the start", "/"+endpoint+"/optional", 500)
+	}
+	needed = true
+	want("when the server is ready", "/livez", 200, "[+]needed")
+	want("when the server is ready", "/readyz", 200, "[+]needed")
+	optional = true
+	for _, endpoint := range endpoints {
+		want("when all is done", "/"+endpoint, 200, "[+]needed", "[+]optional")
+	}
+	needed, optional = false, false
+	for _, endpoint := range endpoints {
+		want("later", "/"+endpoint, 200, "[+]needed", "[+]optional")
+		want("later", "/"+endpoint+"/optional", 200)
+	}
+}

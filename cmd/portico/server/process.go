@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"os"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"portico/cmd/internal/logging"
 	"portico/cmd/internal/pace"
 	"portico/cmd/internal/sdnotify"
 	"portico/cmd/internal/supervise"
@@ -17,11 +19,14 @@ import (
 	"portico/resource/serve"
 )
 
+// output is where the log of this process goes.
+var output = logging.NewOutput(os.Stderr)
+
 // serverProcess prepares a process that serves until ctx ends: its log, the pace
 // of its garbage collector (see [pace.Keep]), and its end when the supervisor that
 // may have started it is gone.
 func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.Logger, error) {
-	log, err := flags.Open(os.Stderr)
+	log, err := flags.Open(output)
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +54,7 @@ type server interface {
 // runNotifying runs a server until ctx ends and tells systemd its state. A server is alive
 // while etcd or a KMS is away: it serves what it can, and to start it again would not bring them back.
 func runNotifying(ctx context.Context, s server) error {
+	s.Health().AddLive("log", func(*http.Request) error { return output.Check() })
 	defer sdnotify.Start(ctx, sdnotify.Checks{
 		Ready: func(ctx context.Context) error { return s.Health().Failing(ctx, "readyz", encryption.CheckName) },
 		Live:  func(ctx context.Context) error { return s.Health().Failing(ctx, "livez", "etcd") },

@@ -17,7 +17,7 @@ func TestProgressOfChildren(t *testing.T) {
 	t.Parallel()
 	for want, reason := range map[string]error{
 		"core is starting":                &os.PathError{Op: "dial", Path: "core.sock", Err: syscall.ENOENT},
-		"core reads its objects":          errors.New("500 Internal Server Error: waiting for informer-sync, poststarthook/bootstrap-controller"),
+		"core reads its objects":          errors.New("500 Internal Server Error: waiting for informer-sync, poststarthook/start-system-namespaces-controller"),
 		"core waits for etcd, kms":        errors.New("500 Internal Server Error: waiting for etcd, kms"),
 		"core is starting: no such thing": errors.New("no such thing"),
 	} {
