@@ -19,7 +19,8 @@ const (
 // certificate or a server that is no etcd, else after etcdPatience. Until then it prints the cause when that changes.
 func (s *stack) checkEtcd(ctx context.Context) error {
 	cfg := s.etcd.Config(slog.New(slog.DiscardHandler))
-	timed, cancel := context.WithTimeout(ctx, etcdPatience)
+	deadline := time.Now().Add(etcdPatience)
+	timed, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	var last error
 	for {
@@ -31,7 +32,7 @@ func (s *stack) checkEtcd(ctx context.Context) error {
 			return ctx.Err()
 		case etcd.Lasting(problem):
 			return fmt.Errorf("--etcd-servers: %w", problem)
-		case timed.Err() != nil && last != nil:
+		case !time.Now().Before(deadline) && last != nil: // problem may be that the deadline cut the attempt off
 			return fmt.Errorf("--etcd-servers: no etcd has answered within %v: %w; start it, or name another one", etcdPatience, last)
 		case last == nil || problem.Error() != last.Error():
 			s.say(at(s.began, "waiting for etcd: "+problem.Error()))
