@@ -62,7 +62,14 @@ func TestControllerManager(t *testing.T) {
 // compared.
 func buildControllerManager(t *testing.T) string {
 	t.Helper()
-	const module, published = "k8s.io/kubernetes", "v0.37.2"
+	return build(t, kubernetesModule(t), "k8s.io/kubernetes/cmd/kube-controller-manager")
+}
+
+// kubernetesModule returns the folder of a module that requires k8s.io/kubernetes of the release with which Portico is
+// compared, and what its go.mod takes from the folder staging, which is published as modules of their own.
+func kubernetesModule(t *testing.T) (dir string) {
+	t.Helper()
+	const module = "k8s.io/kubernetes"
 	var downloaded struct{ GoMod, Version string }
 	out := run(t, filepath.Join(e2e.Repository(), "cmd/upstream"), nil, "go", "mod", "download", "-json", module)
 	if err := json.Unmarshal([]byte(out), &downloaded); err != nil {
@@ -72,15 +79,16 @@ func buildControllerManager(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The module takes others from a folder of its repository, staging. They are published as
-	// modules of their own.
 	mod := fmt.Sprintf("module stranger\n\ngo 1.26.0\n\nrequire %s %s\n", module, downloaded.Version)
 	for _, m := range regexp.MustCompile(`(\S+) => \./staging/`).FindAllStringSubmatch(string(requirements), -1) {
-		mod += fmt.Sprintf("replace %s => %[1]s %s\n", m[1], published)
+		if strings.HasPrefix(m[1], "k8s.io/sample-c") {
+			continue // examples that nothing needs
+		}
+		mod += fmt.Sprintf("require %s %s\n", m[1], strings.Replace(downloaded.Version, "v1.", "v0.", 1))
 	}
-	dir := t.TempDir()
+	dir = t.TempDir()
 	e2e.WriteFile(t, filepath.Join(dir, "go.mod"), mod)
-	return build(t, dir, module+"/cmd/kube-controller-manager")
+	return dir
 }
 
 // documented returns the arguments of the command in docs/operations.md that begins with text.

@@ -40,13 +40,16 @@ func startKwok(t *testing.T, up *e2e.Installation, more ...string) (log string) 
 	return start(t, []string{"HOME=" + t.TempDir()}, build(t, dir, "./cmd/kwok"), append(args, more...)...)
 }
 
-// createNodes creates nodes that wait for their kubelets.
-func createNodes(t *testing.T, client kubernetes.Interface, n int) {
+// createNodes creates nodes that wait for their kubelets. change may change them before.
+func createNodes(t *testing.T, client kubernetes.Interface, n int, change ...func(*corev1.Node)) {
 	t.Helper()
 	forEach(t, n, func(i int) error {
 		node := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)},
 			Spec:       corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.200.%d.0/24", i), PodCIDRs: []string{fmt.Sprintf("10.200.%d.0/24", i)}},
+		}
+		for _, f := range change {
+			f(node)
 		}
 		_, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 		return err

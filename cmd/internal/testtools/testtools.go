@@ -38,14 +38,14 @@ const (
 	KubeAPIServer   = "kube-apiserver" // the real one; it takes minutes
 )
 
-// kubernetesVersion is the version that kubectl and kube-apiserver report; without one they
+// KubernetesVersion is the version that kubectl and kube-apiserver report; without one they
 // cannot parse their own version.
-const kubernetesVersion = "v1.37.2"
+const KubernetesVersion = "v1.37.2"
 
 // sources are the programs' modules, linker flags and packages.
 var sources = map[string]struct{ module, ldflags, what string }{
 	Portico:         {"", "-s -w", "./cmd/portico"},
-	Kubectl:         {"cmd/tools", "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetesVersion, "./kubectl"},
+	Kubectl:         {"cmd/tools", "-s -w -X k8s.io/component-base/version.gitVersion=" + KubernetesVersion, "./kubectl"},
 	SampleAPIServer: {"cmd/tools", "-s -w", "k8s.io/sample-apiserver"},
 	Manager:         {"cmd/tools", "-s -w", "./manager"},
 	Hosts:           {"cmd/tools", "-s -w", "./hosts"},
@@ -53,7 +53,7 @@ var sources = map[string]struct{ module, ldflags, what string }{
 	RESTServer:      {"cmd/tools", "-s -w", "./restserver"},
 	Etcd:            {"cmd/tools", "-s -w", "go.etcd.io/etcd/server/v3"},
 	Etcdctl:         {"cmd/tools", "-s -w", "go.etcd.io/etcd/etcdctl/v3"},
-	KubeAPIServer:   {"cmd/upstream", "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetesVersion, "k8s.io/kubernetes/cmd/kube-apiserver"},
+	KubeAPIServer:   {"cmd/upstream", "-s -w -X k8s.io/component-base/version.gitVersion=" + KubernetesVersion, "k8s.io/kubernetes/cmd/kube-apiserver"},
 }
 
 // built has a sync.OnceValues of build by program.
