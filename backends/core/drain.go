@@ -134,12 +134,20 @@ const (
 	maxDeletions = 4
 )
 
-// empty deletes the objects in a namespace and counts those that are left.
+// empty deletes the objects in a namespace and counts those that are left. While there are pods, it deletes nothing
+// else: they may need the other objects until they end (KEP-5080).
 func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	r := newResult(name)
 	targets := d.own()
 	if d.gateway != nil {
 		targets = append(targets, d.others(ctx, name, r)...)
+	}
+	if i := slices.IndexFunc(targets, func(t target) bool { return t.GroupResource() == corev1.Resource("pods") }); i >= 0 {
+		pods := targets[i]
+		targets = slices.Delete(targets, i, i+1)
+		if d.emptyResource(ctx, pods, name, uid, r) > 0 {
+			targets = nil
+		}
 	}
 	var all errgroup.Group
 	all.SetLimit(maxResources)
@@ -170,17 +178,17 @@ func (d *drainer) own() (out []target) {
 	return out
 }
 
-// emptyResource deletes the objects of one resource in a namespace. A resource that is no
+// emptyResource deletes the objects of one resource in a namespace, and returns how many are left. A resource that is no
 // longer served, cannot be listed, or is registered without a server has no objects.
-func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) {
+func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) (left int) {
 	list, err := t.store.List(ctx, resource.ListOptions{Namespace: namespace})
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, discovery.CauseNotServed) {
-		return
+		return 0
 	}
 	if err == nil && len(list.Items) > 0 {
 		// The listed objects are of this namespace if it still exists.
 		if err = d.check(ctx, namespace, uid); errors.Is(err, errFinalized) {
-			return // record finds the same
+			return 0 // record finds the same
 		}
 		if err == nil {
 			err = t.remove(ctx, list.Items)
@@ -198,6 +206,7 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 		res.left = t.count(ctx, namespace)
 	}
 	r.add(res)
+	return len(res.left)
 }
 
 // remove deletes the objects. It continues after errors and returns one of them.

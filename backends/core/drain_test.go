@@ -139,6 +139,34 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// Nothing of a namespace is deleted before its pods are gone.
+func TestDrainDeletesPodsFirst(t *testing.T) {
+	t.Parallel()
+	c := running(t, Config{})
+	const path, configMap, pod = "/api/v1/namespaces/n", "/api/v1/namespaces/n/configmaps/c", "/api/v1/namespaces/n/pods/p"
+	createNamespace(t, c, "n")
+	c.must(t, http.MethodPost, path+"/configmaps", object("c"), nil)
+	c.must(t, http.MethodPost, path+"/pods", map[string]any{
+		"metadata": map[string]any{"name": "p", "finalizers": []string{"example.com/hold"}},
+		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "example.com/app:1"}}},
+	}, nil)
+	c.must(t, http.MethodDelete, path, nil, nil)
+	eventually(t, "the condition names the pod", func() bool {
+		c := condition(get[corev1.Namespace](t, c, path), corev1.NamespaceContentRemaining)
+		return c.Message == "Some resources are remaining: pods. has 1 resource instances"
+	})
+	held := get[corev1.Pod](t, c, pod)
+	if held == nil || held.DeletionTimestamp == nil {
+		t.Fatalf("the pod is not being deleted: %+v", held)
+	}
+	if get[corev1.ConfigMap](t, c, configMap) == nil {
+		t.Error("the ConfigMap went before the pod")
+	}
+	held.Finalizers = nil
+	c.must(t, http.MethodPut, pod, held, nil)
+	eventually(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
+}
+
 // The content of a namespace of the same name and another uid is not deleted.
 func TestDrainSparesANamespaceOfTheSameName(t *testing.T) {
 	t.Parallel()
