@@ -24,6 +24,8 @@ type Cache struct {
 	now      atomic.Pointer[snapshot]
 	pages    pageSnapshots
 	initials initials
+	// aged is the least revision that at returns, besides the newest.
+	aged     atomic.Int64
 	waiters  waiters
 	progress loop.Signal  // the feed has called Progress
 	watching atomic.Int64 // running watches
@@ -158,10 +160,15 @@ func (c *Cache) logOf(path string) *eventLog {
 }
 
 // at returns a snapshot in which the resource of the event log is as of a revision; nil if
-// there is none. The cache must be ready.
+// there is none, or if the store beneath may have dropped the revision. The cache must be ready.
 func (c *Cache) at(l *eventLog, rev int64) *snapshot {
 	s := c.now.Load()
-	if s.rev == rev || s.rev > rev && l.unchanged(rev) {
+	switch {
+	case s.rev == rev:
+		return s
+	case rev < c.aged.Load():
+		return nil
+	case s.rev > rev && l.unchanged(rev):
 		return s
 	}
 	return c.pages.find(l, rev, s.epoch, c.age())
@@ -171,6 +178,8 @@ func (c *Cache) at(l *eventLog, rev int64) *snapshot {
 func (c *Cache) tidyLoop(ctx context.Context) {
 	ticker := time.NewTicker(tidyInterval)
 	defer ticker.Stop()
+	var recent int64         // the revision at marked
+	var marked time.Duration // age of the cache
 	for {
 		select {
 		case <-ctx.Done():
@@ -178,6 +187,10 @@ func (c *Cache) tidyLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := c.age()
+		if now-marked >= exactAge/2 {
+			c.aged.Store(recent)
+			recent, marked = c.Revision(), now
+		}
 		c.mu.Lock()
 		oldest := c.oldest()
 		c.pages.tidy(now, oldest)

@@ -56,6 +56,33 @@ func TestPagesOfASnapshot(t *testing.T) {
 	})
 }
 
+// A list at an old revision is read from the store beneath, which may have compacted it, even if the objects have not
+// changed since, and however often its pages are read.
+func TestOldRevisionsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake(t, watchcache.Config{})
+		f.feed.reset(9, thing("a", 1), thing("b", 2), thing("c", 3))
+		_, unchanged := f.names(resource.ListOptions{Limit: 1})
+		for range 9 {
+			f.feed.put(thing("a", f.feed.current.Load()+1))
+			time.Sleep(30 * time.Second)
+			if names, _ := f.names(resource.ListOptions{Limit: 1, Continue: unchanged.Continue}); names != "b" {
+				t.Fatalf("got %q", names)
+			}
+		}
+		time.Sleep(time.Minute)
+		if _, err := f.store.List(t.Context(), resource.ListOptions{Limit: 1, Continue: unchanged.Continue}); !errors.Is(err, errBeneath) {
+			t.Errorf("after more than five minutes: %v", err)
+		}
+		f.feed.put(thing("a", f.feed.current.Load()+1))
+		_, now := f.names(resource.ListOptions{Limit: 1})
+		time.Sleep(time.Minute)
+		if names, _ := f.names(resource.ListOptions{Limit: 1, Continue: now.Continue}); names != "b" {
+			t.Errorf("a newer one: got %q", names)
+		}
+	})
+}
+
 // Only so many snapshots are kept for lists in pages.
 func TestKeptSnapshotsAreBounded(t *testing.T) {
 	f := fake(t, watchcache.Config{})
