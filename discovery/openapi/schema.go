@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -116,7 +117,8 @@ func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType
 		p.PatchStrategy, p.PatchMergeKey = f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey")
 		if list := f.Tag.Get("listType"); list != "" {
 			p.ListType = list
-			if key := f.Tag.Get("listMapKey"); key != "" {
+			// Some types have the key of a map only for strategic merge patches.
+			if key := cmp.Or(f.Tag.Get("listMapKey"), p.PatchMergeKey); key != "" && list == "map" {
 				p.ListMapKeys = []string{key}
 			}
 		}
