@@ -1,0 +1,133 @@
+//go:build strangers && integration
+
+package strangers
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Bounds of a suite.
+const (
+	suiteTime   = 90 * time.Minute
+	suiteMemory = 6 << 30 // bytes of all its processes
+	keptOutput  = 16 << 10
+)
+
+// suite is a test binary and the folder of its package.
+type suite struct{ dir, program string }
+
+// results are the outcomes of tests, and the ends of their outputs. That of the test "" is the output of the suite.
+type results struct {
+	outcomes, output map[string]string
+	failure          error
+}
+
+// run runs the suite within the bounds. Its processes end with this one.
+func (s *suite) run(t *testing.T, with string, env []string) *results {
+	t.Helper()
+	began := time.Now()
+	home := t.TempDir()
+	cmd := exec.Command("go", "tool", "test2json", "-t", s.program, "-test.v=test2json", "-test.timeout="+suiteTime.String())
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), append(env, "HOME="+home, "TMPDIR="+home, "KUBECONFIG="+os.DevNull, "GOMEMLIMIT=2GiB",
+		"http_proxy=", "https_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "GOFLAGS=")...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	reader, writer := io.Pipe()
+	cmd.Stdout, cmd.Stderr = writer, writer
+	out := make(chan *results)
+	go func() { out <- readResults(reader) }()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	ended, bounded := make(chan struct{}), make(chan error, 1)
+	go func() { bounded <- keepBounds(t, cmd.Process.Pid, ended, kill) }()
+	err := cmd.Wait()
+	close(ended)
+	writer.Close()
+	r := <-out
+	// A process that outlives the suite is one that the suite has not ended.
+	kill()
+	r.failure = errors.Join(<-bounded, err)
+	t.Logf("with %s: %s within %.0f s", with, countOutcomes(r.outcomes), time.Since(began).Seconds())
+	return r
+}
+
+// keepBounds kills a group of processes that uses more memory or time than it may.
+func keepBounds(t *testing.T, group int, ended <-chan struct{}, kill func()) error {
+	deadline := time.After(suiteTime + 5*time.Minute)
+	for {
+		select {
+		case <-ended:
+			return nil
+		case <-t.Context().Done():
+			kill()
+			return t.Context().Err()
+		case <-deadline:
+			kill()
+			return fmt.Errorf("did not end within %v", suiteTime)
+		case <-time.After(time.Second):
+		}
+		if used := memoryOf(group); used > suiteMemory {
+			kill()
+			return fmt.Errorf("its processes use %d MiB", used>>20)
+		}
+	}
+}
+
+// memoryOf returns the resident memory of a group of processes.
+func memoryOf(group int) (bytes int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name, in parentheses, may have spaces: proc_pid_stat(5).
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if fields[2] != strconv.Itoa(group) {
+			continue
+		}
+		if pages, err := strconv.Atoi(fields[21]); err == nil {
+			bytes += pages * os.Getpagesize()
+		}
+	}
+	return bytes
+}
+
+// readResults reads the output of test2json.
+func readResults(from io.Reader) *results {
+	r := &results{outcomes: map[string]string{}, output: map[string]string{}}
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal(line, &event) != nil {
+			event.Action, event.Output = "output", string(line)
+		}
+		switch event.Action {
+		case "output":
+			kept := r.output[event.Test] + event.Output
+			r.output[event.Test] = kept[max(0, len(kept)-keptOutput):]
+		case "pass", "fail", "skip":
+			if event.Test != "" {
+				r.outcomes[event.Test] = event.Action
+			}
+		}
+		if err != nil {
+			return r
+		}
+	}
+}
