@@ -97,8 +97,8 @@ func (w *deletionWarnings) cached() (away []awayService, fresh bool) {
 	return w.away, time.Now().Before(w.until)
 }
 
-// readAway reads the unavailable APIServices, without those whose Service or Backend does not exist: nothing stores
-// objects for them.
+// readAway reads the unavailable APIServices. It leaves out an APIService without a Service or Backend: nothing stores
+// objects for it.
 func readAway(gateway *client.Client) (away []awayService, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), warningTime)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 )
 
 // The Warning of a namespace deletion names the unavailable APIServices, except those that abandon the namespace and those
-// whose Service does not exist. After a failed read the APIServices are not read again for a while.
+// whose Service does not exist. After a failed read the APIServices are not read again for warningPause.
 func TestDeletionWarnings(t *testing.T) {
 	t.Parallel()
 	var reads, fails atomic.Int64

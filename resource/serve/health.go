@@ -52,7 +52,7 @@ type check struct {
 	live  bool // part of /livez too
 	aside bool // part of no endpoint, see AddAside
 	run   func(r *http.Request) error
-	hook  *hook // the post-start hook of which it is the check; nil: of none
+	hook  *hook // is set if the check belongs to a post-start hook
 }
 
 // hook is a post-start hook. It has passed once done has returned true.

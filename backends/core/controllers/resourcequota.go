@@ -265,8 +265,8 @@ func (c *quotaController) objectChanged(gr schema.GroupResource, old, cur runtim
 	}
 }
 
-// objectAdded queues the quotas whose usage may lack an object that was created after the first list of its monitor. The
-// object may be such a quota.
+// objectAdded queues the quotas whose usage may lack obj. obj was created after the first list of the monitor of gr, and may
+// itself be one of these quotas.
 func (c *quotaController) objectAdded(gr schema.GroupResource, obj runtime.Object) {
 	evaluator := c.registry.Get(gr)
 	o, ok := obj.(metav1.Object)

@@ -19,8 +19,8 @@ var upstreamChecks = []string{
 	"autoregister-completion", "poststarthook/apiservice-openapi-controller", "poststarthook/storage-readiness",
 }
 
-// The health endpoints of a gateway list the checks of kube-apiserver, those of the core and the CRD server once they
-// have passed there.
+// The health endpoints of a gateway list the checks of kube-apiserver. A check of the core or the CRD server is listed once
+// it has passed there.
 func TestHealthChecksOfUpstream(t *testing.T) {
 	t.Parallel()
 	up := e2e.SharedInstallation(t)

@@ -56,8 +56,8 @@ func TestKubernetesEndToEnd(t *testing.T) {
 	checkEndToEnd(t, report, expected)
 }
 
-// buildEndToEnd builds the test program of upstream's end-to-end tests. The version is that of the release: some tests are
-// skipped without.
+// buildEndToEnd builds the test program of upstream's end-to-end tests with the version of the release, without which some
+// tests are skipped.
 func buildEndToEnd(t *testing.T, module string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "e2e.test")
@@ -66,7 +66,7 @@ func buildEndToEnd(t *testing.T, module string) string {
 	return path
 }
 
-// reasons are the reasons of tests that are not run or fail, by their names, and of files none of whose tests is run.
+// reasons has the reason for each test that is not run, or fails, by its name, and for each file that is left out whole.
 type reasons struct{ notRun, fails, files map[string]string }
 
 // readReasons reads lines of the form "not run: REASON" or "fails: REASON". Each is followed by indented lines with the names

@@ -69,8 +69,9 @@ type row struct {
 // flaky reports whether the tests pass at times.
 func (r *row) flaky() bool { return strings.HasPrefix(r.reason, "flake: ") }
 
-// compareSuites checks that what passed with kube-apiserver passed with Portico, but for what rows name. A test that is run with
-// Portico only, as those of its own kinds, passes, or has a row. A test that fails because a subtest does has none.
+// compareSuites checks that each test that passed with kube-apiserver passed with Portico or has a row. A test that runs with
+// Portico only, for example for a kind that kube-apiserver lacks, must pass or have a row, too. A test that fails because a
+// subtest fails needs no row of its own.
 func compareSuites(t *testing.T, upstream, ours *results, rows []*row) {
 	t.Helper()
 	counts := map[string]int{}

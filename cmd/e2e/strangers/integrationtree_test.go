@@ -14,8 +14,8 @@ import (
 	"portico/cmd/e2e"
 )
 
-// integrationModule is the release with which Portico is compared, and stagingVersion that of the modules in its folder
-// staging, which are published as modules of their own.
+// integrationModule is the module with the release with which Portico is compared. stagingVersion is the version of the
+// modules in its folder staging, which are published separately.
 const (
 	integrationModule = "k8s.io/kubernetes"
 	stagingVersion    = "v0.37.2"

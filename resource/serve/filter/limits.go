@@ -51,8 +51,8 @@ type Seats interface {
 }
 
 // limits are the limits of requests in flight. clients are those that wait for their clients to send
-// bodies, and with FlowControl to read responses; memory is for the bodies, sent for those of requests to servers with limits
-// of their own, which cannot take the memory of others.
+// bodies, and with FlowControl to read responses. memory bounds the bodies; sent bounds the bodies of requests to servers with
+// limits of their own, so that these requests take no memory from others.
 type limits struct {
 	reads, writes, longRunning, discovery *fairshare.Limit
 
