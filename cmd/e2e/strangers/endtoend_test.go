@@ -5,7 +5,6 @@ package strangers
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,11 +22,11 @@ import (
 // endToEndAreas are the areas of upstream's end-to-end tests that need an API server.
 const endToEndAreas = "sig-api-machinery || sig-auth || sig-cli || sig-instrumentation || sig-network || sig-apps || sig-scheduling || sig-storage"
 
-// Upstream's end-to-end tests run against an installation with kube-controller-manager and kube-scheduler; kwok plays the
-// nodes, so that pods become Running. testdata/endtoend.txt names what is not run, because it needs a container that really
-// runs, and what fails, each with the reason.
+// Upstream's end-to-end tests run against an installation with kube-controller-manager and kube-scheduler; kwok simulates the
+// nodes, so that pods become Running. testdata/endtoend.txt names the tests that are not run, each with the reason: most need
+// a container that runs.
 func TestKubernetesEndToEnd(t *testing.T) {
-	expected := readReasons(t, "testdata/endtoend.txt")
+	excluded := readExclusions(t, "testdata/endtoend.txt")
 	module := kubernetesModule(t)
 	suite := buildEndToEnd(t, module)
 	ginkgo := build(t, module, "github.com/onsi/ginkgo/v2/ginkgo")
@@ -52,8 +51,8 @@ func TestKubernetesEndToEnd(t *testing.T) {
 	if focus := os.Getenv("PORTICO_TEST_ENDTOEND_LABELS"); focus != "" {
 		filter = fmt.Sprintf("(%s) && (%s)", filter, focus)
 	}
-	report := runEndToEnd(t, up, ginkgo, suite, filter, expected)
-	checkEndToEnd(t, report, expected)
+	report, err := runEndToEnd(t, up, ginkgo, suite, filter, excluded)
+	checkEndToEnd(t, report, err, excluded)
 }
 
 // buildEndToEnd builds the test program of upstream's end-to-end tests with the version of the release, without which some
@@ -66,77 +65,62 @@ func buildEndToEnd(t *testing.T, module string) string {
 	return path
 }
 
-// reasons has the reason for each test that is not run, or fails, by its name, and for each file that is left out whole.
-type reasons struct{ notRun, fails, files map[string]string }
+// exclusions are the names of tests that are not run, and the files of which no test is run.
+type exclusions struct{ tests, files []string }
 
-// readReasons reads lines of the form "not run: REASON" or "fails: REASON". Each is followed by indented lines with the names
-// of tests, or of files of tests that are not run, as "file PATH".
-func readReasons(t *testing.T, file string) reasons {
+// readExclusions reads lines of the form "not run: REASON". Each is followed by indented lines with the names of tests, or with
+// "file PATH".
+func readExclusions(t *testing.T, file string) (out exclusions) {
 	t.Helper()
-	out := reasons{map[string]string{}, map[string]string{}, map[string]string{}}
-	var of map[string]string
-	reason := ""
 	for line := range strings.Lines(read(t, file)) {
 		line = strings.TrimSuffix(line, "\n")
 		name, indented := strings.CutPrefix(line, "\t")
 		path, isFile := strings.CutPrefix(name, "file ")
-		kind, why, _ := strings.Cut(line, ": ")
 		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case indented && isFile:
-			out.files[path] = reason
+		case isFile && indented:
+			out.files = append(out.files, path)
 		case indented:
-			of[name] = reason
-		case kind == "not run":
-			of, reason = out.notRun, why
-		case kind == "fails":
-			of, reason = out.fails, why
-		default:
+			out.tests = append(out.tests, name)
+		case line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "not run: "):
 			t.Fatalf("%s: %q is neither a reason nor the name of a test", file, line)
 		}
 	}
 	return out
 }
 
-// alternatives returns a regular expression for texts that end in one of the keys.
-func alternatives(of map[string]string) string {
+// alternatives returns a regular expression that matches a text that ends in one of endings.
+func alternatives(endings []string) string {
 	var all []string
-	for _, text := range slices.Sorted(maps.Keys(of)) {
+	for _, text := range endings {
 		all = append(all, regexp.QuoteMeta(text)+"$")
 	}
 	return strings.Join(all, "|")
 }
 
-// spec is what the report of ginkgo says of a test.
+// spec is a test in the report of ginkgo.
 type spec struct {
-	ContainerHierarchyTexts []string
-	LeafNodeText, LeafNodeType,
-	State string
-	RunTime          int64 // in nanoseconds
-	Failure          struct{ Message string }
-	LeafNodeLocation struct {
-		FileName   string
-		LineNumber int
-	}
+	ContainerHierarchyTexts           []string
+	LeafNodeText, LeafNodeType, State string
+	Failure                           struct{ Message string }
+	LeafNodeLocation                  struct{ FileName string }
 }
 
-// name is the name as it is printed, without the part that all have.
+// name returns the texts of the containers and of the test.
 func (s *spec) name() string {
 	return strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
 }
 
-// runEndToEnd runs the tests that a label filter selects, but for those that are not to be run.
-func runEndToEnd(t *testing.T, up *e2e.Installation, ginkgo, suite, filter string, expected reasons) (all []spec) {
+// runEndToEnd runs the tests that filter selects, except those that are excluded. It returns all tests, also those that are not
+// run, and the error of ginkgo.
+func runEndToEnd(t *testing.T, up *e2e.Installation, ginkgo, suite, filter string, excluded exclusions) (all []spec, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	args := []string{
 		"--procs=3", "--timeout=4h", "--seed=1", "--no-color", "--output-dir=" + dir, "--json-report=report.json", "--label-filter=" + filter,
+		"--skip=" + alternatives(excluded.tests),
 	}
-	if len(expected.notRun) > 0 {
-		args = append(args, "--skip="+alternatives(expected.notRun))
-	}
-	for file := range expected.files {
-		args = append(args, "--skip-file="+regexp.QuoteMeta(file)+"$")
+	for _, file := range excluded.files {
+		args = append(args, "--skip-file="+alternatives([]string{file}))
 	}
 	args = append(args, suite, "--", "--kubeconfig="+up.Kubeconfig, "--provider=skeleton", "--kubectl-path="+e2e.Program(t, testtools.Kubectl),
 		"--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir, "--e2e-output-dir="+dir)
@@ -145,31 +129,42 @@ func runEndToEnd(t *testing.T, up *e2e.Installation, ginkgo, suite, filter strin
 		e2e.WriteFile(t, keep+".log", out)
 		e2e.WriteFile(t, keep, read(t, filepath.Join(dir, "report.json")))
 	}
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out[max(0, len(out)-8192):])
+	}
 	var reports []struct{ SpecReports []spec }
 	if jsonErr := json.Unmarshal([]byte(read(t, filepath.Join(dir, "report.json"))), &reports); jsonErr != nil || len(reports) != 1 {
-		t.Fatalf("ginkgo: %v, its report: %v\n%s", err, jsonErr, out[max(0, len(out)-8192):])
+		t.Fatalf("the report of ginkgo: %v, ginkgo: %v", jsonErr, err)
 	}
-	return slices.DeleteFunc(reports[0].SpecReports, func(s spec) bool { return s.LeafNodeType != "It" })
+	return slices.DeleteFunc(reports[0].SpecReports, func(s spec) bool { return s.LeafNodeType != "It" }), err
 }
 
-// checkEndToEnd checks that all tests pass but for those that are expected to fail.
-func checkEndToEnd(t *testing.T, all []spec, expected reasons) {
+// checkEndToEnd checks that tests passed, that none failed, and that those that are excluded exist.
+func checkEndToEnd(t *testing.T, all []spec, err error, excluded exclusions) {
 	t.Helper()
 	counts := map[string]int{}
 	for i := range all {
 		s := &all[i]
-		name := s.name()
 		counts[s.State]++
-		reason, fails := expected.fails[name]
-		switch passed := s.State == "passed"; {
-		case s.State == "skipped", passed && !fails:
-		case passed:
-			t.Errorf("passed, expected to fail: %s: %s", name, reason)
-		case fails:
-			t.Logf("expected: %s: %s", name, reason)
-		default:
-			t.Errorf("%s: %s\n%.2000s", s.State, name, s.Failure.Message)
+		if s.State != "passed" && s.State != "skipped" {
+			t.Errorf("%s: %s\n%.2000s", s.State, s.name(), s.Failure.Message)
 		}
 	}
 	t.Logf("outcomes: %v", counts)
+	if counts["passed"] == 0 {
+		t.Fatalf("no test passed: %v", err)
+	}
+	if err != nil && counts["passed"]+counts["skipped"] == len(all) {
+		t.Errorf("ginkgo failed, but no test: %v", err)
+	}
+	for _, name := range excluded.tests {
+		if !slices.ContainsFunc(all, func(s spec) bool { return s.name() == name }) {
+			t.Errorf("there is no test %s", name)
+		}
+	}
+	for _, file := range excluded.files {
+		if !slices.ContainsFunc(all, func(s spec) bool { return strings.HasSuffix(s.LeafNodeLocation.FileName, file) }) {
+			t.Errorf("%s has no test", file)
+		}
+	}
 }
