@@ -34,7 +34,7 @@ func TestControllerManager(t *testing.T) {
 	const nodes = 5
 	up := e2e.Install(t, t.TempDir())
 	w := &workloads{t: t, up: up, client: up.Client(t), nodes: nodes}
-	program := buildControllerManager(t)
+	program := build(t, kubernetesModule(t), "k8s.io/kubernetes/cmd/kube-controller-manager")
 	startKwok(t, up)
 	createNodes(t, w.client, nodes)
 	w.schedule()
@@ -56,39 +56,6 @@ func TestControllerManager(t *testing.T) {
 	w.deleteInForeground()
 	complaints(t, log)
 	complaints(t, second)
-}
-
-// buildControllerManager builds kube-controller-manager of the release with which Portico is
-// compared.
-func buildControllerManager(t *testing.T) string {
-	t.Helper()
-	return build(t, kubernetesModule(t), "k8s.io/kubernetes/cmd/kube-controller-manager")
-}
-
-// kubernetesModule returns the folder of a module that requires k8s.io/kubernetes of the release with which Portico is
-// compared, and what its go.mod takes from the folder staging, which is published as modules of their own.
-func kubernetesModule(t *testing.T) (dir string) {
-	t.Helper()
-	const module = "k8s.io/kubernetes"
-	var downloaded struct{ GoMod, Version string }
-	out := run(t, filepath.Join(e2e.Repository(), "cmd/upstream"), nil, "go", "mod", "download", "-json", module)
-	if err := json.Unmarshal([]byte(out), &downloaded); err != nil {
-		t.Fatal(err)
-	}
-	requirements, err := os.ReadFile(downloaded.GoMod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mod := fmt.Sprintf("module stranger\n\ngo 1.26.0\n\nrequire %s %s\n", module, downloaded.Version)
-	for _, m := range regexp.MustCompile(`(\S+) => \./staging/`).FindAllStringSubmatch(string(requirements), -1) {
-		if strings.HasPrefix(m[1], "k8s.io/sample-c") {
-			continue // examples that nothing needs
-		}
-		mod += fmt.Sprintf("require %s %s\n", m[1], strings.Replace(downloaded.Version, "v1.", "v0.", 1))
-	}
-	dir = t.TempDir()
-	e2e.WriteFile(t, filepath.Join(dir, "go.mod"), mod)
-	return dir
 }
 
 // documented returns the arguments of the command in docs/operations.md that begins with text.

@@ -28,12 +28,17 @@ func source(t *testing.T, module string) string {
 		t.Fatalf("download %s: %v, %v, %s", module, err, jsonErr, downloaded.Error)
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(downloaded.Dir)); err != nil {
+	copyModule(t, downloaded.Dir, dir)
+	return dir
+}
+
+// copyModule copies the files of a module, which are read-only in the module cache, and makes them writable.
+func copyModule(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
-	// The module cache is read-only.
-	run(t, dir, nil, "chmod", "-R", "u+w", ".")
-	return dir
+	run(t, to, nil, "chmod", "-R", "u+w", ".")
 }
 
 // build builds a package of the module in dir, and returns the program's path.
