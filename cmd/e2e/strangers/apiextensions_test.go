@@ -3,8 +3,6 @@
 package strangers
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"os/exec"
 	"path/filepath"
@@ -41,14 +39,14 @@ func TestApiextensions(t *testing.T) {
 
 	listed := run(t, dir, env, "go", "test", "-vet=off", "-list=.", packages)
 	out, _ := try(t, dir, env, "go", "test", "-json", "-vet=off", "-count=1", "-timeout=30m", packages)
-	outcomes, output := testOutcomes(out)
+	r := readResults(strings.NewReader(out))
 	for line := range strings.Lines(listed) {
-		if name := strings.TrimSpace(line); strings.HasPrefix(name, "Test") && outcomes[name] == "" {
+		if name := strings.TrimSpace(line); strings.HasPrefix(name, "Test") && r.outcomes[name] == "" {
 			t.Errorf("did not end: %s", name)
 		}
 	}
-	checkOutcomes(t, outcomes, output, apiextensionsFailures)
-	t.Log(countOutcomes(outcomes))
+	checkOutcomes(t, r.outcomes, r.output, apiextensionsFailures)
+	t.Log(countOutcomes(r.outcomes))
 }
 
 // checkOutcomes checks that what is named in failures, with the reason, fails, and nothing else. A test that fails because a
@@ -71,48 +69,4 @@ func checkOutcomes(t *testing.T, outcomes, output, failures map[string]string) {
 			t.Errorf("%s: %s, expected to fail: %s", test, outcomes[test], reason)
 		}
 	}
-}
-
-// testOutcomes returns what `go test -json` printed of each test: pass, fail or skip, and its output.
-func testOutcomes(out string) (outcomes, output map[string]string) {
-	outcomes, output = map[string]string{}, map[string]string{}
-	for line := range strings.Lines(out) {
-		var event struct{ Action, Test, Output string }
-		if json.Unmarshal([]byte(line), &event) != nil || event.Test == "" {
-			continue
-		}
-		switch event.Action {
-		case "output":
-			output[event.Test] += event.Output
-		case "pass", "fail", "skip":
-			outcomes[event.Test] = event.Action
-		}
-	}
-	return outcomes, output
-}
-
-// hasFailure reports whether a subtest of a test failed.
-func hasFailure(outcomes map[string]string, test string) bool {
-	for name, outcome := range outcomes {
-		if outcome == "fail" && strings.HasPrefix(name, test+"/") {
-			return true
-		}
-	}
-	return false
-}
-
-// countOutcomes returns how many tests and subtests passed.
-func countOutcomes(outcomes map[string]string) string {
-	var tests, testsPassed, subtests, subtestsPassed int
-	for name, outcome := range outcomes {
-		all, passed := &tests, &testsPassed
-		if strings.Contains(name, "/") {
-			all, passed = &subtests, &subtestsPassed
-		}
-		*all++
-		if outcome == "pass" {
-			*passed++
-		}
-	}
-	return fmt.Sprintf("%d of %d tests and %d of %d subtests passed", testsPassed, tests, subtestsPassed, subtests)
 }

@@ -1,4 +1,4 @@
-//go:build strangers && integration
+//go:build strangers
 
 package strangers
 
@@ -17,42 +17,41 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// integrationPackages are the packages of kubernetes/test/integration that start an API server, but for those that test the
-// scheduler, and of which at least one test can run against a server in another process.
-var integrationPackages = []string{
-	"secrets", "apiserver/anonymous", "events", "client",
-	"storageclasses", "scale", "staleness", "dryrun", "endpoints", "endpointslice", "tls", "kubelet", "certificates", "clustertrustbundles",
-	"podcertificaterequests", "ttlcontroller", "podgc", "pvc", "evictions", "disruption", "namespace", "garbagecollector", "quota",
-	"service", "network", "serviceaccount", "storageversionmigrator", "serving", "controllermanager", "cloudprovider",
-	"apiserver/apply", "apiserver/apidefinitions", "apiserver/cel", "apiserver/cel/authorizerselector", "apiserver/certreload", "apiserver/discovery",
-	"apiserver/egressselector", "apiserver/oidc", "apiserver/openapi", "apiserver/podlogs", "apiserver/portforward", "apiserver/flowcontrol",
-	"apiserver/admissionwebhook", "apiserver/tracing", "apiserver", "auth", "controlplane", "controlplane/audit", "controlplane/transformation",
-	"apimachinery", "pods", "servicecidr", "dualstack", "metrics", "client/metrics", "examples", "etcd", "defaulttolerationseconds",
-	"cronjob", "daemonset", "deployment", "job", "replicaset", "replicationcontroller", "statefulset", "podautoscaler", "node", "volume",
+// integrationPackages returns the packages of testdata/integration/packages.txt that are run, and those that are run only if
+// the environment names one.
+func integrationPackages(t *testing.T) (always, named []string) {
+	t.Helper()
+	lines := entries(t, "packages.txt")
+	i := slices.Index(lines, "ONLY:")
+	if i < 0 {
+		t.Fatal("packages.txt has no line ONLY:")
+	}
+	return lines[:i], lines[i+1:]
 }
 
-// TestIntegration runs the integration tests of kubernetes, package by package: first with kube-apiserver, which they start
-// in their own process, and then with Portico in its place, which the files of testdata/integration start. What passes
-// with kube-apiserver passes with Portico, unless testdata/integration/rows.txt names it with a reason.
-func TestIntegration(t *testing.T) {
-	tree := integrationTree(t)
-	rows := integrationRows(t)
-	only := os.Getenv("PORTICO_TEST_INTEGRATION_ONLY")
-	if only != "" && !slices.Contains(integrationPackages, only) {
-		t.Fatalf("there is no package %s, but %s", only, strings.Join(integrationPackages, ", "))
+// TestKubernetesIntegration runs the integration tests of kubernetes, package by package: first with kube-apiserver, which
+// they start in their own process, and then with Portico in its place, which the files of testdata/integration/tree start.
+// A test that passes with kube-apiserver passes with Portico, unless testdata/integration/rows.txt names it with a reason.
+func TestKubernetesIntegration(t *testing.T) {
+	packages, named := integrationPackages(t)
+	known := slices.Concat(packages, named)
+	rows := integrationRows(t, known)
+	if only := os.Getenv("PORTICO_TEST_INTEGRATION_ONLY"); only != "" {
+		if !slices.Contains(known, only) {
+			t.Fatalf("there is no package %s, but %s", only, strings.Join(known, ", "))
+		}
+		packages = []string{only}
 	}
+	tree := integrationTree(t)
 	portico := e2e.Program(t, testtools.Portico)
 	etcd := filepath.Dir(etcdWithLifeline(t, e2e.Program(t, testtools.Etcd)))
-	for _, name := range integrationPackages {
-		if only != "" && name != only {
-			continue
-		}
+	for _, name := range packages {
 		t.Run(name, func(t *testing.T) {
 			s := suite{dir: filepath.Join(tree, "test/integration", filepath.FromSlash(name)), program: filepath.Join(t.TempDir(), "test")}
 			run(t, tree, noWorkspace, "go", "test", "-mod=mod", "-c", "-vet=off", "-ldflags=-s -w", "-o", s.program, "./test/integration/"+name)
 			env := []string{"PATH=" + etcd + string(os.PathListSeparator) + os.Getenv("PATH")}
 			upstream := s.run(t, "kube-apiserver", env)
-			ours := s.run(t, "portico", append(env, "PORTICO="+portico))
+			ours := s.run(t, "Portico", append(env, "PORTICO="+portico))
 			compareSuites(t, upstream, ours, rows[name])
 		})
 	}
@@ -66,24 +65,29 @@ type row struct {
 	used   bool
 }
 
-// flaky reports whether the tests pass at times.
-func (r *row) flaky() bool { return strings.HasPrefix(r.reason, "flake: ") }
-
 // compareSuites checks that each test that passed with kube-apiserver passed with Portico or has a row. A test that runs with
 // Portico only, for example for a kind that kube-apiserver lacks, must pass or have a row, too. A test that fails because a
 // subtest fails needs no row of its own.
 func compareSuites(t *testing.T, upstream, ours *results, rows []*row) {
 	t.Helper()
+	if len(upstream.outcomes) == 0 {
+		t.Fatalf("no test ran with kube-apiserver: %v\n%s", upstream.failure, upstream.output[""])
+	}
+	for with, r := range map[string]*results{"kube-apiserver": upstream, "Portico": ours} {
+		if err := r.crashed(); err != nil {
+			t.Errorf("the suite with %s: %v\n%s", with, err, r.output[""])
+		}
+	}
 	counts := map[string]int{}
 	all := maps.Clone(ours.outcomes)
 	maps.Copy(all, upstream.outcomes)
 	for _, test := range slices.Sorted(maps.Keys(all)) {
 		before, outcome := upstream.outcomes[test], cmp.Or(ours.outcomes[test], "not run")
+		if before == "fail" && !hasFailure(upstream.outcomes, test) {
+			t.Logf("fails with kube-apiserver, with Portico: %s: %s\n%s", outcome, test, upstream.output[test])
+		}
 		switch {
 		case outcome == "pass":
-		case before == "fail" && !hasFailure(upstream.outcomes, test):
-			t.Logf("fails with kube-apiserver, with Portico: %s: %s\n%s", outcome, test, upstream.output[test])
-			fallthrough
 		case before == "fail" || before == "skip" || before == "" && outcome != "fail":
 			outcome = "not passed with kube-apiserver"
 		case outcome == "fail" && hasFailure(ours.outcomes, test):
@@ -94,12 +98,9 @@ func compareSuites(t *testing.T, upstream, ours *results, rows []*row) {
 		counts[outcome]++
 	}
 	for _, r := range rows {
-		if !r.used && !r.flaky() {
+		if !r.used {
 			t.Errorf("all pass, or are not run; take the row out: %s: %s", r.tests, r.reason)
 		}
-	}
-	if ours.failure != nil && upstream.failure == nil && !slices.Contains(slices.Collect(maps.Values(ours.outcomes)), "fail") {
-		t.Errorf("the suite: %v\n%s", ours.failure, ours.output[""])
 	}
 	t.Logf("with Portico: %v", counts)
 }
@@ -115,15 +116,12 @@ func named(rows []*row, test string) (found bool) {
 }
 
 // integrationRows returns the rows of rows.txt by package.
-func integrationRows(t *testing.T) map[string][]*row {
+func integrationRows(t *testing.T, packages []string) map[string][]*row {
 	t.Helper()
 	rows := map[string][]*row{}
-	for line := range strings.Lines(read(t, "testdata/integration/rows.txt")) {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
+	for _, line := range entries(t, "rows.txt") {
 		fields := strings.SplitN(line, "\t", 3)
-		if len(fields) != 3 || !slices.Contains(integrationPackages, fields[0]) {
+		if len(fields) != 3 || !slices.Contains(packages, fields[0]) {
 			t.Fatalf("rows.txt: package, tests and reason, with tabs between: %s", line)
 		}
 		match := "^" + strings.ReplaceAll(regexp.QuoteMeta(fields[1]), `\*`, ".*") + "(/.*)?$"
@@ -132,8 +130,19 @@ func integrationRows(t *testing.T) map[string][]*row {
 	return rows
 }
 
-// etcdWithLifeline returns a program etcd that ends with the process that starts it: the framework of the tests has none
-// that does.
+// entries returns the lines of a file of testdata/integration, without comments and empty lines.
+func entries(t *testing.T, file string) (lines []string) {
+	t.Helper()
+	for line := range strings.Lines(read(t, "testdata/integration", file)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// etcdWithLifeline returns a program etcd that ends with the process that starts it: the test framework leaves etcd running
+// if it is killed.
 func etcdWithLifeline(t *testing.T, etcd string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "etcd")

@@ -1,10 +1,8 @@
-//go:build strangers && integration
+//go:build strangers
 
 package strangers
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,17 +20,10 @@ import (
 const (
 	suiteTime   = 90 * time.Minute
 	suiteMemory = 6 << 30 // bytes of all its processes
-	keptOutput  = 16 << 10
 )
 
 // suite is a test binary and the folder of its package.
 type suite struct{ dir, program string }
-
-// results are the outcomes of tests, and the ends of their outputs. That of the test "" is the output of the suite.
-type results struct {
-	outcomes, output map[string]string
-	failure          error
-}
 
 // run runs the suite within the bounds. Its processes end with this one.
 func (s *suite) run(t *testing.T, with string, env []string) *results {
@@ -58,7 +49,7 @@ func (s *suite) run(t *testing.T, with string, env []string) *results {
 	close(ended)
 	writer.Close()
 	r := <-out
-	// A process that outlives the suite is one that the suite has not ended.
+	// Kill the processes that the suite left running.
 	kill()
 	r.failure = errors.Join(<-bounded, err)
 	t.Logf("with %s: %s within %.0f s", with, countOutcomes(r.outcomes), time.Since(began).Seconds())
@@ -105,29 +96,4 @@ func memoryOf(group int) (bytes int) {
 		}
 	}
 	return bytes
-}
-
-// readResults reads the output of test2json.
-func readResults(from io.Reader) *results {
-	r := &results{outcomes: map[string]string{}, output: map[string]string{}}
-	lines := bufio.NewReader(from)
-	for {
-		line, err := lines.ReadBytes('\n')
-		var event struct{ Action, Test, Output string }
-		if json.Unmarshal(line, &event) != nil {
-			event.Action, event.Output = "output", string(line)
-		}
-		switch event.Action {
-		case "output":
-			kept := r.output[event.Test] + event.Output
-			r.output[event.Test] = kept[max(0, len(kept)-keptOutput):]
-		case "pass", "fail", "skip":
-			if event.Test != "" {
-				r.outcomes[event.Test] = event.Action
-			}
-		}
-		if err != nil {
-			return r
-		}
-	}
 }

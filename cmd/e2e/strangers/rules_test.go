@@ -40,12 +40,12 @@ func TestGatewayAPI(t *testing.T) {
 			applyDefinitions(t, up, filepath.Join(dir, "config/crd", channel))
 			env := append([]string{kubeconfig(up), "CRD_CHANNEL=" + channel, "GOFLAGS=-mod=mod"}, noWorkspace...)
 			out, err := try(t, dir, env, "go", "test", "-json", "-vet=off", "-count=1", "-timeout=10m", "-tags="+channel, "./pkg/test/cel")
-			outcomes, output := testOutcomes(out)
-			checkOutcomes(t, outcomes, output, failures)
-			if len(outcomes) < 100 {
-				t.Errorf("%d tests ran: %v\n%s", len(outcomes), err, out)
+			r := readResults(strings.NewReader(out))
+			checkOutcomes(t, r.outcomes, r.output, failures)
+			if len(r.outcomes) < 100 {
+				t.Errorf("%d tests ran: %v\n%s", len(r.outcomes), err, out)
 			}
-			t.Log(countOutcomes(outcomes))
+			t.Log(countOutcomes(r.outcomes))
 		})
 	}
 }

@@ -1,0 +1,82 @@
+//go:build strangers
+
+package strangers
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// keptOutput bounds the output that is kept of a test, in bytes.
+const keptOutput = 16 << 10
+
+// results are the outcomes of tests (pass, fail or skip), and the ends of their outputs. The output of the test "" is the
+// output of the suite.
+type results struct {
+	outcomes, output map[string]string
+	failed           bool  // the suite ended, and printed FAIL
+	failure          error // of the process of the suite
+}
+
+// crashed returns the error of a suite that failed, but not by a test that failed: for example, its process was killed.
+func (r *results) crashed() error {
+	if r.failed {
+		return nil
+	}
+	return r.failure
+}
+
+// readResults reads the output of test2json, or of go test -json.
+func readResults(from io.Reader) *results {
+	r := &results{outcomes: map[string]string{}, output: map[string]string{}}
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal(line, &event) != nil {
+			event.Action, event.Output = "output", string(line)
+		}
+		switch event.Action {
+		case "output":
+			kept := r.output[event.Test] + event.Output
+			r.output[event.Test] = kept[max(0, len(kept)-keptOutput):]
+			r.failed = r.failed || event.Test == "" && event.Output == "FAIL\n"
+		case "pass", "fail", "skip":
+			if event.Test != "" {
+				r.outcomes[event.Test] = event.Action
+			}
+		}
+		if err != nil {
+			return r
+		}
+	}
+}
+
+// hasFailure reports whether a subtest of a test failed.
+func hasFailure(outcomes map[string]string, test string) bool {
+	for name, outcome := range outcomes {
+		if outcome == "fail" && strings.HasPrefix(name, test+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// countOutcomes returns how many tests and subtests passed.
+func countOutcomes(outcomes map[string]string) string {
+	var tests, testsPassed, subtests, subtestsPassed int
+	for name, outcome := range outcomes {
+		all, passed := &tests, &testsPassed
+		if strings.Contains(name, "/") {
+			all, passed = &subtests, &subtestsPassed
+		}
+		*all++
+		if outcome == "pass" {
+			*passed++
+		}
+	}
+	return fmt.Sprintf("%d of %d tests and %d of %d subtests passed", testsPassed, tests, subtestsPassed, subtests)
+}
