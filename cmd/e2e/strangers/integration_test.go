@@ -17,9 +17,9 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// integrationPackages returns the packages of testdata/integration/packages.txt that are run, and those that are run only if
-// the environment names one.
-func integrationPackages(t *testing.T) (always, named []string) {
+// integrationPackages returns the packages of testdata/integration/packages.txt that are run, and the others, of which one is
+// run if the environment names it.
+func integrationPackages(t *testing.T) (packages, others []string) {
 	t.Helper()
 	lines := entries(t, "packages.txt")
 	i := slices.Index(lines, "ONLY:")
@@ -33,8 +33,8 @@ func integrationPackages(t *testing.T) (always, named []string) {
 // they start in their own process, and then with Portico in its place, which the files of testdata/integration/tree start.
 // A test that passes with kube-apiserver passes with Portico, unless testdata/integration/rows.txt names it with a reason.
 func TestKubernetesIntegration(t *testing.T) {
-	packages, named := integrationPackages(t)
-	known := slices.Concat(packages, named)
+	packages, others := integrationPackages(t)
+	known := slices.Concat(packages, others)
 	rows := integrationRows(t, known)
 	if only := os.Getenv("PORTICO_TEST_INTEGRATION_ONLY"); only != "" {
 		if !slices.Contains(known, only) {
