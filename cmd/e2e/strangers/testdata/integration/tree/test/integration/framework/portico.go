@@ -38,14 +38,14 @@ func startPortico(ctx context.Context, cancel func(), t testing.TB, setup TestSe
 	if token != nil {
 		config.BearerToken = *token
 	}
-	users, err := client.NewForConfig(config)
+	clientset, err := client.NewForConfig(config)
 	if err != nil {
 		server.Stop()
 		t.Fatal(err)
 	}
-	return users, config, func() {
+	return clientset, config, func() {
 		if !setup.DisableInvariantChecks && ctx.Err() == nil {
-			if err := metrics.CheckMetricInvariants(ctx, users, false); err != nil {
+			if err := metrics.CheckMetricInvariants(ctx, clientset, false); err != nil {
 				t.Errorf("Invariant check failed: %v", err)
 			}
 		}

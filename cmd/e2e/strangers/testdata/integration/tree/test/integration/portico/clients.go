@@ -17,14 +17,14 @@ import (
 	testutil "k8s.io/kubernetes/test/utils"
 )
 
-// clients are the files of the certificates of core and CRD server as clients of the gateway.
+// clients are the files of the client certificates with which the core and the CRD server call the gateway.
 type clients struct {
-	// caFile has their authority with those of the test.
+	// caFile has the CA of these certificates, and the CAs of the test.
 	caFile, keyFile string
 	certFile        map[string]string
 }
 
-// clients makes the certificates. The authorities in the file of the test are believed, too, also when they change.
+// clients makes the certificates. The gateway trusts the CAs of testFile, too, and follows its changes.
 func (s *Server) clients(testFile string) (*clients, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -43,13 +43,13 @@ func (s *Server) clients(testFile string) (*clients, error) {
 		return nil, err
 	}
 	for i, name := range []string{"core", "crd"} {
-		// With the group any authorizer of a test lets them work.
-		of := &x509.Certificate{
+		// The group passes every authorizer of a test.
+		template := &x509.Certificate{
 			Subject:      pkix.Name{CommonName: "system:portico:" + name, Organization: []string{"system:masters"}},
 			SerialNumber: big.NewInt(int64(i + 2)), NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
 			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}
-		der, err := x509.CreateCertificate(rand.Reader, of, ca, key.Public(), key)
+		der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), key)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (s *Server) clients(testFile string) (*clients, error) {
 	return c, s.follow(testutil.EncodeCertPEM(ca), testFile, c.caFile)
 }
 
-// follow writes first and then what the other file has into a file, also when that changes, until the server stops.
+// follow keeps in the file to the bytes of first, followed by the content of the file from, until the server stops.
 func (s *Server) follow(first []byte, from, to string) error {
 	write := func(before []byte) ([]byte, error) {
 		now, err := os.ReadFile(from)

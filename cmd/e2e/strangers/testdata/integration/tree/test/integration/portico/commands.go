@@ -13,7 +13,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// unstable is a version in --runtime-config of which Portico has nothing.
+// unstable matches a version in --runtime-config that Portico does not serve.
 var unstable = regexp.MustCompile(`/v\d+(alpha|beta)\d+`)
 
 // commands returns the arguments of each process.
@@ -33,7 +33,7 @@ func (s *Server) commands(opts *options.ServerRunOptions, gates []string, token 
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
+	for _, name := range processes {
 		args[name] = append(args[name], "--etcd-prefix=/"+strings.TrimPrefix(opts.Etcd.StorageConfig.Prefix, "/"), "--feature-gates="+strings.Join(gates, ","))
 	}
 	for _, name := range []string{"core", "crd"} {

@@ -21,30 +21,30 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// built stands for the authenticator and the authorizer that the options make.
-type built struct {
+// stub stands for the authenticator or the authorizer that the options make.
+type stub struct {
 	authorizer.Authorizer
-	asked bool
+	called bool
 }
 
-func newBuilt() *built {
-	b := &built{}
-	b.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		b.asked = true
+func newStub() *stub {
+	s := &stub{}
+	s.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		s.called = true
 		return authorizer.DecisionNoOpinion, "", nil
 	})
-	return b
+	return s
 }
 
 // AuthenticateRequest implements authenticator.Request.
-func (b *built) AuthenticateRequest(*http.Request) (*authenticator.Response, bool, error) {
-	b.asked = true
+func (s *stub) AuthenticateRequest(*http.Request) (*authenticator.Response, bool, error) {
+	s.called = true
 	return nil, false, nil
 }
 
-// Configure changes options to what modify, of a test, does to the configuration that is made of them. It returns the
-// token of the client, if that is not the one of the server. ABAC is that of kube-apiserver, as a webhook. A test that changes what is only in the process of
-// kube-apiserver is skipped.
+// Configure sets in opts what modify changes in the configuration. It returns the token for clients, or nil for the token of
+// the server. kube-apiserver's ABAC authorizer is served as a webhook. A change that only the process of kube-apiserver can
+// make skips the test.
 func Configure(t ktesting.TB, opts *options.ServerRunOptions, modify func(*controlplane.Config)) (token *string) {
 	t.Helper()
 	if file := opts.Authorization.PolicyFile; file != "" && slices.Contains(opts.Authorization.Modes, "ABAC") {
@@ -53,7 +53,7 @@ func Configure(t ktesting.TB, opts *options.ServerRunOptions, modify func(*contr
 			t.Fatalf("read the policy of ABAC: %v", err)
 		}
 		opts.Authorization.PolicyFile, opts.Authorization.Modes[slices.Index(opts.Authorization.Modes, "ABAC")] = "", "Webhook"
-		askRights(t, opts, policy)
+		serveSubjectAccessReviews(t, opts, policy)
 	}
 	if modify == nil {
 		return nil
@@ -61,8 +61,8 @@ func Configure(t ktesting.TB, opts *options.ServerRunOptions, modify func(*contr
 	config := &controlplane.Config{}
 	generic := genericapiserver.NewConfig(legacyscheme.Codecs)
 	config.ControlPlane.Generic = generic
-	users, rights := newBuilt(), newBuilt()
-	generic.Authentication.Authenticator, generic.Authorization.Authorizer = users, rights
+	authn, authz := newStub(), newStub()
+	generic.Authentication.Authenticator, generic.Authorization.Authorizer = authn, authz
 	generic.LoopbackClientConfig = &rest.Config{BearerToken: "own"}
 	generic.EnableProfiling = true
 	accounts := &config.ControlPlane.Extra
@@ -78,50 +78,52 @@ func Configure(t ktesting.TB, opts *options.ServerRunOptions, modify func(*contr
 		modify(config)
 	}()
 
-	after := *generic
-	after.Authentication, after.Authorization = before.Authentication, before.Authorization
-	for i := range reflect.TypeOf(after).NumField() {
-		if name := reflect.TypeOf(after).Field(i).Name; same(reflect.ValueOf(before).Field(i), reflect.ValueOf(after).Field(i)) {
-			continue
-		} else if name != "EnableProfiling" {
-			t.Skipf("in-process %s", name)
-		}
+	if name := changed(&before, generic); name != "" {
+		t.Skipf("in-process %s", name)
 	}
 	if accounts.ServiceAccountMaxExpiration != 0 {
 		opts.Authentication.ServiceAccounts.MaxExpiration = accounts.ServiceAccountMaxExpiration
 	}
-	if generic.Authentication.Authenticator != authenticator.Request(users) {
-		askUsers(t, opts, generic.Authentication.Authenticator)
+	if generic.Authentication.Authenticator != authenticator.Request(authn) {
+		serveTokenReviews(t, opts, generic.Authentication.Authenticator)
 	}
-	if changed := generic.Authorization.Authorizer; changed != authorizer.Authorizer(rights) {
-		// The webhook is asked after the other authorizers if the one of the test asks them.
-		changed.Authorize(context.Background(), &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "probe"}, Verb: "get", Path: "/probe"})
-		if !rights.asked {
+	if custom := generic.Authorization.Authorizer; custom != authorizer.Authorizer(authz) {
+		// The webhook comes after the other authorizers if the authorizer of the test calls them.
+		custom.Authorize(context.Background(), &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "probe"}, Verb: "get", Path: "/probe"})
+		if !authz.called {
 			opts.Authorization.Modes = nil
 		}
 		opts.Authorization.Modes = append(slices.Clone(opts.Authorization.Modes), "Webhook")
-		askRights(t, opts, changed)
+		serveSubjectAccessReviews(t, opts, custom)
 	}
 	if generic.LoopbackClientConfig.BearerToken == "" {
-		// The authenticator of the test is asked about any token.
-		anyone := uuid.NewString()
-		return &anyone
+		// No token of the server: the authenticator of the test authenticates the client.
+		unknown := uuid.NewString()
+		return &unknown
 	}
 	return nil
 }
 
-// same reports whether a field was not changed. Functions and interfaces are compared by what they point to.
-func same(before, after reflect.Value) bool {
-	switch before.Kind() {
-	case reflect.Func, reflect.Slice, reflect.Map:
-		return before.Pointer() == after.Pointer()
-	case reflect.Interface:
-		if before.IsNil() || after.IsNil() {
-			return before.IsNil() == after.IsNil()
+// configurable are the fields of the configuration that a test may change.
+var configurable = []string{"Authentication", "Authorization", "EnableProfiling"}
+
+// changed returns the name of a field that is not configurable and was changed, or "". Functions, slices and maps are compared
+// by pointer; other values that are not comparable count as unchanged.
+func changed(before, after *genericapiserver.Config) string {
+	old, now := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
+	for i := range old.NumField() {
+		same, name := false, old.Type().Field(i).Name
+		switch b, a := old.Field(i), now.Field(i); b.Kind() {
+		case reflect.Func, reflect.Slice, reflect.Map:
+			same = b.Pointer() == a.Pointer()
+		default:
+			same = !b.Comparable() || b.Equal(a)
 		}
-		return before.Elem().Type() == after.Elem().Type()
+		if !same && !slices.Contains(configurable, name) {
+			return name
+		}
 	}
-	return !before.Comparable() || before.Equal(after)
+	return ""
 }
 
 // issuer returns a generator of tokens as the server signs them.

@@ -15,31 +15,30 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// names are the processes of a server, in the order of their start.
-var names = []string{"core", "crd", "gateway"}
+// processes are the processes of a server, in the order of their start.
+var processes = []string{"core", "crd", "gateway"}
 
 // Flags of kube-apiserver.
 var (
-	// own are those that the fixture sets by itself.
-	own = []string{
+	// setByFixture are the flags that the fixture sets by itself.
+	setByFixture = []string{
 		"bind-address", "cert-dir", "secure-port", "tls-cert-file", "tls-private-key-file", "client-ca-file", "token-auth-file",
 		"etcd-prefix", "advertise-address", "authorization-mode", "runtime-config", "tls-sni-cert-key", "feature-gates", "emulated-version",
 		"min-compatibility-version", "service-account-signing-key-file", "service-account-key-file",
 	}
-	// idle are those that change nothing that a client can see, or that Portico does always or never.
-	idle = []string{
+	// ignored are the flags that change nothing that a client can see, or that Portico does always or never.
+	ignored = []string{
 		"allow-privileged", "enable-aggregator-routing", "endpoint-reconciler-type", "external-hostname", "livez-grace-period", "storage-media-type",
 		"watch-cache", "watch-cache-sizes", "default-watch-cache-size", "watch-progress-notify-interval", "delete-collection-workers",
 		"aggregator-reject-forwarding-redirect", "enable-garbage-collector", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible",
 		"kubelet-timeout", "etcd-compaction-interval", "etcd-count-metric-poll-period", "etcd-db-metric-poll-interval", "etcd-healthcheck-timeout",
 		"etcd-readycheck-timeout", "lease-reuse-duration-seconds", "peer-ca-file", "logging-format", "v", "vmodule",
 	}
-	// gatewayOnly begin the names of those of which the servers behind the gateway have no part.
+	// gatewayOnly are the beginnings of the names of flags that only the gateway gets.
 	gatewayOnly = []string{"audit-", "requestheader-", "tls-", "proxy-client-", "profiling"}
 )
 
-// flags returns the flags that set options to the values that they have, by name; those with the values of a
-// kube-apiserver without flags are left out.
+// flags returns the flags that set opts, by name. Flags with the values of a kube-apiserver without flags are left out.
 func flags(opts *options.ServerRunOptions) map[string][]string {
 	fresh := options.NewServerRunOptions()
 	fresh.GenericServerRunOptions.ComponentGlobalsRegistry = basecompatibility.NewComponentGlobalsRegistry()
@@ -70,7 +69,7 @@ func values(f *pflag.Flag) []string {
 	return []string{f.Value.String()}
 }
 
-// passOn adds flags to the arguments of each process that has a flag of the name. Without any the test is
+// passOn adds flags to the arguments of each process that has a flag of the name. A test with a flag that no process has is
 // skipped.
 func passOn(t ktesting.TB, given map[string][]string, to map[string][]string) error {
 	known, err := known()
@@ -79,11 +78,11 @@ func passOn(t ktesting.TB, given map[string][]string, to map[string][]string) er
 	}
 	var lacks []string
 	for _, flag := range slices.Sorted(maps.Keys(given)) {
-		if slices.Contains(own, flag) || slices.Contains(idle, flag) {
+		if slices.Contains(setByFixture, flag) || slices.Contains(ignored, flag) {
 			continue
 		}
 		has := false
-		for _, name := range names {
+		for _, name := range processes {
 			if !known[name][flag] || name != "gateway" && slices.ContainsFunc(gatewayOnly, func(prefix string) bool { return strings.HasPrefix(flag, prefix) }) {
 				continue
 			}
@@ -105,7 +104,7 @@ func passOn(t ktesting.TB, given map[string][]string, to map[string][]string) er
 // known returns the flags of each process, by its name.
 var known = sync.OnceValues(func() (map[string]map[string]bool, error) {
 	all := map[string]map[string]bool{}
-	for _, name := range names {
+	for _, name := range processes {
 		out, err := exec.Command(Program(), name, "--help-all").CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("read the flags of portico %s: %w: %s", name, err, out)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// gatesOf returns the value of --feature-gates. A test that has other gates, or emulates another version, is skipped.
+// gatesOf returns the values of --feature-gates. A test that has other gates, or emulates another version, is skipped.
 func gatesOf(t ktesting.TB) (on []string) {
 	t.Helper()
 	gate := utilfeature.DefaultMutableFeatureGate
@@ -36,7 +36,7 @@ func gatesOf(t ktesting.TB) (on []string) {
 			others = append(others, fmt.Sprintf("%s=%v", feature, enabled))
 		}
 	}
-	// With all gates a test looks at whatever there is.
+	// With AllAlpha or AllBeta a test does not depend on single gates.
 	all := gate.Enabled("AllAlpha") || gate.Enabled("AllBeta")
 	if len(others) > 0 && !all {
 		slices.Sort(others)
@@ -45,7 +45,7 @@ func gatesOf(t ktesting.TB) (on []string) {
 	return on
 }
 
-// clientGates has the names of the gates of client-go, which are of no server.
+// clientGates has the names of the gates of client-go, which no server has.
 type clientGates map[string]bool
 
 // AddVersioned implements the registry of client-go.

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// loopback returns the configuration of a client as kube-apiserver has it for itself. certFile has the
-// certificate of the server with that of its authority.
+// loopback returns the configuration of a client, as of kube-apiserver's loopback client. certFile has the certificate of
+// the server and of its CA.
 func loopback(address, token, certFile string) (*rest.Config, error) {
 	ca, err := os.ReadFile(certFile)
 	if err != nil {
@@ -27,8 +27,8 @@ func loopback(address, token, certFile string) (*rest.Config, error) {
 	return config, nil
 }
 
-// ready waits until the server serves, as the starters of kube-apiserver do: what is not ready at that time for
-// the tests is not waited for. The server takes writes when its admission is ready, which kube-apiserver waits for in each write.
+// ready waits until the server serves. It waits for /readyz/writes because kube-apiserver makes each write wait for
+// admission.
 func (s *Server) ready(skipHealth bool) error {
 	paths := []string{"/api/v1/namespaces/default"}
 	if !skipHealth {

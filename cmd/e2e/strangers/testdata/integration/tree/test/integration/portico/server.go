@@ -1,5 +1,5 @@
-// Package portico starts Portico in the place of kube-apiserver for the tests of test/integration. Each starter
-// of theirs makes its options as ever, and then calls Start where it would start a server in its own process.
+// Package portico starts Portico in the place of kube-apiserver for the tests of test/integration. Each starter makes its
+// options and calls Start instead of starting a server in its process.
 package portico
 
 import (
@@ -23,12 +23,12 @@ import (
 // patience bounds the start of a server, and its end.
 const patience = time.Minute
 
-// Program returns the path of the program portico; "": the tests start their own server.
+// Program returns the path of the program portico, or "" if the tests start their own server.
 func Program() string { return os.Getenv("PORTICO") }
 
 // Server is a running gateway with a core and a CRD server.
 type Server struct {
-	// Config is that of a client with a token of system:apiserver, of the group system:masters.
+	// Config is the configuration of a client with a token of system:apiserver, in the group system:masters.
 	Config *rest.Config
 	// Stop ends the processes and waits for their end.
 	Stop func()
@@ -49,7 +49,7 @@ type process struct {
 }
 
 // Start starts a server with the options of a starter, and waits until it serves. It takes the listener of the
-// options. A test that needs what no other process can have is skipped with the reason.
+// options. A test that needs kube-apiserver in its own process is skipped with the reason.
 func Start(t ktesting.TB, opts *options.ServerRunOptions, skipHealth bool) (*Server, error) {
 	t.Helper()
 	gates := gatesOf(t)
@@ -87,7 +87,7 @@ func (s *Server) start(opts *options.ServerRunOptions, gates []string, skipHealt
 	if err := opts.SecureServing.Listener.Close(); err != nil {
 		return err
 	}
-	for _, name := range names {
+	for _, name := range processes {
 		files, env := []*os.File{alive}, []string{"PORTICO_LIFELINE_FD=3"}
 		if name == "gateway" {
 			files, env = []*os.File{listener, alive}, []string{"LISTEN_FDS=1", "LISTEN_FDNAMES=gateway", "PORTICO_LIFELINE_FD=4"}

@@ -20,18 +20,18 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// askUsers has the server ask the authenticator of a test about tokens.
-func askUsers(t ktesting.TB, opts *options.ServerRunOptions, of authenticator.Request) {
+// serveTokenReviews serves the authenticator of a test as the webhook of the server.
+func serveTokenReviews(t ktesting.TB, opts *options.ServerRunOptions, authn authenticator.Request) {
 	hook := opts.Authentication.WebHook
 	hook.Version, hook.CacheTTL = "v1", 0
-	hook.ConfigFile = serve(t, "users", func(review *authenticationv1.TokenReview) {
+	hook.ConfigFile = serve(t, "authentication", func(review *authenticationv1.TokenReview) {
 		r, err := http.NewRequest(http.MethodGet, "https://127.0.0.1/", nil)
 		if err != nil {
 			review.Status.Error = err.Error()
 			return
 		}
 		r.Header.Set("Authorization", "Bearer "+review.Spec.Token)
-		answer, ok, err := of.AuthenticateRequest(r)
+		answer, ok, err := authn.AuthenticateRequest(r)
 		if err != nil {
 			review.Status.Error = err.Error()
 		}
@@ -49,18 +49,18 @@ func askUsers(t ktesting.TB, opts *options.ServerRunOptions, of authenticator.Re
 	})
 }
 
-// askRights has the server ask the authorizer of a test.
-func askRights(t ktesting.TB, opts *options.ServerRunOptions, of authorizer.Authorizer) {
+// serveSubjectAccessReviews serves the authorizer of a test as the webhook of the server.
+func serveSubjectAccessReviews(t ktesting.TB, opts *options.ServerRunOptions, authz authorizer.Authorizer) {
 	to := opts.Authorization
 	to.WebhookVersion, to.WebhookCacheAuthorizedTTL, to.WebhookCacheUnauthorizedTTL = "v1", 0, 0
-	to.WebhookConfigFile = serve(t, "rights", func(review *authorizationv1.SubjectAccessReview) {
+	to.WebhookConfigFile = serve(t, "authorization", func(review *authorizationv1.SubjectAccessReview) {
 		var spec authorizationapi.SubjectAccessReviewSpec
 		if err := conversion.Convert_v1_SubjectAccessReviewSpec_To_authorization_SubjectAccessReviewSpec(&review.Spec, &spec, nil); err != nil {
 			review.Status.EvaluationError = err.Error()
 			return
 		}
 		attributes := util.AuthorizationAttributesFrom(spec)
-		decision, reason, err := of.Authorize(context.Background(), &attributes)
+		decision, reason, err := authz.Authorize(context.Background(), &attributes)
 		review.Status.Allowed, review.Status.Denied, review.Status.Reason = decision == authorizer.DecisionAllow, decision == authorizer.DecisionDeny, reason
 		if err != nil {
 			review.Status.EvaluationError = err.Error()
