@@ -29,7 +29,12 @@ type suite struct{ dir, program string }
 func (s *suite) run(t *testing.T, with string, env []string) *results {
 	t.Helper()
 	began := time.Now()
-	home := t.TempDir()
+	// The folder of a test has a long name, but the path of the socket of etcd has at most 107 bytes: unix(7).
+	home, err := os.MkdirTemp("", "suite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(home)
 	cmd := exec.Command("go", "tool", "test2json", "-t", s.program, "-test.v=test2json", "-test.timeout="+suiteTime.String())
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), append(env, "HOME="+home, "TMPDIR="+home, "KUBECONFIG="+os.DevNull, "GOMEMLIMIT=2GiB",
@@ -45,7 +50,7 @@ func (s *suite) run(t *testing.T, with string, env []string) *results {
 	kill := func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	ended, bounded := make(chan struct{}), make(chan error, 1)
 	go func() { bounded <- keepBounds(t, cmd.Process.Pid, ended, kill) }()
-	err := cmd.Wait()
+	err = cmd.Wait()
 	close(ended)
 	writer.Close()
 	r := <-out
