@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"slices"
 
@@ -90,8 +88,8 @@ type Gateway struct {
 	audit     *audit.Auditor    // nil: nothing is audited
 	tracer    *tracing.Tracer   // nil: nothing is traced
 	server    *serve.Server
-	// serverHooks are the post-start hooks of the core and the CRD server.
-	serverHooks []*serverHook
+	// serverChecks are the post-start checks of the core and the CRD server.
+	serverChecks []*serverCheck
 	// connections limits those of clients, together with long-lived ones to servers.
 	connections inflight.ConnectionLimits
 }
@@ -147,7 +145,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			g.registration.Run,
 			g.lastGood.Run,
 			g.campaign,
-			g.followServerHooks,
+			g.followServerChecks,
 			g.authn.Run,
 			g.core.run,
 			g.admission.engine.Run,
@@ -202,62 +200,6 @@ func (g *Gateway) complete() bool {
 // of an earlier one while etcd is away.
 func (g *Gateway) answers() bool {
 	return g.complete() || g.lastGood.local.Load() && g.sync.Ready()
-}
-
-// addHealthChecks adds the checks of the gateway, which is ready without the core and the CRD server.
-func (g *Gateway) addHealthChecks() {
-	g.health.AddStorage(g.etcd.Healthy)
-	g.encrypted.AddChecks(g.health.AddReady)
-	g.health.AddReady("informer-sync", func(*http.Request) error { return errUnless(g.cache.Ready(), "not all resources are followed yet") })
-	g.health.AddReady("poststarthook/rbac/bootstrap-roles", func(*http.Request) error { return g.access.Ready() })
-	g.health.AddReady("poststarthook/apiservice-discovery-controller", func(*http.Request) error {
-		return errUnless(g.sync.Discovered(), "the discovery of servers is not read yet")
-	})
-	g.health.AddAside(serve.WritesCheck, func(*http.Request) error { return g.admission.Ready() })
-	g.addPostStartHooks()
-}
-
-// addPostStartHooks adds the post-start hooks of kube-apiserver, those that run in the core and the CRD server included
-// (docs/wire.md 1.5).
-func (g *Gateway) addPostStartHooks() {
-	g.health.AddPostStartHook("poststarthook/generic-apiserver-start-informers", g.cache.Ready)
-	g.health.AddPostStartHook("poststarthook/storage-readiness", g.cache.Ready)
-	g.health.AddPostStartHook("poststarthook/start-kube-aggregator-informers", g.sync.Known)
-	g.health.AddPostStartHook("poststarthook/apiservice-registration-controller", g.sync.Ready)
-	g.health.AddPostStartHook("poststarthook/apiservice-status-local-available-controller", func() bool { return g.sync.Conditions() != nil })
-	g.health.AddPostStartHook("poststarthook/apiservice-openapi-controller", func() bool { return g.sync.OpenAPI() != nil })
-	g.health.AddPostStartHook("autoregister-completion", g.registered)
-	g.health.AddOptionalPostStartHook("poststarthook/start-apiserver-admission-initializer", func() bool { return g.admission.Ready() == nil })
-	g.health.AddOptionalPostStartHook("poststarthook/start-cluster-authentication-info-controller", g.publisher.published.Load)
-	g.health.AddOptionalPostStartHook("poststarthook/apiservice-status-remote-available-controller", g.sync.AllChecked)
-	g.health.AddOptionalPostStartHook("poststarthook/kube-apiserver-autoregistration", g.registration.Compared)
-	for _, s := range serversBehind {
-		for _, name := range s.hooks {
-			hook := &serverHook{gv: s.gv, name: name}
-			g.serverHooks = append(g.serverHooks, hook)
-			g.health.AddOptionalPostStartHook(name, hook.passed.Load)
-		}
-	}
-}
-
-// errUnless returns an error with the text if ok is false.
-func errUnless(ok bool, text string) error {
-	if ok {
-		return nil
-	}
-	return errors.New(text)
-}
-
-// registered reports whether every own group of the gateway has its APIService. The
-// gateway does not wait for those of other servers.
-func (g *Gateway) registered() bool {
-	t := g.sync.Table()
-	for _, gv := range g.own {
-		if t.Lookup(gv.Group, gv.Version) == nil {
-			return false
-		}
-	}
-	return true
 }
 
 // writerElection is the name of the election of the gateway that writes.

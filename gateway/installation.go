@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +14,6 @@ import (
 
 	"portico/gateway/installation"
 	"portico/resource/identity"
-	"portico/resource/loop"
 	"portico/resource/response"
 	"portico/resource/serve/version"
 )
@@ -23,12 +21,12 @@ import (
 // serverTimeout bounds the request to a server.
 const serverTimeout = 2 * time.Second
 
-// serversBehind are group/versions that only the core and the CRD server have, and the post-start hooks of kube-apiserver
-// that run there.
+// serversBehind are group/versions that only the core and the CRD server have, and the post-start checks of
+// kube-apiserver that these servers have.
 var serversBehind = []struct {
-	name  string
-	gv    schema.GroupVersion
-	hooks []string
+	name   string
+	gv     schema.GroupVersion
+	checks []string
 }{
 	{"core", schema.GroupVersion{Version: "v1"}, []string{
 		"poststarthook/bootstrap-controller", "poststarthook/start-system-namespaces-controller",
@@ -37,34 +35,6 @@ var serversBehind = []struct {
 	{"crd", schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, []string{
 		"poststarthook/start-apiextensions-informers", "poststarthook/start-apiextensions-controllers", "poststarthook/crd-informer-synced",
 	}},
-}
-
-// serverHook is a post-start hook of the server of a group/version.
-type serverHook struct {
-	gv     schema.GroupVersion
-	name   string
-	passed atomic.Bool
-}
-
-// followServerHooks asks the core and the CRD server for their post-start hooks, each second at first, until all have passed.
-// It returns when ctx ends.
-func (g *Gateway) followServerHooks(ctx context.Context) error {
-	err := loop.Retry(ctx, loop.Backoff{Initial: time.Second, Max: 10 * time.Second}, func(ctx context.Context) (failed error) {
-		for _, h := range g.serverHooks {
-			if h.passed.Load() {
-				continue
-			}
-			err := g.get(ctx, h.gv, "/healthz/"+h.name)
-			h.passed.Store(err == nil)
-			failed = errors.Join(failed, err)
-		}
-		return failed
-	})
-	if err != nil {
-		return err
-	}
-	<-ctx.Done() // the other parts of the gateway end with the first one
-	return ctx.Err()
 }
 
 // installation answers a GET of installation.Path.
@@ -127,6 +97,7 @@ func (g *Gateway) get(ctx context.Context, gv schema.GroupVersion, path string) 
 		return err
 	}
 	identifyGateway(req.Header)
+	// Pinned: the request takes no slot, and its answer does not count for or against an endpoint.
 	answer, err := rt.Upstream.Pinned().RoundTrip(req)
 	switch {
 	case ctx.Err() != nil:

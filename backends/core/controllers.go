@@ -109,7 +109,7 @@ func (c *Core) campaign(ctx context.Context, name string, lead func(ctx context.
 }
 
 // reconcile calls work until it succeeds: at once, after every signal of wake, and every
-// minute. It returns when ctx ends. It records that work has succeeded. Each distinct error in a row is logged once.
+// minute. It returns when ctx ends. Each distinct error in a row is logged once.
 func (c *Core) reconcile(ctx context.Context, name string, wake *loop.Signal, work func(ctx context.Context) error) error {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -117,9 +117,7 @@ func (c *Core) reconcile(ctx context.Context, name string, wake *loop.Signal, wo
 		logged := ""
 		err := loop.Retry(ctx, loop.Backoff{Max: 5 * time.Second}, func(ctx context.Context) error {
 			err := work(ctx)
-			if err == nil {
-				c.succeeded.Store(name, true)
-			} else if ctx.Err() == nil && err.Error() != logged {
+			if err != nil && ctx.Err() == nil && err.Error() != logged {
 				logged = err.Error()
 				c.log.Warn("a controller failed", "controller", name, "err", err)
 			}
@@ -163,7 +161,7 @@ func (s *systemNamespaces) run(ctx context.Context) error {
 		// Follow ends with ctx only.
 		_ = loop.Follow(ctx, s.core.find("", "namespaces").Store, loop.FollowOptions{Logger: s.core.log}, func(loop.Snapshot) { s.wake.Set() })
 	})
-	return s.core.reconcile(ctx, systemNamespacesWork, &s.wake, s.ensure)
+	return s.core.reconcile(ctx, "system namespaces", &s.wake, s.ensure)
 }
 
 func (s *systemNamespaces) ensure(ctx context.Context) error {
@@ -185,5 +183,6 @@ func (s *systemNamespaces) ensure(ctx context.Context) error {
 			return err
 		}
 	}
+	s.core.started.namespaces.Store(true)
 	return nil
 }

@@ -28,7 +28,7 @@ import (
 func TestSystemNamespaces(t *testing.T) {
 	t.Parallel()
 	c := newCore(t, Config{})
-	if c.succeededOnce(systemNamespacesWork)() {
+	if c.started.namespaces.Load() {
 		t.Error("ready before anything runs")
 	}
 	start(t, c.runParts)
@@ -43,7 +43,18 @@ func TestSystemNamespaces(t *testing.T) {
 		}
 		eventually(t, name+" is there again", there)
 	}
-	eventually(t, "ready", c.succeededOnce(systemNamespacesWork))
+	eventually(t, "ready", c.started.namespaces.Load)
+}
+
+// Everything that the post-start checks wait for succeeds in a server that is alone.
+func TestStarted(t *testing.T) {
+	t.Parallel()
+	c := running(t, Config{})
+	for name, done := range map[string]func() bool{
+		"Service default/kubernetes": c.started.kubernetesService.Load, "system priority classes": c.started.priorityClasses.Load, "repair": c.started.repair.Load,
+	} {
+		eventually(t, name, done)
+	}
 }
 
 // A namespace gets the default service account, and the root certificates once their file

@@ -17,7 +17,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -135,8 +135,8 @@ type Core struct {
 	authorize func(context.Context, *resource.Action) error
 	// stopped is closed when Run returns.
 	stopped chan struct{}
-	// succeeded has the names of the work of reconcile that has succeeded since the start.
-	succeeded sync.Map
+	// started is what has succeeded since the start.
+	started struct{ namespaces, kubernetesService, priorityClasses, repair atomic.Bool }
 }
 
 // New assembles a core server; it neither connects nor listens.

@@ -56,7 +56,7 @@ func (k *kubernetesService) run(ctx context.Context) error {
 		wake := new(loop.Signal)
 		return loop.Together(ctx,
 			func(ctx context.Context) error {
-				return k.core.reconcile(ctx, kubernetesServiceWork, wake, k.ensure)
+				return k.core.reconcile(ctx, "service default/kubernetes", wake, k.ensure)
 			},
 			func(ctx context.Context) error {
 				for {
@@ -103,7 +103,11 @@ func (k *kubernetesService) ensure(ctx context.Context) error {
 			return err
 		}
 	}
-	return k.service(ctx, port)
+	if err := k.service(ctx, port); err != nil {
+		return err
+	}
+	k.core.started.kubernetesService.Store(true)
+	return nil
 }
 
 // subsetsOf returns the addresses by port, in the order of the addresses.

@@ -19,7 +19,7 @@ type priorityClasses struct{ core *Core }
 
 // run creates the classes, and every minute those that are missing.
 func (p *priorityClasses) run(ctx context.Context) error {
-	return p.core.reconcile(ctx, priorityClassesWork, &loop.Signal{}, p.ensure)
+	return p.core.reconcile(ctx, "system priority classes", &loop.Signal{}, p.ensure)
 }
 
 func (p *priorityClasses) ensure(ctx context.Context) error {
@@ -39,6 +39,7 @@ func (p *priorityClasses) ensure(ctx context.Context) error {
 			return err
 		}
 	}
+	p.core.started.priorityClasses.Store(true)
 	return nil
 }
 

@@ -82,7 +82,7 @@ func runningOver(t *testing.T, kept storage, cfg Config) *Core {
 	t.Helper()
 	c := newCoreOver(t, kept, cfg)
 	start(t, c.runParts)
-	eventually(t, "the system namespaces are there", func() bool { return c.succeededOnce(systemNamespacesWork)() && c.cache.Ready() })
+	eventually(t, "the system namespaces are there", func() bool { return c.started.namespaces.Load() && c.cache.Ready() })
 	return c
 }
 

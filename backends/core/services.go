@@ -39,7 +39,7 @@ func (c *Core) repairServices(ctx context.Context) error {
 	err := loop.Retry(ctx, loop.Backoff{Initial: 20 * time.Millisecond, Max: time.Second}, func(ctx context.Context) error {
 		err := c.services.Repair(ctx)
 		if err == nil {
-			c.succeeded.Store(repairWork, true)
+			c.started.repair.Store(true)
 		} else if ctx.Err() == nil && err.Error() != logged && c.cache.Ready() {
 			logged = err.Error()
 			c.log.Warn("claims of services are not repaired", "err", err)
@@ -49,12 +49,12 @@ func (c *Core) repairServices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.campaign(ctx, repairWork, func(ctx context.Context) {
+	return c.campaign(ctx, "service-repair", func(ctx context.Context) {
 		// Both end with ctx.
 		wake := new(loop.Signal)
 		_ = loop.Together(ctx,
 			func(ctx context.Context) error { return c.services.WatchClaims(ctx, wake) },
-			func(ctx context.Context) error { return c.reconcile(ctx, repairWork, wake, c.services.Repair) },
+			func(ctx context.Context) error { return c.reconcile(ctx, "service-repair", wake, c.services.Repair) },
 		)
 	})
 }

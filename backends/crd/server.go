@@ -215,15 +215,12 @@ func (s *Server) resources() http.Handler {
 func (s *Server) addHealthChecks() {
 	s.health.AddStorage(s.etcd.Healthy)
 	s.encrypted.AddChecks(s.health.AddAside)
-	s.health.AddReady("informer-sync", func(*http.Request) error {
-		if !s.cache.Ready() {
-			return errors.New("the watch cache has not been filled yet")
-		}
-		return nil
-	})
-	s.health.AddPostStartHook("poststarthook/crd-informer-synced", s.complete)
-	s.health.AddPostStartHook("poststarthook/start-apiextensions-informers", s.cache.Ready)
-	s.health.AddPostStartHook("poststarthook/start-apiextensions-controllers", func() bool { return s.documents.Load() != nil })
+	s.health.AddInformerSync(s.cache.Ready)
+	s.health.AddPostStartCheck("poststarthook/crd-informer-synced", serve.Until(s.complete, "the definitions have not been read yet"))
+	s.health.AddPostStartCheck("poststarthook/start-apiextensions-informers",
+		serve.Until(s.cache.Ready, "the definitions and their objects have not been read yet"))
+	s.health.AddPostStartCheck("poststarthook/start-apiextensions-controllers",
+		serve.Until(func() bool { return s.documents.Load() != nil }, "discovery has not been published yet"))
 	s.health.AddAside(serve.WritesCheck, func(*http.Request) error {
 		return errors.Join(s.engine.Ready(), s.namespaces.Ready(), s.quotas.Ready())
 	})

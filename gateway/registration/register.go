@@ -55,8 +55,8 @@ type registrar struct {
 	results        atomic.Pointer[map[string]result]
 	resultsChanged *loop.Signal
 
-	// compared is set when register has succeeded once.
-	compared atomic.Bool
+	// autoregistered is set when register has succeeded once.
+	autoregistered atomic.Bool
 
 	// Of the writing goroutine only:
 	atStart    map[string]bool // APIServices that were stored when the gateway started
@@ -110,7 +110,7 @@ func (g *registrar) write(ctx context.Context) (again time.Duration, err error) 
 		}
 	}
 	if err = g.register(ctx, stored); err == nil && g.found.BackendStates() != nil {
-		g.compared.Store(true)
+		g.autoregistered.Store(true)
 	}
 	known := g.found.Conditions()
 	if known == nil {

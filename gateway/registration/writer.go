@@ -107,9 +107,8 @@ func (r *Writer) Wake() {
 	r.status.wake.Set()
 }
 
-// Compared reports whether the missing APIServices of the group/versions that were known then have been stored since the
-// start.
-func (r *Writer) Compared() bool { return r.registrar.compared.Load() }
+// Autoregistered reports whether register has once stored all missing APIServices.
+func (r *Writer) Autoregistered() bool { return r.registrar.autoregistered.Load() }
 
 // WakeStatus announces that the state of an endpoint may have changed.
 func (r *Writer) WakeStatus() { r.status.wake.Set() }

@@ -286,7 +286,7 @@ func (s *Controller) Known() bool {
 	return n.haveServices && n.haveBackends
 }
 
-// AllChecked reports whether no condition has the reason of Unchecked; false before conditions are known.
+// AllChecked reports whether every APIService has been checked; false before conditions are computed.
 func (s *Controller) AllChecked() bool {
 	conditions := s.Conditions()
 	for _, c := range conditions {

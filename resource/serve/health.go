@@ -52,22 +52,36 @@ type check struct {
 	live  bool // part of /livez too
 	aside bool // part of no endpoint, see AddAside
 	run   func(r *http.Request) error
-	hook  *hook // is set if the check belongs to a post-start hook
+	// postStart is set if it is a post-start check.
+	postStart *postStartCheck
 }
 
-// hook is a post-start hook. It has passed once done has returned true.
-type hook struct {
-	done     func() bool
+// postStartCheck is a check of the start. It has passed once run has returned nil.
+type postStartCheck struct {
+	run      func() error
 	passed   atomic.Bool
 	optional bool
 }
 
-func (h *hook) check(*http.Request) error {
-	if h.passed.Load() || h.done() {
-		h.passed.Store(true)
+func (c *postStartCheck) check() error {
+	if c.passed.Load() {
 		return nil
 	}
-	return errors.New("not finished")
+	err := c.run()
+	if err == nil {
+		c.passed.Store(true)
+	}
+	return err
+}
+
+// Until returns a function that returns an error with the reason until done returns true.
+func Until(done func() bool, reason string) func() error {
+	return func() error {
+		if done() {
+			return nil
+		}
+		return errors.New(reason)
+	}
 }
 
 // NewHealth returns a Health with the check ping, which always succeeds, and, for /readyz,
@@ -98,21 +112,27 @@ func (h *Health) AddAside(name string, run func(*http.Request) error) {
 	h.add(check{name: name, aside: true, run: run})
 }
 
-// AddPostStartHook adds the check of a post-start hook, by its name in kube-apiserver. It fails until done has returned
-// true once, and never again. /healthz and /readyz have it, /livez once it has passed. done must be safe for concurrent
-// use.
-func (h *Health) AddPostStartHook(name string, done func() bool) {
-	h.addHook(name, &hook{done: done})
+// AddPostStartCheck adds a check of the start, under kube-apiserver's name of a post-start hook. It fails until run has
+// returned nil once. /healthz and /readyz have it, /livez once it has passed. run must not block, and be safe for
+// concurrent use.
+func (h *Health) AddPostStartCheck(name string, run func() error) {
+	h.addPostStart(name, &postStartCheck{run: run})
 }
 
-// AddOptionalPostStartHook adds a hook without which the server serves. The endpoints have its check once it has passed;
-// until then it fails under its own name only. See AddPostStartHook.
-func (h *Health) AddOptionalPostStartHook(name string, done func() bool) {
-	h.addHook(name, &hook{done: done, optional: true})
+// AddOptionalPostStartCheck adds a post-start check that the server does not need to serve. The endpoints have it once it
+// has passed; until then it fails under its own name only. See AddPostStartCheck.
+func (h *Health) AddOptionalPostStartCheck(name string, run func() error) {
+	h.addPostStart(name, &postStartCheck{run: run, optional: true})
 }
 
-func (h *Health) addHook(name string, added *hook) {
-	h.add(check{name: name, live: true, run: added.check, hook: added})
+func (h *Health) addPostStart(name string, c *postStartCheck) {
+	h.add(check{name: name, live: true, run: func(*http.Request) error { return c.check() }, postStart: c})
+}
+
+// AddInformerSync adds upstream's check informer-sync, which fails until the watch cache is ready.
+func (h *Health) AddInformerSync(ready func() bool) {
+	run := Until(ready, "the watch cache has not been filled yet")
+	h.AddReady("informer-sync", func(*http.Request) error { return run() })
 }
 
 // AddStorage adds the checks of a server that stores its objects in etcd, under upstream's
@@ -160,15 +180,15 @@ func (h *Health) add(c check) {
 	h.checks = append(h.checks, c)
 }
 
-// of returns the checks of an endpoint, those included that are served under their own names only.
+// of returns the checks of an endpoint, including checks with aside.
 func (h *Health) of(endpoint string) []check {
 	h.mu.Lock()
 	all := slices.Clone(h.checks)
 	h.mu.Unlock()
 	for i, c := range all {
-		// A process is alive before its hooks have passed, and ready before the optional ones have.
-		if c.hook != nil && (c.hook.optional || endpoint == "livez") {
-			all[i].aside = c.hook.check(nil) != nil
+		// A process is alive before its post-start checks have passed, and ready before the optional ones have.
+		if c.postStart != nil && (c.postStart.optional || endpoint == "livez") {
+			all[i].aside = c.postStart.check() != nil
 		}
 	}
 	switch endpoint {

@@ -125,14 +125,14 @@ func TestSLIs(t *testing.T) {
 	}
 }
 
-// A post-start hook fails until it has passed, and never again; /livez has it once it has passed. So has every endpoint
-// an optional one.
-func TestPostStartHooks(t *testing.T) {
+// A post-start check fails, with its reason, until it has passed once. /livez lists it once it has passed. Every endpoint
+// lists an optional one once it has passed.
+func TestPostStartChecks(t *testing.T) {
 	t.Parallel()
 	h := NewHealth()
 	var needed, optional bool
-	h.AddPostStartHook("needed", func() bool { return needed })
-	h.AddOptionalPostStartHook("optional", func() bool { return optional })
+	h.AddPostStartCheck("needed", Until(func() bool { return needed }, "no routes yet"))
+	h.AddOptionalPostStartCheck("optional", Until(func() bool { return optional }, "no core server"))
 	want := func(about, path string, code int, checks ...string) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -153,6 +153,13 @@ func TestPostStartHooks(t *testing.T) {
 	for _, endpoint := range endpoints {
 		want("at the start", "/"+endpoint+"/needed", 500)
 		want("at the start", "/"+endpoint+"/optional", 500)
+	}
+	for path, reason := range map[string]string{"/readyz/needed": "no routes yet", "/livez/optional": "no core server"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if want := "internal server error: " + reason + "\n"; w.Body.String() != want {
+			t.Errorf("%s: got %q, want %q", path, w.Body, want)
+		}
 	}
 	needed = true
 	want("when the server is ready", "/livez", 200, "[+]needed")
