@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource/loop"
@@ -38,7 +39,7 @@ func (g *Gateway) addPostStartChecks() {
 	g.health.AddPostStartCheck("poststarthook/apiservice-openapi-controller",
 		serve.Until(func() bool { return g.sync.OpenAPI() != nil }, "the index of OpenAPI documents has not been computed yet"))
 	g.health.AddPostStartCheck("autoregister-completion", serve.Until(g.registered, "not all APIServices of the gateway are registered yet"))
-	g.health.AddOptionalPostStartCheck("poststarthook/start-apiserver-admission-initializer", g.admission.Ready)
+	g.health.AddOptionalPostStartCheck("poststarthook/start-apiserver-admission-initializer", g.admissionInitialized)
 	g.health.AddOptionalPostStartCheck("poststarthook/start-cluster-authentication-info-controller",
 		serve.Until(g.publisher.published.Load, "ConfigMap extension-apiserver-authentication has not been stored yet"))
 	g.health.AddOptionalPostStartCheck("poststarthook/apiservice-status-remote-available-controller",
@@ -57,6 +58,15 @@ func (g *Gateway) registered() bool {
 		}
 	}
 	return true
+}
+
+// admissionInitialized returns nil once the configurations of admission have been read from their server. Before that
+// server is registered, writes do not wait for any, and there is nothing to read.
+func (g *Gateway) admissionInitialized() error {
+	if !g.isRegistered(admissionv1.GroupName) {
+		return errors.New("no server of admission configurations is registered yet")
+	}
+	return g.admission.Ready()
 }
 
 // serverCheck is a post-start check of the server of a group/version.

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico/apiservice"
 	"portico/resource/etcd"
 	"portico/resource/serve"
 )
@@ -28,6 +32,8 @@ func TestChecksOfOtherServers(t *testing.T) {
 		g.health.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		return w.Body.String()
 	}
+	const admission = "poststarthook/start-apiserver-admission-initializer"
+	g.sync.SetAPIServices(nil) // of a first start
 	if err := g.askServers(t.Context()); err == nil {
 		t.Error("servers that are not registered have answered")
 	}
@@ -42,6 +48,7 @@ func TestChecksOfOtherServers(t *testing.T) {
 		"poststarthook/start-cluster-authentication-info-controller":  "has not been stored yet",
 		"poststarthook/apiservice-status-remote-available-controller": "not every APIService has been checked yet",
 		"poststarthook/kube-apiserver-autoregistration":               "have not been stored yet",
+		admission: "no server of admission configurations is registered yet",
 	} {
 		for _, endpoint := range []string{"/readyz", "/healthz", "/livez"} {
 			if got := answer(endpoint + "?verbose&exclude=etcd&exclude=etcd-readiness"); strings.Contains(got, name) {
@@ -51,5 +58,11 @@ func TestChecksOfOtherServers(t *testing.T) {
 				t.Errorf("%s/%s: got %q, want %q", endpoint, name, got, reason)
 			}
 		}
+	}
+	g.admission = newOwnAdmission(t, true)
+	g.admission.registered = g.isRegistered
+	g.sync.SetAPIServices([]*apireg.APIService{{ObjectMeta: metav1.ObjectMeta{Name: apiservice.Name("admissionregistration.k8s.io", "v1")}}})
+	if got := answer("/readyz?verbose&exclude=etcd&exclude=etcd-readiness"); !strings.Contains(got, "[+]"+admission+" ok\n") {
+		t.Errorf("the configurations have been read:\n%s", got)
 	}
 }
