@@ -311,8 +311,7 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	if endpoint == "readyz" && (reasons.Len() > 0 || query.Has("verbose")) {
 		h.writeWarnings(&report)
 	}
-	// Afterwards: the log may block.
-	defer func() { h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; ")) }()
+	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
 	if reasons.Len() > 0 {
 		http.Error(w, report.String()+endpoint+" check failed", http.StatusInternalServerError)
 		return
