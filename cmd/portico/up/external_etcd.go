@@ -19,12 +19,10 @@ const (
 // certificate or a server that is no etcd, else after etcdPatience. Until then it prints the cause when that changes.
 func (s *stack) checkEtcd(ctx context.Context) error {
 	cfg := s.etcd.Config(slog.New(slog.DiscardHandler))
-	deadline := time.Now().Add(etcdPatience)
-	timed, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
+	began := time.Now()
 	var last error
 	for {
-		problem := etcd.Diagnose(timed, cfg)
+		problem := etcd.Diagnose(ctx, cfg)
 		switch {
 		case problem == nil:
 			return nil
@@ -32,14 +30,14 @@ func (s *stack) checkEtcd(ctx context.Context) error {
 			return ctx.Err()
 		case etcd.Lasting(problem):
 			return fmt.Errorf("--etcd-servers: %w", problem)
-		case !time.Now().Before(deadline) && last != nil: // problem may be that the deadline cut the attempt off
-			return fmt.Errorf("--etcd-servers: no etcd has answered within %v: %w; start it, or name another one", etcdPatience, last)
+		case time.Since(began) >= etcdPatience:
+			return fmt.Errorf("--etcd-servers: no etcd has answered within %v: %w; start it, or name another one", etcdPatience, problem)
 		case last == nil || problem.Error() != last.Error():
 			s.say(at(s.began, "waiting for etcd: "+problem.Error()))
 		}
 		last = problem
 		select {
-		case <-timed.Done():
+		case <-ctx.Done():
 		case <-time.After(diagnoseInterval):
 		}
 	}
