@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -200,6 +201,15 @@ func TestSchemaOfGoTypes(t *testing.T) {
 		if s := schemas[model]; s == nil || !slices.Equal(s.Required, want) {
 			t.Errorf("%s: %+v, want required %v", model, s, want)
 		}
+	}
+}
+
+// A list that is a map names its keys, also if the field has the tag of strategic merge patches only.
+func TestListMapKeys(t *testing.T) {
+	all := schemas{byName: map[string]*schemaType{}}
+	conditions := all.byName[all.add(reflect.TypeFor[autoscalingv2.HorizontalPodAutoscalerStatus]())].Properties["conditions"]
+	if conditions.ListType != "map" || !slices.Equal(conditions.ListMapKeys, []string{"type"}) {
+		t.Errorf("got %+v", conditions)
 	}
 }
 

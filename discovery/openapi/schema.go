@@ -117,7 +117,7 @@ func (s *schemas) fields(t reflect.Type, docs map[string]string, out *schemaType
 		p.PatchStrategy, p.PatchMergeKey = f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey")
 		if list := f.Tag.Get("listType"); list != "" {
 			p.ListType = list
-			// Some types have the key of a map only for strategic merge patches.
+			// Some fields have the tag patchMergeKey and no listMapKey.
 			if key := cmp.Or(f.Tag.Get("listMapKey"), p.PatchMergeKey); key != "" && list == "map" {
 				p.ListMapKeys = []string{key}
 			}
