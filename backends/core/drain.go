@@ -134,7 +134,7 @@ const (
 	maxDeletions = 4
 )
 
-// empty deletes the objects in a namespace and counts those that are left. While there are pods, it deletes nothing
+// empty deletes the objects in a namespace and counts those that are left. While it finds pods, it deletes nothing
 // else: they may need the other objects until they end (KEP-5080).
 func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	r := newResult(name)
@@ -180,7 +180,7 @@ func (d *drainer) own() (out []target) {
 
 // emptyResource deletes the objects of one resource in a namespace, and returns how many are left. A resource that is no
 // longer served, cannot be listed, or is registered without a server has no objects.
-func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) (left int) {
+func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) int {
 	list, err := t.store.List(ctx, resource.ListOptions{Namespace: namespace})
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, discovery.CauseNotServed) {
 		return 0
@@ -193,8 +193,8 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 		if err == nil {
 			err = t.remove(ctx, list.Items)
 		}
-		if left, listErr := t.store.List(ctx, resource.ListOptions{Namespace: namespace}); listErr == nil {
-			list = left
+		if again, listErr := t.store.List(ctx, resource.ListOptions{Namespace: namespace}); listErr == nil {
+			list = again
 		} else if err == nil {
 			err = listErr
 		}
