@@ -24,8 +24,8 @@ type Cache struct {
 	now      atomic.Pointer[snapshot]
 	pages    pageSnapshots
 	initials initials
-	// aged is the least revision that at returns, besides the newest.
-	aged     atomic.Int64
+	// minExact is the least revision that at returns, except the newest.
+	minExact atomic.Int64
 	waiters  waiters
 	progress loop.Signal  // the feed has called Progress
 	watching atomic.Int64 // running watches
@@ -166,7 +166,7 @@ func (c *Cache) at(l *eventLog, rev int64) *snapshot {
 	switch {
 	case s.rev == rev:
 		return s
-	case rev < c.aged.Load():
+	case rev < c.minExact.Load():
 		return nil
 	case s.rev > rev && l.unchanged(rev):
 		return s
@@ -178,8 +178,8 @@ func (c *Cache) at(l *eventLog, rev int64) *snapshot {
 func (c *Cache) tidyLoop(ctx context.Context) {
 	ticker := time.NewTicker(tidyInterval)
 	defer ticker.Stop()
-	var recent int64         // the revision at marked
-	var marked time.Duration // age of the cache
+	var nextMin int64        // the revision at raised
+	var raised time.Duration // age of the cache when minExact was set last
 	for {
 		select {
 		case <-ctx.Done():
@@ -187,9 +187,9 @@ func (c *Cache) tidyLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := c.age()
-		if now-marked >= exactAge/2 {
-			c.aged.Store(recent)
-			recent, marked = c.Revision(), now
+		if now-raised >= maxExactAge/2 {
+			c.minExact.Store(nextMin)
+			nextMin, raised = c.Revision(), now
 		}
 		c.mu.Lock()
 		oldest := c.oldest()

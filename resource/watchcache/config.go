@@ -51,9 +51,10 @@ const (
 	// long they are kept after their last use.
 	maxPageSnapshots = 32
 	pageAge          = 2 * time.Minute
-	// exactAge is how long a revision is served from memory at most. The store beneath knows whether it has been
-	// compacted since: a continue token expires as in kube-apiserver, also if the objects have not changed.
-	exactAge = 5 * time.Minute
+	// maxExactAge bounds how long a revision is served from memory, which is 2.5 to 5 minutes. Older ones are read from
+	// etcd, which knows whether they are compacted: a continue token expires as in kube-apiserver, even if the objects
+	// have not changed.
+	maxExactAge = 5 * time.Minute
 	// tidyInterval is the time between two passes of tidyLoop.
 	tidyInterval = 15 * time.Second
 	// batch is the number of events that a watcher reads at a time, and batchBytes their
