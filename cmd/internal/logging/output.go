@@ -11,8 +11,9 @@ import (
 // flush.
 const blockedLimit = 2 * time.Minute
 
-// Output is a writer for the log of a process that knows how long a Write has been blocked, for example by a pipe that
-// nothing reads. Write must not be called concurrently, which a slog.Handler does not; Check is safe for concurrent use.
+// Output writes the log of a process and measures how long the current Write has been blocked, for example by a pipe that
+// nothing reads. Write must not be called concurrently; a slog.Handler serializes its calls of Write. Check is safe for
+// concurrent use.
 type Output struct {
 	w     io.Writer
 	began atomic.Int64 // of the Write in progress, in nanoseconds since 1970; 0 between two

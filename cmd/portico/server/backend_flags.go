@@ -65,14 +65,15 @@ func (f *backendFlags) check(fs *pflag.FlagSet, cfg *process.Config, refusals fu
 }
 
 // run runs the server that open makes with cfg, which is complete.
-func (f *backendFlags) run(ctx context.Context, cfg *process.Config, open func() (server, error)) (err error) {
-	if cfg.Logger, err = serverProcess(ctx, f.log, pace.ForObjects); err != nil {
+func (f *backendFlags) run(ctx context.Context, cfg *process.Config, open func() (server, error)) error {
+	log, output, err := serverProcess(ctx, f.log, pace.ForObjects)
+	if err != nil {
 		return err
 	}
-	cfg.Etcd.Logger = cfg.Logger
+	cfg.Logger, cfg.Etcd.Logger = log, log
 	s, err := open()
 	if err != nil {
 		return err
 	}
-	return runNotifying(ctx, s)
+	return runNotifying(ctx, s, output)
 }

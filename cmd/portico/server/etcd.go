@@ -29,7 +29,7 @@ func NewEtcd() *cobra.Command {
 		Hidden:  true,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return refused(cmd.Flags(), logs.check(), quota.Check()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), logs, pace.ForStorage)
+			log, _, err := serverProcess(cmd.Context(), logs, pace.ForStorage)
 			if err != nil {
 				return err
 			}

@@ -60,7 +60,7 @@ func NewGateway() *cobra.Command {
 		Args:    cli.NoArguments,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return f.check(cmd.Flags()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := serverProcess(cmd.Context(), f.log, pace.ForTraffic)
+			log, output, err := serverProcess(cmd.Context(), f.log, pace.ForTraffic)
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func NewGateway() *cobra.Command {
 				config.OnReload("max-requests-inflight", setLimit(reads))
 				config.OnReload("max-mutating-requests-inflight", setLimit(writes))
 			}
-			return runNotifying(cmd.Context(), g)
+			return runNotifying(cmd.Context(), g, output)
 		},
 	}
 	f.add(cmd)

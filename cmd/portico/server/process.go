@@ -19,16 +19,14 @@ import (
 	"portico/resource/serve"
 )
 
-// output is where the log of this process goes.
-var output = logging.NewOutput(os.Stderr)
-
-// serverProcess prepares a process that serves until ctx ends: its log, the pace
-// of its garbage collector (see [pace.Keep]), and its end when the supervisor that
-// may have started it is gone.
-func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.Logger, error) {
+// serverProcess prepares a process that serves until ctx ends: its log and the output
+// of that, the pace of its garbage collector (see [pace.Keep]), and its end when the
+// supervisor that may have started it is gone.
+func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.Logger, *logging.Output, error) {
+	output := logging.NewOutput(os.Stderr)
 	log, err := flags.Open(output)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slog.SetDefault(log)
 	// Upstream's engines log through klog. Their information is shown with -v only.
@@ -39,7 +37,7 @@ func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.L
 		authn.Reload()
 	})
 	// At once: the other processes of the supervisor end as well.
-	return log, supervise.WatchLifeline(func() {
+	return log, output, supervise.WatchLifeline(func() {
 		log.Error("the supervisor is gone")
 		os.Exit(1)
 	})
@@ -51,9 +49,10 @@ type server interface {
 	Health() *serve.Health
 }
 
-// runNotifying runs a server until ctx ends and tells systemd its state. A server is alive
-// while etcd or a KMS is away: it serves what it can, and to start it again would not bring them back.
-func runNotifying(ctx context.Context, s server) error {
+// runNotifying runs a server until ctx ends and tells systemd its state. It adds the health
+// check log, which fails while the output of the log is blocked. A server is alive while
+// etcd or a KMS is away: it serves what it can, and to start it again would not bring them back.
+func runNotifying(ctx context.Context, s server, output *logging.Output) error {
 	s.Health().AddLive("log", func(*http.Request) error { return output.Check() })
 	defer sdnotify.Start(ctx, sdnotify.Checks{
 		Ready: func(ctx context.Context) error { return s.Health().Failing(ctx, "readyz", encryption.CheckName) },
