@@ -255,7 +255,7 @@ func (n *nodeRestriction) token(ctx context.Context, node string, a *rest.Attrib
 	case ref.UID == "":
 		return errors.New("node requested token with a pod binding without a uid")
 	}
-	pod, err := readLive[*corev1.Pod](ctx, n.pods, resource.Key{Namespace: a.Key.Namespace, Name: ref.Name})
+	pod, err := readListed[*corev1.Pod](ctx, n.pods, resource.Key{Namespace: a.Key.Namespace, Name: ref.Name})
 	switch {
 	case err != nil:
 		return err

@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	csitranslation "k8s.io/csi-translation-lib"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"portico/resource"
@@ -37,7 +39,7 @@ func (n *nodeRestriction) pod(ctx context.Context, node string, a *rest.Attribut
 	case sub == "status" && a.Operation == rest.Update:
 		return podStatus(node, a)
 	case sub == "eviction" && a.Operation == rest.Create:
-		pod, err := readLive[*corev1.Pod](ctx, n.pods, a.Key)
+		pod, err := readListed[*corev1.Pod](ctx, n.pods, a.Key)
 		if err == nil && pod.Spec.NodeName != node {
 			err = fmt.Errorf("node %s can only evict pods with spec.nodeName set to itself", node)
 		}
@@ -78,7 +80,7 @@ func (n *nodeRestriction) mirrorPod(ctx context.Context, node string, a *rest.At
 	case ptr.Deref(owner.BlockOwnerDeletion, false):
 		return fmt.Errorf("node %q must not set blockOwnerDeletion on an owner reference", node)
 	}
-	known, err := readLive[*corev1.Node](ctx, n.nodes, resource.Key{Name: node})
+	known, err := readListed[*corev1.Node](ctx, n.nodes, resource.Key{Name: node})
 	if err != nil {
 		return err
 	}
@@ -216,8 +218,8 @@ func (n *nodeRestriction) right(ctx context.Context, a *rest.Attributes, verb, r
 	})
 }
 
-// audience permits the audiences of the volumes of a pod, those of their CSI drivers among them, and
-// those that the node has a right to.
+// audience permits the audiences that the volumes of a pod or their CSI drivers need, and the
+// audiences that the node has a right to.
 func (n *nodeRestriction) audience(ctx context.Context, a *rest.Attributes, request *authenticationv1.TokenRequest, pod *corev1.Pod) error {
 	audience := ""
 	switch len(request.Spec.Audiences) {
@@ -246,45 +248,60 @@ func (n *nodeRestriction) audience(ctx context.Context, a *rest.Attributes, requ
 	return nil
 }
 
-// mounts reports whether a volume needs tokens of an audience. Volumes of kinds that CSI drivers took
-// over are not those of a driver.
+// mounts reports whether a volume needs tokens of an audience.
 func (n *nodeRestriction) mounts(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, audience string) (bool, error) {
 	if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
 		return s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience
 	}) {
 		return true, nil
 	}
-	name := ""
-	if v.CSI != nil {
-		name = v.CSI.Driver
+	name, err := n.driverOf(ctx, pod, v)
+	if name == "" || err != nil {
+		return false, err
 	}
-	for _, claim := range podrefs.Claims(&corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: corev1.PodSpec{Volumes: []corev1.Volume{*v}}}) {
-		var err error
-		if name, err = n.driverOf(ctx, resource.Key{Namespace: pod.Namespace, Name: claim}); err != nil {
-			return false, err
-		}
-	}
-	if name == "" {
-		return false, nil
-	}
-	driver, err := readLive[*storagev1.CSIDriver](ctx, n.drivers, resource.Key{Name: name})
+	driver, err := readListed[*storagev1.CSIDriver](ctx, n.drivers, resource.Key{Name: name})
 	if err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }), nil
 }
 
-// driverOf returns the CSI driver of the volume of a claim; "": there is none.
-func (n *nodeRestriction) driverOf(ctx context.Context, claim resource.Key) (string, error) {
-	c, err := readLive[*corev1.PersistentVolumeClaim](ctx, n.claims, claim)
+// migrated translates volumes of the types that CSI drivers have replaced.
+var migrated = csitranslation.New()
+
+// driverOf returns the CSI driver of a volume; "" if it has none.
+func (n *nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (string, error) {
+	for _, claim := range podrefs.Claims(&corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: corev1.PodSpec{Volumes: []corev1.Volume{*v}}}) {
+		return n.driverOfClaim(ctx, resource.Key{Namespace: pod.Namespace, Name: claim})
+	}
+	switch {
+	case v.CSI != nil:
+		return v.CSI.Driver, nil
+	case migrated.IsInlineMigratable(v):
+		return driverIn(migrated.TranslateInTreeInlineVolumeToCSI(klog.FromContext(ctx), v, pod.Namespace))
+	}
+	return "", nil
+}
+
+func (n *nodeRestriction) driverOfClaim(ctx context.Context, key resource.Key) (string, error) {
+	claim, err := readListed[*corev1.PersistentVolumeClaim](ctx, n.claims, key)
 	if err != nil {
 		return "", err
 	}
-	if c.Spec.VolumeName == "" {
-		return "", apierrors.NewNotFound(corev1.Resource("persistentvolumes"), "")
+	name := claim.Spec.VolumeName
+	if name == "" {
+		return "", apierrors.NewNotFound(corev1.Resource("persistentvolume"), "")
 	}
-	v, err := readLive[*corev1.PersistentVolume](ctx, n.volumes, resource.Key{Name: c.Spec.VolumeName})
-	if err != nil || v.Spec.CSI == nil {
+	v, err := readListed[*corev1.PersistentVolume](ctx, n.volumes, resource.Key{Name: name})
+	if err == nil && v.Spec.CSI == nil && migrated.IsPVMigratable(v) {
+		v, err = migrated.TranslateInTreePVToCSI(klog.FromContext(ctx), v)
+	}
+	return driverIn(v, err)
+}
+
+// driverIn returns the CSI driver of a volume that was read without err.
+func driverIn(v *corev1.PersistentVolume, err error) (string, error) {
+	if err != nil || v == nil || v.Spec.CSI == nil {
 		return "", err
 	}
 	return v.Spec.CSI.Driver, nil
@@ -308,14 +325,14 @@ func (n *nodeRestriction) podCertificate(ctx context.Context, node string, a *re
 	if string(spec.NodeName) != node {
 		return fmt.Errorf("PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q", spec.NodeName, node)
 	}
-	known, err := readLive[*corev1.Node](ctx, n.nodes, resource.Key{Name: node})
+	known, err := readListed[*corev1.Node](ctx, n.nodes, resource.Key{Name: node})
 	switch {
 	case err != nil:
 		return err
 	case known.UID != spec.NodeUID:
 		return fmt.Errorf("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node (%q)", name, spec.NodeUID, known.UID)
 	}
-	pod, err := readLive[*corev1.Pod](ctx, n.pods, resource.Key{Namespace: namespace, Name: spec.PodName})
+	pod, err := readListed[*corev1.Pod](ctx, n.pods, resource.Key{Namespace: namespace, Name: spec.PodName})
 	if err != nil {
 		return err
 	}
@@ -331,7 +348,7 @@ func (n *nodeRestriction) podCertificate(ctx context.Context, node string, a *re
 		return fmt.Errorf("PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)",
 			name, spec.ServiceAccountName, pod.Spec.ServiceAccountName)
 	}
-	account, err := readLive[*corev1.ServiceAccount](ctx, n.accounts, resource.Key{Namespace: namespace, Name: spec.ServiceAccountName})
+	account, err := readListed[*corev1.ServiceAccount](ctx, n.accounts, resource.Key{Namespace: namespace, Name: spec.ServiceAccountName})
 	switch {
 	case err != nil:
 		return err

@@ -172,11 +172,16 @@ func TestNodeRestrictionPods(t *testing.T) {
 // A node gets tokens for its pods, of the audiences that their volumes need or that it has a right to.
 func TestNodeRestrictionTokens(t *testing.T) {
 	t.Parallel()
+	disk := &corev1.GCEPersistentDiskVolumeSource{PDName: "d"}
 	w := newWorld(t,
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "of-driver"}}}},
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}}},
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "nfs"}},
+		// A driver that replaces volumes of a type in Kubernetes.
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "pd.csi.storage.gke.io"}, Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "of-disk"}}}},
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{GCEPersistentDisk: disk}}},
+		claim(func(c *corev1.PersistentVolumeClaim) { c.Name, c.Spec.VolumeName = "of-disk", "disk" }),
 		claim(func(c *corev1.PersistentVolumeClaim) { c.Name, c.Spec.VolumeName = "bound", "pv" }),
 		claim(func(c *corev1.PersistentVolumeClaim) { c.Name, c.Spec.VolumeName = "own-v", "pv" }),
 		claim(func(c *corev1.PersistentVolumeClaim) { c.Name, c.Spec.VolumeName = "of-nfs", "nfs" }),
@@ -196,6 +201,7 @@ func TestNodeRestrictionTokens(t *testing.T) {
 		podOn("inline", "n1", withVolume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}})),
 		podOn("unknown", "n1", withVolume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "none"}})),
 		podOn("claims", "n1", claimed("bound")), podOn("pending", "n1", claimed("pending"), claimed("of-nfs"), claimed("none")),
+		podOn("disk", "n1", withVolume(corev1.VolumeSource{GCEPersistentDisk: disk})), podOn("claimed disk", "n1", claimed("of-disk")),
 		podOn("own", "n1", withVolume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})),
 	} {
 		uids[p.Name] = put(w, p).UID
@@ -213,7 +219,8 @@ func TestNodeRestrictionTokens(t *testing.T) {
 	for _, c := range []struct{ pod, audience, err string }{
 		{"bare", "granted", ""}, {"bare", "vault", `is not authorized to request tokens for audience "vault"`}, {"bare", "", `for audience ""`},
 		{"projected", "of-volume", ""}, {"projected", "", "not authorized"}, {"projected", "of-driver", "not authorized"}, {"default", "", ""},
-		{"inline", "of-driver", ""}, {"inline", "of-volume", "not authorized"}, {"unknown", "of-driver", `error validating audience "of-driver": csidrivers.storage.k8s.io "none" not found`}, {"unknown", "granted", "error validating audience"},
+		{"inline", "of-driver", ""}, {"inline", "of-volume", "not authorized"}, {"unknown", "of-driver", `error validating audience "of-driver": csidriver.storage.k8s.io "none" not found`}, {"unknown", "granted", "error validating audience"},
+		{"disk", "of-disk", ""}, {"disk", "of-driver", "not authorized"}, {"claimed disk", "of-disk", ""},
 		{"claims", "of-driver", ""}, {"own", "of-driver", ""}, {"pending", "of-driver", "error validating audience"}, {"other", "granted", "bound to a pod scheduled on a different node"},
 	} {
 		expect(t, c.pod+" "+c.audience, ask(c.pod, nil, c.audience), c.err)

@@ -3,10 +3,12 @@ package plugins
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -58,6 +60,16 @@ func readLive[T rest.Object](ctx context.Context, r *rest.Resource, key resource
 	obj, err := rest.GetObject[T](ctx, r, key, cached)
 	if apierrors.IsNotFound(err) {
 		return rest.GetObject[T](ctx, r, key, resource.At{})
+	}
+	return obj, err
+}
+
+// readListed is readLive with the error of client-go's listers for a missing object, which names the
+// kind and not the resource.
+func readListed[T rest.Object](ctx context.Context, r *rest.Resource, key resource.Key) (T, error) {
+	obj, err := readLive[T](ctx, r, key)
+	if apierrors.IsNotFound(err) {
+		err = apierrors.NewNotFound(schema.GroupResource{Group: r.Group, Resource: strings.ToLower(r.Kind.Kind)}, key.Name)
 	}
 	return obj, err
 }
