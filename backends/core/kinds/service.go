@@ -61,6 +61,7 @@ func prepareService(svc *corev1.Service) {
 }
 
 func prepareServiceUpdate(svc, old *corev1.Service) {
+	completeStored(old)
 	old.Status.DeepCopyInto(&svc.Status)
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
@@ -84,6 +85,7 @@ func allocateService(info *resource.Info, cfg Config) func(context.Context, rest
 		if errs := chooseFamilies(svc, old, cfg.ServiceFamilies); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(info.GroupKind(), svc.Name, errs)
 		}
+		dropUnusedTrafficPolicy(&svc.Spec)
 		if cfg.AllocateService == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
 			return nil, nil
 		}
@@ -120,6 +122,24 @@ func defaultService(svc *corev1.Service) {
 				rules.Default(&in.IPMode, corev1.LoadBalancerIPModeVIP)
 			}
 		}
+	}
+}
+
+// completeStored sets the fields of a stored Service that an older Kubernetes did not have, so that
+// an update is compared with the values that they stand for.
+func completeStored(svc *corev1.Service) {
+	defaultService(svc)
+	if spec := &svc.Spec; spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+}
+
+// dropUnusedTrafficPolicy clears a valid internalTrafficPolicy of an ExternalName service.
+// kube-apiserver accepts the field, because older versions set it, and does not return it.
+func dropUnusedTrafficPolicy(spec *corev1.ServiceSpec) {
+	valid := []corev1.ServiceInternalTrafficPolicy{corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}
+	if spec.Type == corev1.ServiceTypeExternalName && slices.Contains(valid, ptr.Deref(spec.InternalTrafficPolicy, "")) {
+		spec.InternalTrafficPolicy = nil
 	}
 }
 

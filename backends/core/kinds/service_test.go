@@ -172,6 +172,9 @@ func TestServiceChanges(t *testing.T) {
 			[]string{`spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set`}},
 		{"to external name, address kept", stored,
 			`{"spec":{"type":"ExternalName","externalName":"a.example","clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"}}`, nil},
+		{"stored by Kubernetes before 1.20", `{"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}]}}`, `{"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}]}}`, nil},
+		{"another address than one stored before 1.20", `{"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}]}}`, `{"spec":{"clusterIP":"10.0.0.2",` + web + `}}`,
+			[]string{`spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`}},
 		{"from external name", `{"spec":{"type":"ExternalName","externalName":"a.example"}}`, `{"spec":{` + web + `}}`, nil},
 		{"load balancer class", `{"spec":{"type":"LoadBalancer","loadBalancerClass":"a",` + web + `}}`,
 			`{"spec":{"type":"LoadBalancer","loadBalancerClass":"b",` + web + `}}`,
@@ -214,6 +217,7 @@ func TestServiceAllocate(t *testing.T) {
 		{`{"ports":[{"port":80}]}`, nil, true},
 		{`{"clusterIP":"x","ports":[{"port":80}]}`, nil, false},
 		{`{"type":"ExternalName","externalName":"a","clusterIP":"10.0.0.1"}`, stored, true},
+		{`{"type":"ExternalName","externalName":"a","internalTrafficPolicy":"Cluster"}`, nil, true},
 	} {
 		calls = 0
 		svc := decode[*corev1.Service](t, k, `{"metadata":{"name":"x"},"spec":`+c.spec+`}`)
@@ -221,8 +225,8 @@ func TestServiceAllocate(t *testing.T) {
 		if external := svc.Spec.Type == corev1.ServiceTypeExternalName; (err == nil) != c.ok || (c.ok && !external) != (calls == 1) || !c.ok && !apierrors.IsInvalid(err) {
 			t.Errorf("%s: %d calls, %v", c.spec, calls, err)
 		}
-		if svc.Spec.Type == corev1.ServiceTypeExternalName && (svc.Spec.ClusterIP != "" || svc.Spec.ClusterIPs != nil) {
-			t.Errorf("%s keeps addresses", c.spec)
+		if svc.Spec.Type == corev1.ServiceTypeExternalName && (svc.Spec.ClusterIP != "" || svc.Spec.ClusterIPs != nil || svc.Spec.InternalTrafficPolicy != nil) {
+			t.Errorf("%s keeps addresses or the traffic policy", c.spec)
 		}
 	}
 }
