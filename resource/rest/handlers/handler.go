@@ -160,6 +160,10 @@ func (a *API) find(act *resource.Action) (*rest.Resource, *rest.Subresource, err
 	if res.Namespaced && act.Namespace == "" && act.InPath {
 		return nil, nil, nil
 	}
+	// Reviews and Bindings have no objects.
+	if res.Virtual() && !res.Computed && act.InPath && act.Subresource == "" {
+		return nil, nil, nil
+	}
 	if act.Subresource == "" {
 		return res, nil, nil
 	}

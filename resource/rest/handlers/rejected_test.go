@@ -224,7 +224,7 @@ func TestRejectedUpdates(t *testing.T) {
 
 func TestRejectedPatches(t *testing.T) {
 	b := newTrackedBench(t)
-	uid := string(b.create(bare("a")).UID)
+	b.create(bare("a"))
 	b.put(b.secrets, resttest.Secret("s"))
 	b.widget(`{"replicas":1}`)
 	test := `{"op":"test","path":"/data/k","value":"v"}`
@@ -260,7 +260,7 @@ func TestRejectedPatches(t *testing.T) {
 		"no name":     {configMapA, strategicPatch, `{"metadata":{"name":null}}`, 400, "the name of the object (a based on URL) was undeterminable: name must be provided"},
 		"namespace":   {configMapA, mergePatch, `{"metadata":{"namespace":"x"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
 		"revision":    {configMapA, mergePatch, `{"metadata":{"resourceVersion":"1"}}`, 409, conflictOfA + errModified},
-		"uid":         {configMapA, mergePatch, `{"metadata":{"uid":"x"}}`, 409, conflictOfA + `Precondition failed: UID in precondition: x, UID in object meta: ` + uid},
+		"uid":         {configMapA, mergePatch, `{"metadata":{"uid":"x"}}`, 422, `ConfigMap "a" is invalid: metadata.uid: Invalid value: "x": field is immutable`},
 		"force":       {configMapA + "?force=true", mergePatch, `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
 		"validation":  {configMapA + "?fieldValidation=x", mergePatch, `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "x": supported values: "", "Ignore", "Strict", "Warn"`},
 		"finalizer":   {configMapA + "?dryRun=All", mergePatch, `{"metadata":{"finalizers":["bare"]}}`, 422, ""},
@@ -304,7 +304,7 @@ func TestRejectedApplies(t *testing.T) {
 		"name":            {a, applyPatch, cmIntent(`,"metadata":{"name":"b"}`), 400, "the name of the object (b) does not match the name on the URL (a)"},
 		"namespace":       {a, applyPatch, cmIntent(`,"metadata":{"namespace":"other"}`), 400, ""},
 		"revision":        {a, applyPatch, cmIntent(`,"metadata":{"resourceVersion":"1000"}`), 409, ""},
-		"uid":             {a, applyPatch, cmIntent(`,"metadata":{"uid":"x"}`), 409, ""},
+		"uid":             {a, applyPatch, cmIntent(`,"metadata":{"uid":"x"}`), 422, ""},
 		"uid of none": {other, applyPatch, cmIntent(`,"metadata":{"name":"b","uid":"x"}`), 409,
 			`Operation cannot be fulfilled on configmaps "b": uid mismatch: the provided object specified uid x, and no existing object was found`},
 		"no name":       {other, applyPatch, cmIntent(""), 400, "the name of the object (b based on URL) was undeterminable: name must be provided"},

@@ -181,7 +181,7 @@ func TestReview(t *testing.T) {
 	b.send("POST", path+"?fieldValidation=Strict", `{"foo":1}`).want(400,
 		`TokenReview in version "v1" cannot be handled as a TokenReview: strict decoding error: unknown field "foo"`)
 	b.send("GET", path, nil).want(405, "")
-	b.send("DELETE", path+"/x", nil).want(405, "")
+	b.send("DELETE", path+"/x", nil).want(404, "")
 	refuse = apierrors.NewForbidden(authv1.Resource("tokenreviews"), "", errors.New("no"))
 	b.send("POST", path, `{}`).want(403, `tokenreviews.authentication.k8s.io is forbidden: no`)
 }

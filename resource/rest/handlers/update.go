@@ -8,9 +8,11 @@ import (
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
@@ -54,12 +56,15 @@ func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	}
 	// Attempts change the decoded object: those after the first decode the body again,
 	// without repeating warnings.
-	next := func(ctx context.Context, _ *resource.Object, _ rest.Object) (rest.Object, error) {
-		if first := obj; first != nil {
-			obj = nil
-			return first, nil
+	next := func(ctx context.Context, _ *resource.Object, old rest.Object) (rest.Object, error) {
+		next := obj
+		if obj = nil; next == nil {
+			var err error
+			if next, err = wr.decodePut(ctx, body, metav1.FieldValidationIgnore); err != nil {
+				return nil, err
+			}
 		}
-		return wr.decodePut(ctx, body, metav1.FieldValidationIgnore)
+		return next, wr.checkIdentity(next, old)
 	}
 	return wr.replace(ctx, w, r, sub, next, res.CreateOnUpdate)
 }
@@ -120,9 +125,6 @@ func (w *write) createInstead(ctx context.Context, next nextState) (resource.Mut
 	if err != nil {
 		return resource.Mutation{}, err
 	}
-	if uid := obj.GetUID(); uid != "" {
-		return resource.Mutation{}, w.conflict(uidMismatch(string(uid), ""))
-	}
 	if err := w.admit(ctx, obj, nil); err != nil {
 		return resource.Mutation{}, err
 	}
@@ -156,11 +158,14 @@ func (w *write) change(ctx context.Context, cur *resource.Object, old rest.Objec
 	if err != nil {
 		return nil, err
 	}
-	if err := w.checkIdentity(obj, old); err != nil {
-		return nil, err
-	}
 	if err := w.checkRevision(obj.GetResourceVersion(), cur); err != nil {
 		return nil, err
+	}
+	// A PUT was refused before.
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		return nil, apierrors.NewInvalid(w.res.GroupKind(), w.key.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "uid"), uid, apivalidation.FieldImmutableErrorMsg),
+		})
 	}
 	return obj, w.admit(ctx, obj, old)
 }
@@ -185,10 +190,15 @@ func (w *write) holdStored(cur *resource.Object) error {
 	return nil
 }
 
-// checkIdentity is the 409 for a body with the uid of another object.
+// checkIdentity is the 409 for the body of a PUT, or a view of an object, with the uid of another
+// object. old is nil if there is no object.
 func (w *write) checkIdentity(obj, old rest.Object) error {
-	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
-		return w.conflict(uidMismatch(string(uid), string(old.GetUID())))
+	var stored types.UID
+	if old != nil {
+		stored = old.GetUID()
+	}
+	if uid := obj.GetUID(); uid != "" && uid != stored {
+		return w.conflict(uidMismatch(string(uid), string(stored)))
 	}
 	return nil
 }
