@@ -2,7 +2,7 @@ package access
 
 import (
 	"errors"
-	"maps"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	authuser "k8s.io/apiserver/pkg/authentication/user"
 
 	"portico/resource"
 	"portico/resource/response"
@@ -86,18 +87,11 @@ func requested(h http.Header) (*resource.User, error) {
 	if u.Name != "" {
 		return u, nil
 	}
-	what := ""
-	switch {
-	case len(u.Groups) > 0:
-		what = "[]string{\"" + strings.Join(u.Groups, `", "`) + "\"}"
-	case u.UID != "":
-		what = u.UID
-	case len(u.Extra) > 0:
-		what = "extra " + strings.Join(slices.Sorted(maps.Keys(u.Extra)), ", ")
-	default:
+	if u.UID == "" && len(u.Groups) == 0 && len(u.Extra) == 0 {
 		return nil, nil
 	}
-	return nil, apierrors.NewBadRequest("requested " + what + " without impersonating a user name")
+	info := &authuser.DefaultInfo{UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+	return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", info)) // as kube-apiserver prints it
 }
 
 // hasHeaders reports whether there is an impersonation header. Most requests have none.

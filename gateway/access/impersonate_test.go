@@ -74,19 +74,19 @@ func TestImpersonation(t *testing.T) {
 			as: &resource.User{Name: "system:serviceaccount:ns:robot", Groups: []string{"devs", "system:authenticated"}}},
 
 		"other user": {headers: http.Header{"Impersonate-User": {"joe"}}, status: 403,
-			message: `users "joe" is forbidden: User "u" cannot impersonate resource "users" in API group "" at the cluster scope`},
+			message: `pods is forbidden: User "u" cannot impersonate-on:user-info:list resource "pods" in API group "" at the cluster scope`},
 		"other account": {headers: http.Header{"Impersonate-User": {"system:serviceaccount:ns:joe"}}, status: 403,
-			message: `serviceaccounts "joe" is forbidden: User "u" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ns"`},
+			message: `pods is forbidden: User "u" cannot impersonate-on:serviceaccount:list resource "pods" in API group "" at the cluster scope`},
 		"one other group": {headers: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"devs", "system:masters"}}, status: 403,
 			message: `groups "system:masters" is forbidden: User "u" cannot impersonate resource "groups" in API group "" at the cluster scope`},
 		"other uid": {headers: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Uid": {"43"}}, status: 403,
-			message: `uids.authentication.k8s.io "43" is forbidden: User "u" cannot impersonate resource "uids" in API group "authentication.k8s.io" at the cluster scope`},
+			message: `pods is forbidden: User "u" cannot impersonate-on:user-info:list resource "pods" in API group "" at the cluster scope`},
 		"one other extra": {headers: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Extra-Scopes": {"view", "edit"}}, status: 403,
 			message: `userextras.authentication.k8s.io "edit" is forbidden: User "u" cannot impersonate resource "userextras/scopes" in API group "authentication.k8s.io" at the cluster scope`},
 		"other extra": {headers: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Extra-Other": {"view"}}, status: 403},
 
-		"group alone": {headers: http.Header{"Impersonate-Group": {"devs"}}, status: 400, message: `requested []string{"devs"} without impersonating a user name`},
-		"uid alone":   {headers: http.Header{"Impersonate-Uid": {"42"}}, status: 400, message: "requested 42 without impersonating a user name"},
+		"group alone": {headers: http.Header{"Impersonate-Group": {"devs"}}, status: 400, message: `requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"devs"}, Extra:map[string][]string(nil)} without impersonating a user name`},
+		"uid alone":   {headers: http.Header{"Impersonate-Uid": {"42"}}, status: 400, message: `requested &user.DefaultInfo{Name:"", UID:"42", Groups:[]string(nil), Extra:map[string][]string(nil)} without impersonating a user name`},
 		"extra alone": {headers: http.Header{"Impersonate-Extra-Scopes": {"view"}}, status: 400},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -73,10 +73,10 @@ func (m *mode) verb() string {
 	return "impersonate:" + m.name
 }
 
-// impersonate returns the action with the wanted user. The error is that of the unconstrained
-// mode.
+// impersonate returns the action with the wanted user. It returns the error of the first mode
+// that applies.
 func (a *Access) impersonate(ctx context.Context, act *resource.Action, wanted *resource.User) (*resource.Action, error) {
-	var err error
+	var first error
 	for _, m := range modes() {
 		if m.applies != nil && !m.applies(wanted, act.User) {
 			continue
@@ -86,11 +86,15 @@ func (a *Access) impersonate(ctx context.Context, act *resource.Action, wanted *
 		if m.constrained() {
 			as.User.Constraint = &resource.Constraint{Impersonator: act.User, Mode: m.name}
 		}
-		if err = a.permits(ctx, &m, &as, wanted); err == nil {
+		err := a.permits(ctx, &m, &as, wanted)
+		if err == nil {
 			return &as, nil
 		}
+		if first == nil {
+			first = err
+		}
 	}
-	return nil, err
+	return nil, first
 }
 
 // permits checks the rights that a mode needs for an action as the wanted user.
