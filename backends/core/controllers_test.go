@@ -169,11 +169,11 @@ func TestKubernetesService(t *testing.T) {
 	t.Parallel()
 	c := running(t, Config{AdvertiseAddress: "192.0.2.7:8443"})
 	var svc *corev1.Service
-	eventually(t, "the service is there", func() bool {
+	eventually(t, "the service has the port of the gateway", func() bool {
 		svc = get[corev1.Service](t, c, "/api/v1/namespaces/default/services/kubernetes")
-		return svc != nil
+		return svc != nil && svc.Spec.Ports[0].TargetPort.IntValue() == 8443
 	})
-	if svc.Spec.ClusterIP != "10.96.0.1" || len(svc.Spec.Ports) != 1 || svc.Spec.Ports[0].Port != 443 || svc.Spec.Ports[0].TargetPort.IntValue() != 8443 || svc.Labels["component"] != "apiserver" {
+	if svc.Spec.ClusterIP != "10.96.0.1" || len(svc.Spec.Ports) != 1 || svc.Spec.Ports[0].Port != 443 || svc.Labels["component"] != "apiserver" {
 		t.Errorf("service %+v", svc)
 	}
 	err := c.do(t, http.MethodPost, "/api/v1/namespaces/default/services", map[string]any{
@@ -226,8 +226,19 @@ func TestKubernetesEndpoints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	target := func(want int) {
+		t.Helper()
+		if svc := get[corev1.Service](t, c, servicesPath+"/kubernetes"); svc.Spec.ClusterIP != "10.96.0.1" || svc.Spec.Ports[0].TargetPort.IntValue() != want {
+			t.Errorf("service %+v, want target port %d", svc.Spec, want)
+		}
+	}
+	if err := k.ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	target(6443) // no gateway is known yet
 	lease("[2001:db8::1]:8443", k.leases.Renew)
 	check("2001:db8::1")
+	target(8443)
 	lease("[2001:db8::1]:8443", k.leases.Remove)
 	lease("192.0.2.2:8443", k.leases.Renew)
 	lease("192.0.2.1:8443", k.leases.Renew)
@@ -240,9 +251,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 	check("192.0.2.2")
 	lease("192.0.2.2:8443", k.leases.Remove)
 	check("192.0.2.2")
-	if svc := get[corev1.Service](t, c, servicesPath+"/kubernetes"); svc.Spec.ClusterIP != "10.96.0.1" || svc.Spec.Ports[0].TargetPort.IntValue() != 8443 {
-		t.Errorf("service %+v", svc.Spec)
-	}
+	target(8443)
 }
 
 // The readiness check of writes passes once webhooks and policies are known.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,10 +25,13 @@ import (
 const (
 	// endpointsInterval is the pause between two comparisons of the endpoints with the leases.
 	endpointsInterval = 5 * time.Second
-	// gatewayPatience is how long the Service waits for the port of a gateway.
-	gatewayPatience = 3 * time.Second
+	// leaseInterval is the pause between two reads of the leases until there is one, for at most
+	// leasePatience.
+	leaseInterval, leasePatience = 50 * time.Millisecond, 3 * time.Second
 	// defaultGatewayPort is the target port of the Service if no gateway is known.
 	defaultGatewayPort = 6443
+	// portName is the name of the port of the gateways.
+	portName = "https"
 )
 
 // kubernetesService keeps Service default/kubernetes, by which clients inside a cluster find the
@@ -44,30 +48,32 @@ var kubernetesKey = resource.Key{Namespace: "default", Name: "kubernetes"}
 // and creates them again when they are missing.
 func (k *kubernetesService) run(ctx context.Context) error {
 	k.leases = masterlease.New(k.core.storage.Store)
-	return loop.Together(ctx, k.keepLease, func(ctx context.Context) error {
-		for start := time.Now(); time.Since(start) < gatewayPatience; {
-			if known, err := k.leases.List(ctx); err == nil && len(known) > 0 {
-				break
+	wake := new(loop.Signal)
+	return loop.Together(ctx, k.keepLease,
+		func(ctx context.Context) error {
+			return k.core.reconcile(ctx, "service default/kubernetes", wake, k.ensure)
+		},
+		func(ctx context.Context) error {
+			err := k.awaitLease(ctx)
+			for ; err == nil; err = pause(ctx, endpointsInterval) {
+				wake.Set()
 			}
-			if err := pause(ctx, 50*time.Millisecond); err != nil {
-				return err
-			}
+			return err
+		},
+	)
+}
+
+// awaitLease waits until a gateway has a lease, so that the endpoints appear when it starts.
+func (k *kubernetesService) awaitLease(ctx context.Context) error {
+	for start := time.Now(); time.Since(start) < leasePatience; {
+		if known, err := k.leases.List(ctx); err == nil && len(known) > 0 {
+			return nil
 		}
-		wake := new(loop.Signal)
-		return loop.Together(ctx,
-			func(ctx context.Context) error {
-				return k.core.reconcile(ctx, "service default/kubernetes", wake, k.ensure)
-			},
-			func(ctx context.Context) error {
-				for {
-					if err := pause(ctx, endpointsInterval); err != nil {
-						return err
-					}
-					wake.Set()
-				}
-			},
-		)
-	})
+		if err := pause(ctx, leaseInterval); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pause waits for d. If ctx ends first, it returns ctx's error.
@@ -95,19 +101,15 @@ func (k *kubernetesService) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	port := int32(defaultGatewayPort)
-	if len(known) > 0 {
-		subsets := subsetsOf(known)
-		port = subsets[0].Ports[0].Port
-		if err := errors.Join(k.endpoints(ctx, subsets), k.slice(ctx, subsets[0])); err != nil {
-			return err
-		}
-	}
-	if err := k.service(ctx, port); err != nil {
+	subsets := subsetsOf(known)
+	if err := k.service(ctx, subsets); err != nil {
 		return err
 	}
 	k.core.started.kubernetesService.Store(true)
-	return nil
+	if len(subsets) == 0 {
+		return nil
+	}
+	return errors.Join(k.endpoints(ctx, subsets), k.slice(ctx, subsets[0]))
 }
 
 // subsetsOf returns the addresses by port, in the order of the addresses.
@@ -122,23 +124,60 @@ func subsetsOf(known []netip.AddrPort) (out []corev1.EndpointSubset) {
 		if !ok {
 			i = len(out)
 			index[port] = i
-			out = append(out, corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: port, Protocol: corev1.ProtocolTCP}}})
+			out = append(out, corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: portName, Port: port, Protocol: corev1.ProtocolTCP}}})
 		}
 		out[i].Addresses = append(out[i].Addresses, corev1.EndpointAddress{IP: a.Addr().String()})
 	}
 	return out
 }
 
-// service creates the service if it is missing, at the first address of the range.
-func (k *kubernetesService) service(ctx context.Context, port int32) error {
+// service creates the Service if it is missing, at the first address of the range, and keeps the
+// port of a gateway as its target port.
+func (k *kubernetesService) service(ctx context.Context, subsets []corev1.EndpointSubset) error {
 	services := k.core.find("", "services")
-	_, err := services.Store.Get(ctx, kubernetesKey, resource.At{})
-	if err == nil {
-		return nil
-	}
-	if !apierrors.IsNotFound(err) {
+	stored, err := rest.GetObject[*corev1.Service](ctx, services, kubernetesKey, resource.At{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return k.createService(ctx, services, targetPort(defaultGatewayPort, subsets))
+	case err != nil:
 		return fmt.Errorf("get service: %w", err)
 	}
+	if !retarget(stored, subsets) {
+		return nil
+	}
+	return store(ctx, services, stored, func(have *corev1.Service) error {
+		retarget(have, subsets)
+		return nil
+	})
+}
+
+// retarget sets the target port of the Service to the port of a gateway, and reports whether that
+// is a change.
+func retarget(svc *corev1.Service, subsets []corev1.EndpointSubset) bool {
+	for i := range svc.Spec.Ports {
+		port := &svc.Spec.Ports[i]
+		if port.Name != portName {
+			continue
+		}
+		if want := targetPort(port.TargetPort.IntVal, subsets); port.TargetPort != intstr.FromInt32(want) {
+			port.TargetPort = intstr.FromInt32(want)
+			return true
+		}
+	}
+	return false
+}
+
+// targetPort returns the current target port if a gateway has it or none is known, and the port of
+// the first gateway otherwise.
+func targetPort(current int32, subsets []corev1.EndpointSubset) int32 {
+	has := func(s corev1.EndpointSubset) bool { return s.Ports[0].Port == current }
+	if len(subsets) == 0 || slices.ContainsFunc(subsets, has) {
+		return current
+	}
+	return subsets[0].Ports[0].Port
+}
+
+func (k *kubernetesService) createService(ctx context.Context, services *rest.Resource, port int32) error {
 	addr, err := k.core.services.ClaimAPIService(ctx)
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", addr, err)
@@ -150,7 +189,7 @@ func (k *kubernetesService) service(ctx context.Context, port int32) error {
 		},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, ClusterIP: addr, ClusterIPs: []string{addr},
-			Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
+			Ports:           []corev1.ServicePort{{Name: portName, Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
 			SessionAffinity: corev1.ServiceAffinityNone, IPFamilyPolicy: &single,
 			IPFamilies: k.core.services.Families()[:1], InternalTrafficPolicy: &cluster,
 		},
@@ -192,8 +231,8 @@ func (k *kubernetesService) slice(ctx context.Context, subset corev1.EndpointSub
 		AddressType: family, Endpoints: byFamily[family],
 		Ports: []discoveryv1.EndpointPort{{Name: &port.Name, Protocol: &port.Protocol, Port: &port.Port}},
 	}
-	slices := k.core.find("discovery.k8s.io", "endpointslices")
-	err := store(ctx, slices, want, func(have *discoveryv1.EndpointSlice) error {
+	stored := k.core.find("discovery.k8s.io", "endpointslices")
+	err := store(ctx, stored, want, func(have *discoveryv1.EndpointSlice) error {
 		if have.AddressType != want.AddressType {
 			return errFamily
 		}
@@ -203,10 +242,10 @@ func (k *kubernetesService) slice(ctx context.Context, subset corev1.EndpointSub
 	if !errors.Is(err, errFamily) {
 		return err
 	}
-	if _, err := slices.Store.Delete(ctx, kubernetesKey, nil); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := stored.Store.Delete(ctx, kubernetesKey, nil); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("replace endpoint slice: %w", err)
 	}
-	return create(ctx, slices, want)
+	return create(ctx, stored, want)
 }
 
 // store changes an object of a controller, or creates it.
