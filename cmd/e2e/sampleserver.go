@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/jsonpath"
 
 	"portico/cmd/internal/testtools"
@@ -220,16 +221,29 @@ func (s *SampleServer) Kill() {
 	}
 }
 
-// Available waits until the AVAILABLE column of the APIService begins with want, and returns
-// how long that took.
+// Available waits until the AVAILABLE column of every APIService of the server begins with want,
+// and returns how long that took.
 func (s *SampleServer) Available(t *testing.T, want string) time.Duration {
 	t.Helper()
 	began := time.Now()
-	Eventually(t, "the APIService is available: "+want, func() error {
-		_, body := s.Up.Do(t, http.MethodGet, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.wardle.example.com", "",
+	Eventually(t, "the APIServices are available: "+want, func() error {
+		_, body := s.Up.Do(t, http.MethodGet, "/apis/apiregistration.k8s.io/v1/apiservices", "",
 			"Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
-		if !strings.Contains(body, `"`+want) {
-			return errors.New(body)
+		var table metav1.Table
+		if err := json.Unmarshal([]byte(body), &table); err != nil {
+			return fmt.Errorf("%w: %s", err, body)
+		}
+		found := false
+		for _, row := range table.Rows { // name, service, available, age
+			if !strings.HasSuffix(fmt.Sprint(row.Cells[0]), ".wardle.example.com") {
+				continue
+			}
+			if found = true; !strings.HasPrefix(fmt.Sprint(row.Cells[2]), want) {
+				return fmt.Errorf("%v", row.Cells)
+			}
+		}
+		if !found {
+			return errors.New("there is none")
 		}
 		return nil
 	})
