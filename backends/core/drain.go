@@ -134,8 +134,8 @@ const (
 	maxDeletions = 4
 )
 
-// empty deletes the objects in a namespace and counts those that are left. While it finds pods, it deletes nothing
-// else: they may need the other objects until they end (KEP-5080).
+// empty deletes the objects in a namespace and counts those that are left. While pods are being deleted, it deletes
+// nothing else: they may need the other objects until they end (KEP-5080).
 func (d *drainer) empty(ctx context.Context, name, uid string) *result {
 	r := newResult(name)
 	targets := d.own()
@@ -178,8 +178,9 @@ func (d *drainer) own() (out []target) {
 	return out
 }
 
-// emptyResource deletes the objects of one resource in a namespace, and returns how many are left. A resource that is no
-// longer served, cannot be listed, or is registered without a server has no objects.
+// emptyResource deletes the objects of one resource in a namespace, and returns how many are being deleted: none after an
+// error, as in kube-apiserver. A resource that is no longer served, cannot be listed, or is registered without a server
+// has no objects.
 func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) int {
 	list, err := t.store.List(ctx, resource.ListOptions{Namespace: namespace})
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, discovery.CauseNotServed) {
@@ -206,6 +207,9 @@ func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid st
 		res.left = t.count(ctx, namespace)
 	}
 	r.add(res)
+	if err != nil {
+		return 0
+	}
 	return len(res.left)
 }
 

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -165,6 +166,26 @@ func TestDrainDeletesPodsFirst(t *testing.T) {
 	held.Finalizers = nil
 	c.must(t, http.MethodPut, pod, held, nil)
 	eventually(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
+}
+
+// Pods that cannot be deleted do not keep the other objects.
+func TestDrainGoesOnAfterRefusedPods(t *testing.T) {
+	t.Parallel()
+	c := running(t, Config{})
+	const path = "/api/v1/namespaces/n"
+	createNamespace(t, c, "n")
+	c.must(t, http.MethodPost, path+"/pods", map[string]any{
+		"metadata": map[string]any{"name": "p", "finalizers": []string{"example.com/hold"}},
+		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "example.com/app:1"}}},
+	}, nil)
+	c.must(t, http.MethodDelete, path, nil, nil)
+	ns, row := get[corev1.Namespace](t, c, path), c.find("", "pods")
+	for refusal, want := range map[error]int{nil: 1, errors.New("denied by a webhook"): 0} {
+		pods := target{Info: &row.Info, store: row.Store, delete: func(context.Context, *resource.Object) error { return refusal }}
+		if left := c.drain.emptyResource(t.Context(), pods, "n", string(ns.UID), newResult("n")); left != want {
+			t.Errorf("refusal %v: %d pods delay the other objects, want %d", refusal, left, want)
+		}
+	}
 }
 
 // The content of a namespace of the same name and another uid is not deleted.
