@@ -99,13 +99,15 @@ func (g *Gateway) get(ctx context.Context, gv schema.GroupVersion, path string) 
 	identifyGateway(req.Header)
 	// Pinned: the request takes no slot, and its answer does not count for or against an endpoint.
 	answer, err := rt.Upstream.Pinned().RoundTrip(req)
+	if err == nil {
+		defer answer.Body.Close()
+	}
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("no answer within %v", serverTimeout)
 	case err != nil:
 		return err
 	}
-	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		return errors.New(answer.Status)
 	}
