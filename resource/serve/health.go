@@ -311,9 +311,12 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	if endpoint == "readyz" && (reasons.Len() > 0 || query.Has("verbose")) {
 		h.writeWarnings(&report)
 	}
-	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
 	if reasons.Len() > 0 {
 		http.Error(w, report.String()+endpoint+" check failed", http.StatusInternalServerError)
+		_ = http.NewResponseController(w).Flush() // the log may be what is blocked
+	}
+	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
+	if reasons.Len() > 0 {
 		return
 	}
 	if !query.Has("verbose") {

@@ -48,6 +48,9 @@ func TestHealth(t *testing.T) {
 		if w.Code != c.code || w.Body.String() != c.body {
 			t.Errorf("%s: got %d\n%s\nwant %d\n%s", c.path, w.Code, w.Body, c.code, c.body)
 		}
+		if strings.HasSuffix(c.body, "check failed\n") && !w.Flushed {
+			t.Errorf("%s: a log that is blocked delays the response", c.path)
+		}
 		if w.Header().Get("Content-Type") != "text/plain; charset=utf-8" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: header %v", c.path, w.Header())
 		}
