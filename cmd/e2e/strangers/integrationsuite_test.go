@@ -5,7 +5,6 @@ package strangers
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,16 +34,27 @@ func (s *suite) run(t *testing.T, with string, env []string) *results {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(home)
-	cmd := exec.Command("go", "tool", "test2json", "-t", s.program, "-test.v=test2json", "-test.timeout="+suiteTime.String())
+	cmd := exec.Command(s.program, "-test.v=test2json", "-test.timeout="+suiteTime.String())
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), append(env, "HOME="+home, "TMPDIR="+home, "KUBECONFIG="+os.DevNull, "GOMEMLIMIT=2GiB",
+		// The framework uses, and empties, an etcd that answers there, and starts one otherwise.
+		"KUBE_INTEGRATION_ETCD_URL=http://127.0.0.1:1",
 		"http_proxy=", "https_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "GOFLAGS=")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	reader, writer := io.Pipe()
-	cmd.Stdout, cmd.Stderr = writer, writer
+	// The suite is a child of this process, and not of test2json, so that it ends with this process.
+	filter := exec.Command("go", "tool", "test2json", "-t")
+	events, err := filter.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := filter.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = output, output
 	out := make(chan *results)
-	go func() { out <- readResults(reader) }()
-	if err := cmd.Start(); err != nil {
+	go func() { out <- readResults(events) }()
+	if err := errors.Join(filter.Start(), cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
 	kill := func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -52,8 +62,9 @@ func (s *suite) run(t *testing.T, with string, env []string) *results {
 	go func() { bounded <- keepBounds(t, cmd.Process.Pid, ended, kill) }()
 	err = cmd.Wait()
 	close(ended)
-	writer.Close()
+	output.Close()
 	r := <-out
+	err = errors.Join(err, filter.Wait())
 	// Kill the processes that the suite left running.
 	kill()
 	r.failure = errors.Join(<-bounded, err)

@@ -25,6 +25,9 @@ var starters = []struct{ file, line, call string }{
 	{"test/integration/etcd/server.go", "\tcompletedOptions, err := opts.Complete(tCtx)\n", "return startPortico(t, opts, certDir)"},
 }
 
+// listeners are the files that start servers beside kube-apiserver, which would listen on all interfaces.
+var listeners = []string{"cmd/kube-controller-manager/app/testing/testserver.go", "cmd/kube-scheduler/app/testing/testserver.go"}
+
 // integrationTree returns a copy of kubernetes in which the starters start Portico if the environment names its program, by
 // the files of testdata/integration/tree. The copy is kept in the cache folder of the user, so that its packages are compiled
 // once.
@@ -39,15 +42,21 @@ func integrationTree(t *testing.T) string {
 	if _, err := os.Stat(tree); err != nil {
 		copyKubernetes(t, release, tree)
 	}
-	for _, s := range starters {
-		text := read(t, release.Dir, s.file)
-		if strings.Count(text, s.line) != 1 {
-			t.Fatalf("%s has not this line once: %s", s.file, s.line)
+	edit := func(file, old, new string) string {
+		text := read(t, release.Dir, file)
+		if strings.Count(text, old) != 1 {
+			t.Fatalf("%s has not this text once: %s", file, old)
 		}
+		return strings.Replace(text, old, new, 1)
+	}
+	for _, s := range starters {
 		cut := "\tif portico.Program() != \"\" {\n\t\t" + s.call + "\n\t}\n"
-		text = strings.Replace(text, s.line, cut+s.line, 1)
+		text := edit(s.file, s.line, cut+s.line)
 		text = strings.Replace(text, "\nimport (\n", "\nimport (\n\t\"k8s.io/kubernetes/test/integration/portico\"\n", 1)
 		e2e.WriteFile(t, filepath.Join(tree, s.file), text)
+	}
+	for _, file := range listeners {
+		e2e.WriteFile(t, filepath.Join(tree, file), edit(file, `net.Listen("tcp", ":0")`, `net.Listen("tcp", "127.0.0.1:0")`))
 	}
 	// Files of an older copy would be compiled, too.
 	if err := os.RemoveAll(filepath.Join(tree, "test/integration/portico")); err != nil {
