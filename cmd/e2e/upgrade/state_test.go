@@ -114,7 +114,7 @@ func own(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
 	case "APIService", "Backend", "FlowSchema", "PriorityLevelConfiguration":
 		return true
-	case "Endpoints", "EndpointSlice":
+	case "Service", "Endpoints", "EndpointSlice":
 		return o.GetNamespace() == metav1.NamespaceDefault && o.GetName() == "kubernetes"
 	}
 	return o.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults"
