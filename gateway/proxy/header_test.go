@@ -4,9 +4,12 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"portico/resource"
 )
 
 // credentials are headers by which clients authenticate at servers and proxies, and by which proxies name users.
@@ -54,6 +57,64 @@ func TestHeadersOfKubernetesServers(t *testing.T) {
 			if got.Get(name) != "kept" {
 				t.Errorf("%s: %s is %q", path, name, got[name])
 			}
+		}
+	}
+}
+
+// A server gets the header of the client with the user, where the request comes from, the id of the gateway and nothing else, over every
+// protocol and with a request for another one.
+func TestHeaderOfARequest(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	server, trust := startTLS(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header
+		w.WriteHeader(http.StatusNotFound) // passed on also if another protocol is asked for
+	})
+	send := along(routeTo(upstreamTo(t, trust, []string{server.Listener.Addr().String()})))
+	bob := &resource.User{Name: "bob", Groups: []string{"one", "two"}}
+	for name, c := range map[string]struct {
+		path    string
+		user    *resource.User
+		upgrade bool
+		secure  bool // the connection of the client
+	}{
+		"HTTP/1.1":     {path: shortPath + "?limit=5", user: bob},
+		"HTTP/2":       {path: watchPath, user: bob},
+		"over TLS":     {path: shortPath, user: bob, secure: true},
+		"with a UID":   {path: shortPath, user: &resource.User{Name: "bob", UID: "42", Groups: bob.Groups}},
+		"an upgrade":   {path: execPath, user: &resource.User{Name: "bob", UID: "42", Groups: bob.Groups}, upgrade: true},
+		"one over TLS": {path: longPath, user: bob, upgrade: true, secure: true},
+	} {
+		start, proto := httptest.NewServer, "http"
+		if c.secure {
+			start, proto = httptest.NewTLSServer, "https"
+		}
+		front := start(asUser(c.user, send))
+		t.Cleanup(front.Close)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", front.URL+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := http.Header{
+			"User-Agent": {"Go-http-client/1.1"}, "Accept-Encoding": {"gzip"}, "X-Remote-User": {"bob"}, "X-Remote-Group": {"one", "two"},
+			"X-Forwarded-For": {"127.0.0.1"}, "X-Forwarded-Host": {front.Listener.Addr().String()}, "X-Forwarded-Proto": {proto}, "X-Forwarded-Uri": {c.path},
+		}
+		if c.user.UID != "" {
+			want["X-Remote-Uid"] = []string{c.user.UID}
+		}
+		if c.upgrade {
+			want["Connection"], want["Upgrade"] = []string{"Upgrade"}, []string{"echo"}
+			req.Header["Connection"], req.Header["Upgrade"] = want["Connection"], want["Upgrade"]
+		}
+		res, err := front.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		via := got["X-Portico-Via"]
+		delete(got, "X-Portico-Via")
+		if res.StatusCode != http.StatusNotFound || len(via) != 1 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %d, by way of %q\n got %v\nwant %v", name, res.StatusCode, via, got, want)
 		}
 	}
 }

@@ -109,10 +109,13 @@ func along(rt *Route) http.HandlerFunc {
 }
 
 // asAlice gives requests their action, and the user alice.
-func asAlice(next http.Handler) http.HandlerFunc {
+func asAlice(next http.Handler) http.HandlerFunc { return asUser(alice(), next) }
+
+// asUser gives requests their action and a user.
+func asUser(user *resource.User, next http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		act := resource.ParseAction(r)
-		act.User = alice()
+		act.User = user
 		next.ServeHTTP(w, r.WithContext(resource.WithAction(r.Context(), act)))
 	}
 }

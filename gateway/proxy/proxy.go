@@ -117,8 +117,8 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	if !upgrade {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
-		setForwarded(h, pr.In)
 	}
+	setForwarded(h, pr.In)
 	if pr.In.Header["Connection"] != nil {
 		for _, name := range forServers {
 			if values := pr.In.Header[name]; values != nil {
