@@ -86,7 +86,7 @@ func TestStorageVersionHash(t *testing.T) {
 	}
 }
 
-// A subresource without its resource gets a stub resource.
+// A subresource without its resource gets a stub resource. A kind that is unknown is an empty one.
 func TestAggregateStubParent(t *testing.T) {
 	got := Aggregate("g.example.com", "v1", []metav1.APIResource{
 		{Name: "orphans/scale", Namespaced: true, Kind: "Scale", Group: "autoscaling", Version: "v1", Verbs: []string{"get"}},
@@ -99,6 +99,17 @@ func TestAggregateStubParent(t *testing.T) {
 	}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
+	}
+	kindless := Aggregate("g.example.com", "v1", []metav1.APIResource{{Name: "parts"}, {Name: "parts/status"}, {Name: "parts/scale", Kind: "Scale"}})
+	want = []apidiscovery.APIResourceDiscovery{{
+		Resource: "parts", ResponseKind: &metav1.GroupVersionKind{}, Scope: apidiscovery.ScopeCluster,
+		Subresources: []apidiscovery.APISubresourceDiscovery{
+			{Subresource: "status", ResponseKind: &metav1.GroupVersionKind{}},
+			{Subresource: "scale", ResponseKind: &metav1.GroupVersionKind{Group: "g.example.com", Version: "v1", Kind: "Scale"}},
+		},
+	}}
+	if !reflect.DeepEqual(kindless, want) {
+		t.Errorf("without kinds: %+v", kindless)
 	}
 	if empty := Aggregate("g", "v1", nil); empty == nil || len(empty) != 0 {
 		t.Errorf("nothing becomes %#v, must encode as []", empty)

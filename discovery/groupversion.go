@@ -177,7 +177,12 @@ func Aggregate(group, version string, legacy []metav1.APIResource) []apidiscover
 	return out
 }
 
+// responseKind returns the kind of a resource, empty if it is unknown: client-go skips a resource
+// with an empty one, and would take {group, version, ""} for a kind without a name (docs/wire.md 2.3).
 func responseKind(group, version string, r *metav1.APIResource) *metav1.GroupVersionKind {
+	if r.Kind == "" {
+		return &metav1.GroupVersionKind{}
+	}
 	kind := &metav1.GroupVersionKind{Group: group, Version: version, Kind: r.Kind}
 	if r.Version != "" { // a kind of another group, possibly of the core group
 		kind.Group, kind.Version = r.Group, r.Version
