@@ -49,19 +49,29 @@ func TestRegisterCreates(t *testing.T) {
 	}
 }
 
-// The spec and the annotation of an automanaged APIService are restored; other labels remain.
+// The spec and the annotation of an automanaged APIService are restored, at any time, and one that is deleted is created again;
+// other labels remain.
 func TestRegisterRepairs(t *testing.T) {
 	g := newRegistry(t, widgets())
-	g.sync(t, nil)
-	modify(t, g.services, widget, func(a *apireg.APIService) {
-		a.Spec.GroupPriorityMinimum = 1
-		a.Spec.Service = &apireg.ServiceReference{Namespace: "a", Name: "b"}
-		a.Annotations = nil
-		a.Labels["mine"] = "kept"
-	})
-	a := g.sync(t, nil)[widget]
-	if a.Spec.GroupPriorityMinimum != 1000 || a.Spec.Service != nil || holder(a) != "crd" || a.Labels["mine"] != "kept" {
-		t.Errorf("got %+v", a)
+	made := g.sync(t, nil)
+	for _, name := range []string{widget, rbac} { // of a server, and of the gateway
+		want := made[name]
+		modify(t, g.services, name, func(a *apireg.APIService) {
+			a.Spec.GroupPriorityMinimum = 1
+			a.Spec.Service = &apireg.ServiceReference{Namespace: "a", Name: "b"}
+			a.Annotations = nil
+			a.Labels["mine"] = "kept"
+		})
+		a := g.sync(t, nil)[name]
+		if !sameRegistration(a, want) || a.Spec.Service != nil || a.Labels["mine"] != "kept" {
+			t.Errorf("got %+v", a)
+		}
+		if _, err := g.services.Store.Delete(t.Context(), resource.Key{Name: name}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if a := g.sync(t, nil)[name]; a == nil || !sameRegistration(a, want) || a.UID == want.UID {
+			t.Errorf("%s was deleted, and now is %+v", name, a)
+		}
 	}
 }
 
