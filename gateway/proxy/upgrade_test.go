@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,6 +191,67 @@ func TestUpgradedConnections(t *testing.T) {
 			}
 			w.free(t)
 		})
+	}
+}
+
+// A request for another protocol is sent, as any other, only to a server that is verified, over a connection of the dialer of its Backend.
+func TestServerOfUpgradesIsVerified(t *testing.T) {
+	t.Parallel()
+	server, trust := startTLS(t, func(w http.ResponseWriter, r *http.Request) {
+		websocket.Handler(func(conn *websocket.Conn) {
+			var text string
+			if websocket.Message.Receive(conn, &text) == nil {
+				_ = websocket.Message.Send(conn, text+" "+r.Header.Get("X-Remote-User")+" "+r.Header.Get("X-Remote-Uid"))
+			}
+		}).ServeHTTP(w, r)
+	})
+	var dialed atomic.Int32
+	direct := new(net.Dialer).DialContext
+	for name, c := range map[string]struct {
+		change func(*upstream.Trust)
+		ok     bool
+		dials  bool // the dialer is used
+	}{
+		"its name and authority":     {func(*upstream.Trust) {}, true, false},
+		"another name":               {func(t *upstream.Trust) { t.ServerName = "other.example.org" }, false, false},
+		"another authority":          {func(t *upstream.Trust) { t.Roots = x509.NewCertPool }, false, false},
+		"another name, not verified": {func(t *upstream.Trust) { t.ServerName, t.Insecure = "other.example.org", true }, true, false},
+		"through a dialer": {func(t *upstream.Trust) {
+			t.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				dialed.Add(1)
+				return direct(ctx, network, address)
+			}
+		}, true, true},
+		"through one that fails": {func(t *upstream.Trust) {
+			t.Dial = func(context.Context, string, string) (net.Conn, error) {
+				dialed.Add(1)
+				return nil, errors.New("no tunnel")
+			}
+		}, false, true},
+	} {
+		changed := trust
+		c.change(&changed)
+		dialed.Store(0)
+		f := frontOf(t, changed, server.Listener.Addr().String())
+		if !c.ok {
+			for path, header := range map[string]http.Header{shortPath: nil, watchPath: nil, execPath: {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}} {
+				res := f.do(t, "GET", path, nil, header)
+				if s := statusOf(t, res); res.StatusCode != 503 || !strings.Contains(s.Message, "error trying to reach service") {
+					t.Errorf("%s: %s: %d %q", name, path, res.StatusCode, s.Message)
+				}
+			}
+		} else if conn, err := websocket.Dial("ws://"+f.Listener.Addr().String()+execPath, "", f.URL); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else {
+			var got string
+			if err := errors.Join(websocket.Message.Send(conn, "hello"), websocket.Message.Receive(conn, &got)); err != nil || got != "hello alice 42" {
+				t.Errorf("%s: got %q, %v", name, got, err)
+			}
+			conn.Close()
+		}
+		if n := dialed.Load(); n > 0 != c.dials {
+			t.Errorf("%s: dialed %d times", name, n)
+		}
 	}
 }
 
