@@ -142,6 +142,17 @@ func TestOrdered(t *testing.T) {
 	if want := []string{"v2.high", "v1.high", "v1beta1.high", "v1alpha1.high", "v1.a", "v1.b"}; !slices.Equal(got, want) || in[0] != first {
 		t.Errorf("got %v, want %v; the argument is %v", got, want, in)
 	}
+	want := []string{"v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "final", "foo1", "foo10", "foo2"} // of one priority
+	in, got = nil, nil
+	for _, version := range slices.Sorted(slices.Values(want)) {
+		in = append(in, service(version, "g", 10, 15))
+	}
+	for _, a := range Ordered(in) {
+		got = append(got, a.Spec.Version)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("versions of one priority: %v, want %v", got, want)
+	}
 }
 
 // A creator does not set the status. The resource and its status are written apart, and field ownership

@@ -1,9 +1,11 @@
 package routing
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +112,66 @@ func TestBuiltinVersionsComeFirst(t *testing.T) {
 	for i, want := range []int32{15, 14, 15, 1000, 14} {
 		if got := m.entry(list[i], routeDecision{}).VersionPriority; got != want {
 			t.Errorf("%s has the priority %d, want %d", list[i].Name, got, want)
+		}
+	}
+}
+
+// The groups of APIServices are in /apis and have a document each, whether or not their servers are there, behind the group of
+// APIServices itself. The order is that of the highest priority of their versions. The group of deleted APIServices is in neither.
+func TestGroupsOfAPIServices(t *testing.T) {
+	t.Parallel()
+	of := func(group, version string, groupPriority, versionPriority int32) *apireg.APIService {
+		a := userAPIService(group, version, "gone")
+		a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority = groupPriority, versionPriority
+		return a
+	}
+	s := newController(t)
+	s.own = []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}}
+	s.store()
+	get := func(path string) (code int, body string) {
+		w := httptest.NewRecorder()
+		discovery.NewHandler(s.Discovery()).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Code, w.Body.String()
+	}
+	listed := func(want ...string) {
+		t.Helper()
+		var list metav1.APIGroupList
+		_, body := get("/apis")
+		if err := json.Unmarshal([]byte(body), &list); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		var got []string
+		for _, g := range list.Groups {
+			for _, v := range g.Versions {
+				got = append(got, v.GroupVersion)
+			}
+			if g.PreferredVersion != g.Versions[0] {
+				t.Errorf("%s prefers %v", g.Name, g.PreferredVersion)
+			}
+		}
+		if !slices.Equal(got, append([]string{"apiregistration.k8s.io/v1"}, want...)) {
+			t.Errorf("listed are %v, want %v", got, want)
+		}
+	}
+	s.SetAPIServices([]*apireg.APIService{})
+	s.Reconcile()
+	listed()
+	foo := []*apireg.APIService{of("foo", "v1", 20, 10), of("foo", "v2", 1, 15)}
+	bar := []*apireg.APIService{of("bar", "v2", 11, 10), of("bar", "v1", 11, 10)}
+	s.SetAPIServices([]*apireg.APIService{foo[0], bar[0], foo[1], bar[1]})
+	s.Reconcile()
+	listed("foo/v2", "foo/v1", "bar/v2", "bar/v1")
+	const group = `{"kind":"APIGroup","apiVersion":"v1","name":"foo","versions":[{"groupVersion":"foo/v2","version":"v2"},{"groupVersion":"foo/v1","version":"v1"}],` +
+		`"preferredVersion":{"groupVersion":"foo/v2","version":"v2"}}`
+	if code, body := get("/apis/foo"); code != http.StatusOK || strings.TrimSpace(body) != group {
+		t.Errorf("/apis/foo: %d %s", code, body)
+	}
+	s.SetAPIServices(bar)
+	s.Reconcile()
+	listed("bar/v2", "bar/v1")
+	for _, path := range []string{"/apis/foo", "/apis/foo/", "/apis/foo/v1", "/apis/missing"} {
+		if code, _ := get(path); code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, code)
 		}
 	}
 }
