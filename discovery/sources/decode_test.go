@@ -213,3 +213,33 @@ func TestListedTwice(t *testing.T) {
 		t.Errorf("known are %+v", gvs)
 	}
 }
+
+// Kinds that the aggregated form of a server leaves out are empty ones: older clients crash on null.
+func TestMissingKinds(t *testing.T) {
+	b := newBackend(t, described("odd.example.com", "v1", "parts"))
+	b.answer("/apis", http.StatusOK, typeAggregated, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"odd.example.com"},
+		"versions":[{"version":"v1","freshness":"Current","resources":[
+		{"resource":"missing","subresources":[{"subresource":"missing"}]},
+		{"resource":"null","responseKind":null,"subresources":[{"subresource":"null","responseKind":null}]},
+		{"resource":"empty","responseKind":{"group":"","version":"","kind":""},"subresources":[{"subresource":"empty","responseKind":{"group":"","version":"","kind":""}}]},
+		{"resource":"named","responseKind":{"group":"","version":"","kind":"Named"},"subresources":[{"subresource":"named","responseKind":{"group":"","version":"","kind":"Sub"}}]}
+		]}]}]}`)
+	s := b.source()
+	defer s.Close()
+	check(t, s, true)
+	gvs, _ := s.GroupVersions()
+	var got []string
+	for _, gv := range gvs {
+		for _, r := range gv.Aggregated {
+			if r.ResponseKind == nil || len(r.Subresources) > 0 && r.Subresources[0].ResponseKind == nil {
+				t.Fatalf("%s has no kind", r.Resource)
+			}
+			for _, sub := range r.Subresources {
+				got = append(got, fmt.Sprintf("%s %q %q", r.Resource, r.ResponseKind.Kind, sub.ResponseKind.Kind))
+			}
+		}
+	}
+	if want := []string{`missing "" ""`, `null "" ""`, `empty "" ""`, `named "Named" "Sub"`}; !slices.Equal(got, want) {
+		t.Errorf("known are %q", got)
+	}
+}

@@ -2,6 +2,7 @@ package sources
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -199,6 +200,28 @@ func TestBadAnswersKeepTheResult(t *testing.T) {
 			b.Close()
 			fails(t, s, "refused")
 		})
+	}
+}
+
+// A server whose first answer has another status than 200 is not available, and nothing is known of it.
+func TestFirstAnswerMustBeGood(t *testing.T) {
+	for _, code := range []int{http.StatusNoContent, http.StatusFound, http.StatusNotModified, http.StatusUnauthorized, http.StatusForbidden, http.StatusBadGateway} {
+		for path, only := range map[string][]schema.GroupVersion{"/apis": nil, "/apis/apps/v1": {{Group: "apps", Version: "v1"}}} {
+			b := newBackend(t, described("apps", "v1", "deployments"))
+			b.handle(path, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", "/test")
+				w.WriteHeader(code)
+			})
+			s := b.source(only...)
+			fails(t, s, fmt.Sprintf("bad status from %s: %d", path, code))
+			if gvs, known := s.GroupVersions(); known {
+				t.Errorf("%s %d: known are %v", path, code, gvs)
+			}
+			if asked := b.requests(); !strings.HasSuffix(asked, fmt.Sprintf("%s %d", path, code)) {
+				t.Errorf("%s %d: requests %s", path, code, asked)
+			}
+			s.Close()
+		}
 	}
 }
 
