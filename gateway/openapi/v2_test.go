@@ -17,7 +17,7 @@ import (
 )
 
 // client-go reads the document of the gateway's kinds and of custom resources, and finds the model of a
-// kind and the fields of its metadata.
+// kind and the fields of its metadata. The document follows a changed schema, and a group that goes.
 func TestOpenAPIV2ForClients(t *testing.T) {
 	t.Parallel()
 	crd := startDescribing(t, "crd", "a.example.com")
@@ -77,6 +77,18 @@ func TestOpenAPIV2ForClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		return models.LookupModel(kinds["a.example.com/v1/Widget"]).GetDescription() == "schema 2"
+	})
+	crd.serves(t, "2", "c.example.com")
+	g.check(t)
+	await.Until(t, "the group that is gone is not described", func() bool {
+		if doc, err = client.OpenAPISchema(); err != nil {
+			t.Fatal(err)
+		}
+		described := map[string]bool{}
+		for _, p := range doc.GetPaths().GetPath() {
+			described[p.Name] = true
+		}
+		return !described["/apis/a.example.com/"] && described["/apis/c.example.com/"] && described["/apis/apiregistration.k8s.io/v1/"]
 	})
 }
 
