@@ -28,6 +28,30 @@ import (
 	"portico/resource/serve/filter"
 )
 
+// A request has one id at the client and at the server: that of the client, or one that the gateway makes.
+func TestAuditIDReachesTheServer(t *testing.T) {
+	t.Parallel()
+	var got []string
+	front := startChain(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header["Audit-Id"] })
+	for _, id := range []string{"foo-bar", ""} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", front.URL+shortPath, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id != "" {
+			req.Header.Set("Audit-ID", id)
+		}
+		res, err := front.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if len(got) != 1 || got[0] == "" || id != "" && got[0] != id || res.Header.Get("Audit-ID") != got[0] {
+			t.Errorf("with the id %q the server got %q, and the client %q", id, got, res.Header["Audit-Id"])
+		}
+	}
+}
+
 // Audit events of proxied requests have the code that the client got and the body as it
 // was sent, which streams as without audit.
 func TestAuditThroughTheProxy(t *testing.T) {

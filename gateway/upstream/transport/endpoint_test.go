@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"io"
+	"log"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -119,11 +120,11 @@ func selfSigned(t *testing.T, name string) *tls.Certificate {
 }
 
 // Renewed certificates and authorities hold for the next request: connections made with
-// the old ones are not used for it.
+// the old ones are not used for it. A certificate that the server refuses is no answer.
 func TestRenewedCredentials(t *testing.T) {
 	t.Parallel()
 	var shown, carried atomic.Pointer[tls.Certificate]
-	var roots atomic.Pointer[x509.CertPool]
+	var roots, accepted atomic.Pointer[x509.CertPool] // accepted: nil are all
 	show := func(name string) {
 		shown.Store(selfSigned(t, name))
 		pool := x509.NewCertPool()
@@ -135,14 +136,21 @@ func TestRenewedCredentials(t *testing.T) {
 	}))
 	server.EnableHTTP2 = true
 	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		return &tls.Config{Certificates: []tls.Certificate{*shown.Load()}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}, nil
+		cfg := &tls.Config{Certificates: []tls.Certificate{*shown.Load()}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}
+		if cfg.ClientCAs = accepted.Load(); cfg.ClientCAs != nil {
+			cfg.ClientAuth = tls.RequireAndVerifyClientCert
+		}
+		return cfg, nil
 	}}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	e := newCounted(t, "tcp", server.Listener.Addr().String(), Trust{
 		Roots: roots.Load, ServerName: "example.com",
 		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return carried.Load(), nil },
 	})
+	good, pool := selfSigned(t, "gateway 4"), x509.NewCertPool()
+	pool.AddCert(good.Leaf)
 	for _, step := range []struct {
 		change func()
 		want   string // "": no answer
@@ -150,6 +158,8 @@ func TestRenewedCredentials(t *testing.T) {
 		{func() { show("server 1"); carried.Store(selfSigned(t, "gateway 1")) }, "gateway 1"},
 		{func() { carried.Store(selfSigned(t, "gateway 2")) }, "gateway 2"},
 		{func() { show("server 2") }, "gateway 2"},
+		{func() { accepted.Store(pool); carried.Store(selfSigned(t, "gateway 3")) }, ""},
+		{func() { carried.Store(good) }, "gateway 4"},
 		{func() { roots.Store(x509.NewCertPool()) }, ""},
 	} {
 		step.change()
