@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -17,6 +18,7 @@ import (
 	"portico/apiservice/backend"
 	"portico/discovery"
 	"portico/internal/testing/await"
+	"portico/resource/loop"
 )
 
 // listing is a server that lists and serves v1 of widgets.example.com; unlisted is the status
@@ -173,4 +175,22 @@ func TestReplacedServerIsChecked(t *testing.T) {
 		t.Fatal("it is the same server")
 	}
 	await.Until(t, "the second is read", read)
+}
+
+// An APIService that names another Service has another server, and the former one is not kept.
+func TestServerOfAnotherService(t *testing.T) {
+	t.Parallel()
+	external := func(name string) *corev1.Service {
+		return service(name, corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: name + ".example.com"})
+	}
+	s := onService(t, widgetsAt())
+	s.SetServices(followed(t, external("api"), external("other")), loop.Snapshot{})
+	s.Reconcile()
+	first := s.routeOf(widgetsGroup).Upstream
+	s.SetAPIServices([]*apireg.APIService{widgetsAt(func(spec *apireg.APIServiceSpec) { spec.Service.Name = "other" })})
+	s.Reconcile()
+	next := s.routeOf(widgetsGroup).Upstream
+	if next == nil || next == first || len(s.servers) != 1 || next.Base().Host != "other.ns.svc:443" || next.Endpoints()[0].Address != "other.example.com:443" {
+		t.Errorf("of %d servers it has %+v", len(s.servers), next)
+	}
 }
