@@ -205,7 +205,7 @@ func TestBadAnswersKeepTheResult(t *testing.T) {
 
 // A server whose first answer has another status than 200 is not available, and nothing is known of it.
 func TestFirstAnswerMustBeGood(t *testing.T) {
-	for _, code := range []int{http.StatusNoContent, http.StatusFound, http.StatusNotModified, http.StatusUnauthorized, http.StatusForbidden, http.StatusBadGateway} {
+	for _, code := range []int{http.StatusNoContent, http.StatusFound, http.StatusNotModified, http.StatusUnauthorized, http.StatusForbidden, http.StatusServiceUnavailable} {
 		for path, only := range map[string][]schema.GroupVersion{"/apis": nil, "/apis/apps/v1": {{Group: "apps", Version: "v1"}}} {
 			b := newBackend(t, described("apps", "v1", "deployments"))
 			b.handle(path, func(w http.ResponseWriter, _ *http.Request) {
