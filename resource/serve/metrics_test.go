@@ -69,7 +69,8 @@ func TestRequestMetrics(t *testing.T) {
 	for _, request := range [][]string{
 		{"GET", pathPods}, {"GET", pathPods}, {"GET", pathPods + "?watch=1"}, {"POST", pathPods + "?dryRun=All"},
 		{"PATCH", "/apis/apps/v1/namespaces/ns/deployments/x/status", "Content-Type", "application/apply-patch+yaml"},
-		{"BREW", "/coffee"}, {"GET", "/readyz"}, {"GET", "/apis/remote/v1/things"}, {"GET", "/apis/remote/v1/things?down=1"},
+		{"BREW", "/coffee"}, {"GET", "/readyz"}, {"GET", "/openapi/v3"}, {"GET", "/openapi/v3/apis/a/v1?hash=1"}, {"GET", "/openapi/v3/apis/b/v1"},
+		{"GET", "/apis/remote/v1/things"}, {"GET", "/apis/remote/v1/things?down=1"},
 	} {
 		do(s, request[0], request[1], request[2:]...)
 	}
@@ -80,6 +81,8 @@ func TestRequestMetrics(t *testing.T) {
 		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="apps",resource="deployments",scope="resource",subresource="status",verb="APPLY",version="v1"} 1`,
 		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="",verb="other",version=""} 1`,
 		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="/readyz",verb="GET",version=""} 1`,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="openapi/v3",verb="GET",version=""} 1`,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="openapi/v3/",verb="GET",version=""} 2`,
 		`apiserver_request_total{code="503",component="aggregator",dry_run="",group="remote",resource="",scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
 		`apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 2`,
 		`apiserver_response_sizes_count{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 2`,

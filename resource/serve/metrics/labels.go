@@ -52,7 +52,7 @@ func labelsOf(r *http.Request, a *resource.Action, component string) labels {
 	if a.IsResource {
 		l.group, l.version, l.resource, l.subresource = a.Group, a.Version, a.Resource, a.Subresource
 	} else {
-		l.subresource = PathLabel(a.Path)
+		l.subresource = pathSubresource(a.Path)
 	}
 	return l
 }
@@ -131,4 +131,16 @@ func PathLabel(path string) string {
 		return path
 	}
 	return ""
+}
+
+// pathSubresource returns the label subresource of a path that is no resource. Those of OpenAPI v3 are
+// the names under which kube-apiserver counts them, for its index and for all documents.
+func pathSubresource(path string) string {
+	switch {
+	case path == "/openapi/v3":
+		return "openapi/v3"
+	case strings.HasPrefix(path, "/openapi/v3/"):
+		return "openapi/v3/"
+	}
+	return PathLabel(path)
 }
