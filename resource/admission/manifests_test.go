@@ -12,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/yaml"
 
+	"portico/internal/testing/await"
 	"portico/resource/rest"
 )
 
@@ -89,6 +90,28 @@ func TestStaticPolicies(t *testing.T) {
 	b.refused(http.MethodPost, "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", `{"metadata":{"name":"static"}}`, 422,
 		"validatingadmissionpolicies.admissionregistration.k8s.io "+denied)
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
+}
+
+// Mutating policies of static manifests apply, and those of a file that changes from then on.
+func TestStaticMutatingPolicies(t *testing.T) {
+	labelled := func(by string) string {
+		policy := named("MutatingAdmissionPolicy", mutatingPolicy("p.static.k8s.io", applying(`Object{metadata: Object.metadata{labels: Object.metadata.labels{by: "`+by+`"}}}`)))
+		return staticConfiguration(t, PluginMutatingPolicies, "MutatingAdmissionPolicyConfiguration", policy,
+			named("MutatingAdmissionPolicyBinding", mutatingBinding("b.static.k8s.io", "p.static.k8s.io")))
+	}
+	file := labelled("manifest")
+	b := newBench(t, func(cfg *EngineConfig) { cfg.ConfigFile = file })
+	if got := b.must(http.MethodPost, configMapsPath, configMap("x")); text(got, "metadata", "labels", "by") != "manifest" {
+		t.Errorf("%v", got)
+	}
+	if err := os.Rename(filepath.Join(filepath.Dir(labelled("change")), "manifests", "a.yaml"), filepath.Join(filepath.Dir(file), "manifests", "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	await.Until(t, "the changed policy applies", func() bool {
+		n++
+		return text(b.must(http.MethodPost, configMapsPath, configMap(fmt.Sprint("changed-", n))), "metadata", "labels", "by") == "change"
+	})
 }
 
 // Static manifests that are not valid stop the start.
