@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/auth/authorizer/abac"
 	"k8s.io/kubernetes/pkg/controlplane"
+	"k8s.io/kubernetes/pkg/kubeapiserver"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -65,8 +66,14 @@ func Configure(t ktesting.TB, opts *options.ServerRunOptions, modify func(*contr
 	generic.Authentication.Authenticator, generic.Authorization.Authorizer = authn, authz
 	generic.LoopbackClientConfig = &rest.Config{BearerToken: "own"}
 	generic.EnableProfiling = true
-	accounts := &config.ControlPlane.Extra
-	accounts.ServiceAccountIssuer = issuer(t, opts)
+	extra := &config.ControlPlane.Extra
+	extra.ServiceAccountIssuer = issuer(t, opts)
+	// The authorizer of a test may read roles in etcd.
+	factory, err := kubeapiserver.NewStorageFactoryConfig().Complete(opts.Etcd).New()
+	if err != nil {
+		t.Fatalf("make the storage: %v", err)
+	}
+	extra.StorageFactory = factory
 	config.ControlPlane.ProxyTransport = &http.Transport{}
 	before := *generic
 	func() {
@@ -81,8 +88,8 @@ func Configure(t ktesting.TB, opts *options.ServerRunOptions, modify func(*contr
 	if name := changed(&before, generic); name != "" {
 		t.Skipf("in-process %s", name)
 	}
-	if accounts.ServiceAccountMaxExpiration != 0 {
-		opts.Authentication.ServiceAccounts.MaxExpiration = accounts.ServiceAccountMaxExpiration
+	if extra.ServiceAccountMaxExpiration != 0 {
+		opts.Authentication.ServiceAccounts.MaxExpiration = extra.ServiceAccountMaxExpiration
 	}
 	if generic.Authentication.Authenticator != authenticator.Request(authn) {
 		serveTokenReviews(t, opts, generic.Authentication.Authenticator)

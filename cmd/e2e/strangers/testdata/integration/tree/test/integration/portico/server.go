@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -37,7 +40,8 @@ type Server struct {
 	dir       string
 	lifeline  *os.File // the processes end when its other end is closed
 	processes []*process
-	unfollow  func() // see follow
+	unfollow  func()       // see follow
+	proxy     *http.Server // see resolve; nil without a resolver
 }
 
 // process is a process of a server.
@@ -52,25 +56,35 @@ type process struct {
 // options. A test that needs kube-apiserver in its own process is skipped with the reason.
 func Start(t ktesting.TB, opts *options.ServerRunOptions, skipHealth bool) (*Server, error) {
 	t.Helper()
-	gates := gatesOf(t)
+	resolver := app.ServiceResolverForTests()
+	var gates []string
+	// The gates and the emulated version of a test with a resolver are for the server that it registers.
+	if resolver == nil {
+		gates = gatesOf(t)
+	}
 	dir, err := os.MkdirTemp("", "portico")
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{t: t, dir: dir}
 	s.Stop = sync.OnceFunc(s.stop)
-	if err := s.start(opts, gates, skipHealth); err != nil {
+	if err := s.start(opts, gates, resolver, skipHealth); err != nil {
 		s.Stop()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) start(opts *options.ServerRunOptions, gates []string, skipHealth bool) error {
+func (s *Server) start(opts *options.ServerRunOptions, gates []string, resolver webhook.ServiceResolver, skipHealth bool) error {
 	token := uuid.NewString()
 	commands, err := s.commands(opts, gates, token)
 	if err != nil {
 		return err
+	}
+	if resolver != nil {
+		if err := s.resolve(resolver, commands); err != nil {
+			return err
+		}
 	}
 	alive, lifeline, err := os.Pipe()
 	if err != nil {
@@ -129,6 +143,9 @@ func (s *Server) stop() {
 	}
 	if s.unfollow != nil {
 		s.unfollow()
+	}
+	if s.proxy != nil {
+		s.proxy.Close()
 	}
 	if s.lifeline != nil {
 		s.lifeline.Close()
