@@ -48,8 +48,8 @@ func (g *Gateway) addPostStartChecks() {
 		serve.Until(g.registration.Autoregistered, "the missing APIServices have not been stored yet"))
 }
 
-// registered reports whether every own group of the gateway has its APIService. The
-// gateway does not wait for those of other servers.
+// registered reports whether every group that the gateway itself serves has its APIService. The
+// gateway does not wait for APIServices of other servers.
 func (g *Gateway) registered() bool {
 	t := g.sync.Table()
 	for _, gv := range g.own {

@@ -14,8 +14,8 @@ import (
 	"portico/backends/process"
 )
 
-// The Warning of a namespace deletion names the unavailable APIServices, except those that abandon the namespace and those
-// whose Service does not exist. After a failed read the APIServices are not read again for warningPause.
+// The Warning of a namespace deletion names the unavailable APIServices, except APIServices that abandon the namespace or
+// name a Service that does not exist. After a failed read the APIServices are not read again for warningPause.
 func TestDeletionWarnings(t *testing.T) {
 	t.Parallel()
 	var reads, fails atomic.Int64

@@ -203,7 +203,7 @@ func TestBadAnswersKeepTheResult(t *testing.T) {
 	}
 }
 
-// A server whose first answer has another status than 200 is not available, and nothing is known of it.
+// A server is not available, and has no discovery, if the status of its first answer is not 200.
 func TestFirstAnswerMustBeGood(t *testing.T) {
 	for _, code := range []int{http.StatusNoContent, http.StatusFound, http.StatusNotModified, http.StatusUnauthorized, http.StatusForbidden, http.StatusServiceUnavailable} {
 		for path, only := range map[string][]schema.GroupVersion{"/apis": nil, "/apis/apps/v1": {{Group: "apps", Version: "v1"}}} {

@@ -28,7 +28,7 @@ import (
 	"portico/resource/serve/filter"
 )
 
-// A request has one id at the client and at the server: that of the client, or one that the gateway makes.
+// The Audit-ID of a request reaches the server. The gateway makes one if the client sends none.
 func TestAuditIDReachesTheServer(t *testing.T) {
 	t.Parallel()
 	var got []string

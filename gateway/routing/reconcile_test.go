@@ -116,8 +116,8 @@ func TestBuiltinVersionsComeFirst(t *testing.T) {
 	}
 }
 
-// The groups of APIServices are in /apis and have a document each, whether or not their servers are there, behind the group of
-// APIServices itself. The order is that of the highest priority of their versions. The group of deleted APIServices is in neither.
+// /apis lists apiregistration.k8s.io first, and then the groups of APIServices by the highest priority of their versions. Each
+// group has a document at /apis/GROUP, even if its server is away. A group without APIServices has neither.
 func TestGroupsOfAPIServices(t *testing.T) {
 	t.Parallel()
 	of := func(group, version string, groupPriority, versionPriority int32) *apireg.APIService {

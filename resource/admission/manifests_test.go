@@ -92,7 +92,7 @@ func TestStaticPolicies(t *testing.T) {
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
 }
 
-// Mutating policies of static manifests apply, and those of a file that changes from then on.
+// Mutating policies of static manifests apply. A changed file is read again.
 func TestStaticMutatingPolicies(t *testing.T) {
 	labelled := func(by string) string {
 		policy := named("MutatingAdmissionPolicy", mutatingPolicy("p.static.k8s.io", applying(`Object{metadata: Object.metadata{labels: Object.metadata.labels{by: "`+by+`"}}}`)))

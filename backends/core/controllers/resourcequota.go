@@ -265,7 +265,7 @@ func (c *quotaController) objectChanged(gr schema.GroupResource, old, cur runtim
 	}
 }
 
-// objectAdded queues the quotas whose usage may lack obj. obj was created after the first list of the monitor of gr, and may
+// objectAdded queues the quotas that may not count obj yet. obj was created after the first list of the monitor of gr, and may
 // itself be one of these quotas.
 func (c *quotaController) objectAdded(gr schema.GroupResource, obj runtime.Object) {
 	evaluator := c.registry.Get(gr)
