@@ -28,28 +28,31 @@ func TestFullStorage(t *testing.T) {
 	}
 	const group = "full.example.com"
 	e2e.Define(t, e2e.DynamicClient(t, up.Config(t)), group)
-	n := 0
-	for {
-		code, answer := fill(t, up, fmt.Sprintf("fill-%d", n), size*9/10)
-		if code != http.StatusCreated {
-			isFull(t, code, answer)
-			break
+	// An object may fit again when etcd has freed what is compacted.
+	untilFull := func(create func(name string) (code int, answer string)) (created int) {
+		for created <= 2*quota/size {
+			code, answer := create(fmt.Sprintf("fill-%d", created))
+			if code != http.StatusCreated {
+				isFull(t, code, answer)
+				return created
+			}
+			created++
 		}
-		if n++; n > 2*quota/size {
-			t.Fatal("the storage does not get full")
+		t.Fatal("the storage does not get full")
+		return created
+	}
+	n := untilFull(func(name string) (int, string) { return fill(t, up, name, size*9/10) })
+	untilFull(func(name string) (int, string) {
+		widget := e2e.Widget(group, name)
+		if err := unstructured.SetNestedField(widget.Object, strings.Repeat("x", size*9/10), "spec", "colour"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	// A small one would fit once etcd has freed what is compacted.
-	widget := e2e.Widget(group, "w")
-	if err := unstructured.SetNestedField(widget.Object, strings.Repeat("x", size*9/10), "spec", "colour"); err != nil {
-		t.Fatal(err)
-	}
-	object, err := widget.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, answer := up.Do(t, http.MethodPost, "/apis/"+group+"/v1/namespaces/default/widgets", string(object))
-	isFull(t, code, answer)
+		object, err := widget.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return up.Do(t, http.MethodPost, "/apis/"+group+"/v1/namespaces/default/widgets", string(object))
+	})
 
 	if err := up.Stop(); err != nil {
 		t.Fatal(err)
