@@ -203,7 +203,10 @@ func (janeAuthenticator) Authenticate(*http.Request) (*resource.User, bool, erro
 // newChain returns a gateway's filters before handler, for the user jane.
 func newChain(t testing.TB, handler http.Handler, change ...func(*filter.Config)) http.Handler {
 	t.Helper()
-	cfg := filter.Config{Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler), Handler: handler}
+	cfg := filter.Config{
+		Authenticator: janeAuthenticator{}, Logger: slog.New(slog.DiscardHandler), Handler: handler,
+		SentOn: func(*resource.Action) bool { return true },
+	}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -142,10 +142,13 @@ func errReplaced() error {
 // of end.
 type clientBody struct {
 	io.ReadCloser
+	http2    bool
 	stop     func(time.Time) error // http.ResponseController.SetReadDeadline
 	progress func()                // is called when something has arrived
-	timer    *time.Timer           // of the Read in progress
-	patience time.Duration         // what is left of bodyPatience
+
+	reads    sync.Mutex    // is held by Read
+	timer    *time.Timer   // of the Read in progress
+	patience time.Duration // what is left of bodyPatience
 
 	mu      sync.Mutex
 	reading bool
@@ -154,7 +157,10 @@ type clientBody struct {
 
 // newClientBody makes a clientBody the body of a request.
 func newClientBody(w http.ResponseWriter, r *http.Request) *clientBody {
-	b := &clientBody{ReadCloser: r.Body, stop: http.NewResponseController(w).SetReadDeadline, progress: func() {}, patience: bodyPatience}
+	b := &clientBody{
+		ReadCloser: r.Body, http2: r.ProtoMajor == 2,
+		stop: http.NewResponseController(w).SetReadDeadline, progress: func() {}, patience: bodyPatience,
+	}
 	body.Replace(r, b)
 	if rs := stateOf(r.Context()); rs != nil {
 		rs.sent = b
@@ -176,12 +182,24 @@ func (b *clientBody) end(cause error) {
 	}
 }
 
-// finish makes the timer of a Read that goes on, as that of a server's connection may, leave the
-// ResponseWriter alone: it must not be used after the handler.
+// finish makes Read fail, and the timer of a Read that goes on, as the connection to a server may read,
+// leave the ResponseWriter alone: it must not be used after the handler. Over HTTP/2 finish ends a Read in
+// progress and waits for it: a Read that outlasts the handler can make net/http close the connection with
+// all its requests (golang.org/issue/56940).
 func (b *clientBody) finish() {
 	if b == nil {
 		return
 	}
+	b.finished()
+	if b.http2 {
+		_ = b.ReadCloser.Close() // never fails
+		b.reads.Lock()
+		defer b.reads.Unlock()
+	}
+}
+
+// finished records the end of the request.
+func (b *clientBody) finished() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.cause == nil {
@@ -206,6 +224,8 @@ func (b *clientBody) read(begins bool) error {
 
 // Read implements io.Reader.
 func (b *clientBody) Read(p []byte) (int, error) {
+	b.reads.Lock()
+	defer b.reads.Unlock()
 	if err := b.read(true); err != nil {
 		return 0, err
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +118,55 @@ func TestEndOfBody(t *testing.T) {
 			t.Error("a deadline is set after the body")
 		}
 	})
+}
+
+// watchedBody is a body that knows whether it is read.
+type watchedBody struct {
+	io.ReadCloser
+	reads atomic.Int32
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.reads.Add(1)
+	defer b.reads.Add(-1)
+	return b.ReadCloser.Read(p)
+}
+
+// Over HTTP/2 no Read outlasts the request: net/http could close the connection with its other requests.
+func TestFinishedHTTP2BodyIsNotRead(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		watched := &watchedBody{ReadCloser: r.Body}
+		r.Body = watched
+		body := newClientBody(w, r)
+		ended := make(chan error)
+		go func() {
+			_, err := io.Copy(io.Discard, body)
+			ended <- err
+		}()
+		for watched.reads.Load() == 0 {
+			runtime.Gosched()
+		}
+		body.finish()
+		if watched.reads.Load() != 0 {
+			t.Error("Read goes on after the request")
+		}
+		if err := <-ended; !errors.Is(err, http.ErrBodyReadAfterClose) {
+			t.Errorf("Read: %v", err)
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for range 20 {
+		body, client := io.Pipe()
+		res, err := server.Client().Post(server.URL, "", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		client.Close()
+	}
 }
 
 // A Read that outlasts the request, as that of a connection to a server may, does not use the
