@@ -112,7 +112,7 @@ func All(cfg Config) []*rest.Kind {
 func coreKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 	return []*rest.Kind{
 		componentStatuses(), configMaps(), endpoints(), coreEvents(cfg, scheme), limitRanges(), namespaces(cfg), nodes(cfg), persistentVolumes(), persistentVolumeClaims(scheme), pods(cfg), podTemplates(),
-		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg),
+		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg, scheme),
 	}
 }
 

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -22,13 +24,15 @@ import (
 
 // services is the row of v1 Service. service_address.go has the fields of addresses, and
 // service_validation.go the other rules.
-func services(cfg Config) *rest.Kind {
+func services(cfg Config, scheme *runtime.Scheme) *rest.Kind {
 	info := resource.Info{
 		Versions: []string{"v1"}, Resource: "services", Kind: "Service",
 		ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true, Path: "services/specs",
 	}
+	typed := rest.Typed(scheme, corev1.SchemeGroupVersion.WithKind("Service"))
 	return withSubresources(&rest.Kind{
-		Info: info,
+		Codec: defaultingCodec{typed.(rest.Versioned), onDefault(func(svc *corev1.Service) { completeStored(svc, cfg.ServiceFamilies[0]) }), hasFamilies},
+		Info:  info,
 		Strategy: rest.Strategy{
 			Default:        onDefault(defaultService),
 			ValidateName:   apivalidation.NameIsDNSLabel,
@@ -61,7 +65,6 @@ func prepareService(svc *corev1.Service) {
 }
 
 func prepareServiceUpdate(svc, old *corev1.Service) {
-	completeStored(old)
 	old.Status.DeepCopyInto(&svc.Status)
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
@@ -125,12 +128,42 @@ func defaultService(svc *corev1.Service) {
 	}
 }
 
-// completeStored sets the fields of a stored Service that an older Kubernetes did not have, so that
-// an update is compared with the values that they stand for.
-func completeStored(svc *corev1.Service) {
+// hasFamilies reports whether a stored Service has ipFamilies, which an ExternalName Service has not.
+func hasFamilies(o *resource.Object) bool {
+	if o.Encoding == resource.Protobuf {
+		return bytes.Contains(o.Data, []byte("\x9a\x01\x04IPv")) // field 19 of ServiceSpec, of 4 bytes
+	}
+	return bytes.Contains(o.Data, []byte(`"ipFamilies":[`))
+}
+
+// completeStored sets the fields of a stored Service that Kubernetes before 1.20 did not have, and
+// removes the internalTrafficPolicy that later releases stored with ExternalName. primary is the
+// primary family of the cluster.
+func completeStored(svc *corev1.Service, primary corev1.IPFamily) {
 	defaultService(svc)
-	if spec := &svc.Spec; spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+	spec := &svc.Spec
+	dropUnusedTrafficPolicy(spec)
+	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
 		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+	if spec.Type == corev1.ServiceTypeExternalName || len(spec.IPFamilies) > 0 {
+		return
+	}
+	switch {
+	case isUnmanaged(svc):
+		spec.IPFamilies = []corev1.IPFamily{primary, otherFamily(primary)}
+	case isHeadless(svc):
+		spec.IPFamilies = []corev1.IPFamily{primary}
+	default:
+		for _, ip := range spec.ClusterIPs {
+			spec.IPFamilies = append(spec.IPFamilies, familyOf(ip))
+		}
+	}
+	switch len(spec.IPFamilies) {
+	case 1:
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
+	case 2:
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
 	}
 }
 

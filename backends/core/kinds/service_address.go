@@ -44,6 +44,13 @@ func familyOf(ip string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
+func otherFamily(f corev1.IPFamily) corev1.IPFamily {
+	if f == corev1.IPv6Protocol {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
 func isPolicy(svc *corev1.Service, p corev1.IPFamilyPolicy) bool {
 	return ptr.Deref(svc.Spec.IPFamilyPolicy, "") == p
 }
@@ -144,11 +151,7 @@ func chooseFamilies(svc, old *corev1.Service, cluster []corev1.IPFamily) field.E
 		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
 	}
 	if len(spec.IPFamilies) == 1 && !isPolicy(svc, corev1.IPFamilyPolicySingleStack) && (isUnmanaged(svc) || len(cluster) == 2) {
-		other := corev1.IPv6Protocol
-		if spec.IPFamilies[0] == corev1.IPv6Protocol {
-			other = corev1.IPv4Protocol
-		}
-		spec.IPFamilies = append(spec.IPFamilies, other)
+		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
 	}
 	return nil
 }

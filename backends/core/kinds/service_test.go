@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -9,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
+	"portico/resource"
 	"portico/resource/rest"
 )
 
@@ -172,9 +175,6 @@ func TestServiceChanges(t *testing.T) {
 			[]string{`spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set`}},
 		{"to external name, address kept", stored,
 			`{"spec":{"type":"ExternalName","externalName":"a.example","clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"}}`, nil},
-		{"stored by Kubernetes before 1.20", `{"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}]}}`, `{"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}]}}`, nil},
-		{"another address than one stored before 1.20", `{"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}]}}`, `{"spec":{"clusterIP":"10.0.0.2",` + web + `}}`,
-			[]string{`spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`}},
 		{"from external name", `{"spec":{"type":"ExternalName","externalName":"a.example"}}`, `{"spec":{` + web + `}}`, nil},
 		{"load balancer class", `{"spec":{"type":"LoadBalancer","loadBalancerClass":"a",` + web + `}}`,
 			`{"spec":{"type":"LoadBalancer","loadBalancerClass":"b",` + web + `}}`,
@@ -227,6 +227,69 @@ func TestServiceAllocate(t *testing.T) {
 		}
 		if svc.Spec.Type == corev1.ServiceTypeExternalName && (svc.Spec.ClusterIP != "" || svc.Spec.ClusterIPs != nil || svc.Spec.InternalTrafficPolicy != nil) {
 			t.Errorf("%s keeps addresses or the traffic policy", c.spec)
+		}
+	}
+}
+
+// storedForms returns a Service as kube-apiserver may have stored it.
+func storedForms(t *testing.T, k *rest.Kind, svc *corev1.Service) []*resource.Object {
+	t.Helper()
+	svc.APIVersion, svc.Kind = "v1", "Service"
+	data, err := json.Marshal(svc)
+	o, err2 := k.Codec.EncodeStored(svc)
+	if err := errors.Join(err, err2); err != nil || o.Encoding != resource.Protobuf {
+		t.Fatal(o, err)
+	}
+	return []*resource.Object{{Data: data}, o}
+}
+
+// A Service that Kubernetes before 1.20 stored, in any encoding, has the fields of addresses when it is
+// read, and changes to dual stack like another one.
+func TestStoredServicesAreCompleted(t *testing.T) {
+	k := servicesRow(Config{ServiceFamilies: []corev1.IPFamily{"IPv4", "IPv6"}})
+	for _, c := range []struct{ spec, ips, families, policy string }{
+		{`{"clusterIP":"10.0.0.1"}`, "10.0.0.1", "IPv4", "SingleStack"},
+		{`{"clusterIP":"fd00::1"}`, "fd00::1", "IPv6", "SingleStack"},
+		{`{"clusterIP":"None","selector":{"a":"b"}}`, "None", "IPv4", "SingleStack"},
+		{`{"clusterIP":"None"}`, "None", "IPv4 IPv6", "RequireDualStack"},
+		{`{"type":"ExternalName","externalName":"a","internalTrafficPolicy":"Cluster"}`, "", "", ""},
+		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"}`, "10.0.0.1", "IPv4", "PreferDualStack"},
+	} {
+		var svc corev1.Service
+		if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x"},"spec":`+c.spec+`}`), &svc); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range storedForms(t, k, &svc) {
+			decoded, err := k.Codec.DecodeStored(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := decoded.(*corev1.Service).Spec
+			families := ""
+			for _, f := range got.IPFamilies {
+				families = strings.TrimSpace(families + " " + string(f))
+			}
+			if strings.Join(got.ClusterIPs, " ") != c.ips || families != c.families || string(ptr.Deref(got.IPFamilyPolicy, "")) != c.policy {
+				t.Errorf("%s: got %+v", c.spec, got)
+			}
+			if got.Type == corev1.ServiceTypeExternalName && got.InternalTrafficPolicy != nil {
+				t.Errorf("%s: internalTrafficPolicy %v", c.spec, *got.InternalTrafficPolicy)
+			}
+			complete := k.Codec.(rest.CanonicalCodec).Canonical(o)
+			if want := strings.Contains(c.spec, "ipFamilies"); complete != want {
+				t.Errorf("%s: canonical %v", c.spec, complete)
+			}
+		}
+	}
+	old, err := k.Codec.DecodeStored(storedForms(t, k, &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 80}}}})[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, policy := range []corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack} {
+		svc := decode[*corev1.Service](t, k, `{"metadata":{"name":"x"},"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}],"ipFamilyPolicy":"`+string(policy)+`"}}`)
+		expect(t, allocated(t, k, svc, old.(rest.Object)))
+		if len(svc.Spec.IPFamilies) != 2 {
+			t.Errorf("%s: families %v", policy, svc.Spec.IPFamilies)
 		}
 	}
 }

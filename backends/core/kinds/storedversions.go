@@ -47,29 +47,30 @@ func addStoredVersions(scheme *runtime.Scheme) {
 	}
 }
 
-// defaultingCodec sets defaults in what is stored as protobuf when it is read, as kube-apiserver
-// does for every kind. It is for kinds with fields that have a default and are not stored.
+// defaultingCodec sets defaults in stored objects when they are read, as kube-apiserver does for
+// every kind. It is for kinds with fields that have a default and are not stored.
 type defaultingCodec struct {
 	rest.Versioned
 	setDefaults func(obj rest.Object)
+	complete    func(o *resource.Object) bool // whether a stored object has all fields; it is called on every read
 }
 
 var _ rest.CanonicalCodec = defaultingCodec{}
 
-// withDefaults makes the codec of a row set the defaults of its strategy.
+// withDefaults makes the codec of a row set the defaults of its strategy in what is stored as protobuf.
 func withDefaults(k *rest.Kind) *rest.Kind {
-	k.Codec = defaultingCodec{k.Codec.(rest.Versioned), k.Strategy.Default}
+	k.Codec = defaultingCodec{k.Codec.(rest.Versioned), k.Strategy.Default, func(o *resource.Object) bool { return o.Encoding != resource.Protobuf }}
 	return k
 }
 
 // DecodeStored implements rest.Codec.
 func (c defaultingCodec) DecodeStored(o *resource.Object) (runtime.Object, error) {
 	obj, err := c.Versioned.DecodeStored(o)
-	if err == nil && o.Encoding == resource.Protobuf {
+	if err == nil && !c.complete(o) {
 		c.setDefaults(obj.(rest.Object))
 	}
 	return obj, err
 }
 
 // Canonical implements rest.CanonicalCodec.
-func (c defaultingCodec) Canonical(o *resource.Object) bool { return o.Encoding != resource.Protobuf }
+func (c defaultingCodec) Canonical(o *resource.Object) bool { return c.complete(o) }
