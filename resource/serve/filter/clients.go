@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"sync"
@@ -138,11 +139,12 @@ func errReplaced() error {
 	return apierrors.NewTooManyRequests("Too many requests wait for their bodies, please try again later.", retryAfter)
 }
 
-// clientBody is the body of a request. Read fails if it waits too long for the client, or after a call
-// of end.
+// clientBody is the body of a request. Read fails if it waits too long for the client, unless the body
+// is a stream, or after a call of end or finish.
 type clientBody struct {
 	io.ReadCloser
 	http2    bool
+	stream   bool
 	stop     func(time.Time) error // http.ResponseController.SetReadDeadline
 	progress func()                // is called when something has arrived
 
@@ -228,6 +230,10 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	defer b.reads.Unlock()
 	if err := b.read(true); err != nil {
 		return 0, err
+	}
+	if b.stream {
+		n, err := b.ReadCloser.Read(p)
+		return n, cmp.Or(b.read(false), err)
 	}
 	began := time.Now()
 	if b.timer == nil {

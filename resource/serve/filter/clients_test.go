@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -120,14 +120,17 @@ func TestEndOfBody(t *testing.T) {
 	})
 }
 
-// watchedBody is a body that knows whether it is read.
+// watchedBody is a body that knows whether it is read. began is closed by the first Read.
 type watchedBody struct {
 	io.ReadCloser
+	first sync.Once
+	began chan struct{}
 	reads atomic.Int32
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	b.reads.Add(1)
+	b.first.Do(func() { close(b.began) })
 	defer b.reads.Add(-1)
 	return b.ReadCloser.Read(p)
 }
@@ -136,17 +139,16 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 func TestFinishedHTTP2BodyIsNotRead(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		watched := &watchedBody{ReadCloser: r.Body}
+		watched := &watchedBody{ReadCloser: r.Body, began: make(chan struct{})}
 		r.Body = watched
 		body := newClientBody(w, r)
+		body.stream = r.URL.Path == "/stream"
 		ended := make(chan error)
 		go func() {
 			_, err := io.Copy(io.Discard, body)
 			ended <- err
 		}()
-		for watched.reads.Load() == 0 {
-			runtime.Gosched()
-		}
+		<-watched.began
 		body.finish()
 		if watched.reads.Load() != 0 {
 			t.Error("Read goes on after the request")
@@ -158,9 +160,9 @@ func TestFinishedHTTP2BodyIsNotRead(t *testing.T) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
-	for range 20 {
+	for i := range 20 {
 		body, client := io.Pipe()
-		res, err := server.Client().Post(server.URL, "", body)
+		res, err := server.Client().Post(server.URL+[]string{"/", "/stream"}[i%2], "", body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -104,8 +104,9 @@ func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	rs, action, limit := stateOf(r.Context()), resource.ActionFrom(r.Context()), c.limits.reads
 	long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
 	if long || isHealth(action.Path) {
-		if body.Small(r) {
-			newClientBody(w, r) // a larger one, or one of unknown length, may be a stream that lasts as long as the request
+		if small := body.Small(r); small || r.ContentLength != 0 && r.ProtoMajor == 2 {
+			// A larger one, or one of unknown length, may be a stream that lasts as long as the request.
+			newClientBody(w, r).stream = !small
 		}
 		return true
 	}
