@@ -67,10 +67,11 @@ func (w *write) keepPlace(obj, old rest.Object) error {
 	return placeInNamespace(obj, w.key.Namespace)
 }
 
-// keepSystemMetadata restores the metadata that an update cannot change. The caller has
-// rejected another uid.
+// keepSystemMetadata restores the metadata that an update cannot change. Validation refuses another uid.
 func keepSystemMetadata(obj, old metav1.Object) {
-	obj.SetUID(old.GetUID())
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
 	obj.SetCreationTimestamp(old.GetCreationTimestamp())
 	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())

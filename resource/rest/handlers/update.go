@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,14 +56,14 @@ func (a *API) update(w http.ResponseWriter, r *http.Request, act *resource.Actio
 	// Attempts change the decoded object: those after the first decode the body again,
 	// without repeating warnings.
 	next := func(ctx context.Context, _ *resource.Object, old rest.Object) (rest.Object, error) {
-		next := obj
-		if obj = nil; next == nil {
+		sent := obj
+		if obj = nil; sent == nil {
 			var err error
-			if next, err = wr.decodePut(ctx, body, metav1.FieldValidationIgnore); err != nil {
+			if sent, err = wr.decodePut(ctx, body, metav1.FieldValidationIgnore); err != nil {
 				return nil, err
 			}
 		}
-		return next, wr.checkIdentity(next, old)
+		return sent, wr.checkIdentity(sent, old)
 	}
 	return wr.replace(ctx, w, r, sub, next, res.CreateOnUpdate)
 }
@@ -161,12 +160,6 @@ func (w *write) change(ctx context.Context, cur *resource.Object, old rest.Objec
 	if err := w.checkRevision(obj.GetResourceVersion(), cur); err != nil {
 		return nil, err
 	}
-	// A PUT was refused before.
-	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
-		return nil, apierrors.NewInvalid(w.res.GroupKind(), w.key.Name, field.ErrorList{
-			field.Invalid(field.NewPath("metadata", "uid"), uid, apivalidation.FieldImmutableErrorMsg),
-		})
-	}
 	return obj, w.admit(ctx, obj, old)
 }
 
@@ -190,8 +183,8 @@ func (w *write) holdStored(cur *resource.Object) error {
 	return nil
 }
 
-// checkIdentity is the 409 for the body of a PUT, or a view of an object, with the uid of another
-// object. old is nil if there is no object.
+// checkIdentity returns a 409 if obj, the body of a PUT or the view that a subresource has of an object, has
+// another uid than old, which is nil if there is no object.
 func (w *write) checkIdentity(obj, old rest.Object) error {
 	var stored types.UID
 	if old != nil {
