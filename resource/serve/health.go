@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -180,7 +181,7 @@ func (h *Health) add(c check) {
 	h.checks = append(h.checks, c)
 }
 
-// of returns the checks of an endpoint, including checks with aside.
+// of returns the checks of an endpoint, with the checks that have only a path of their own.
 func (h *Health) of(endpoint string) []check {
 	h.mu.Lock()
 	all := slices.Clone(h.checks)
@@ -312,8 +313,15 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 		h.writeWarnings(&report)
 	}
 	if reasons.Len() > 0 {
-		http.Error(w, report.String()+endpoint+" check failed", http.StatusInternalServerError)
-		_ = http.NewResponseController(w).Flush() // the log may be what is blocked
+		text := report.String() + endpoint + " check failed\n"
+		header := w.Header()
+		header.Set("Content-Type", "text/plain; charset=utf-8")
+		header.Set("X-Content-Type-Options", "nosniff")
+		// With its length, an HTTP/1.1 response is complete when it is flushed: the log may be what is blocked.
+		header.Set("Content-Length", strconv.Itoa(len(text)))
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, text) // fails only if the client has gone
+		_ = http.NewResponseController(w).Flush()
 	}
 	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
 	if reasons.Len() > 0 {

@@ -133,8 +133,8 @@ func PathLabel(path string) string {
 	return ""
 }
 
-// pathSubresource returns the label subresource of a path that is no resource. Those of OpenAPI v3 are
-// the names under which kube-apiserver counts them, for its index and for all documents.
+// pathSubresource returns the label subresource of a path that is no resource. As in
+// kube-apiserver, the index of OpenAPI v3 has one, and all its documents together another one.
 func pathSubresource(path string) string {
 	switch {
 	case path == "/openapi/v3":
