@@ -135,7 +135,7 @@ type Core struct {
 	authorize func(context.Context, *resource.Action) error
 	// stopped is closed when Run returns.
 	stopped chan struct{}
-	// started is what has succeeded since the start.
+	// started records which parts of the start have succeeded.
 	started struct{ namespaces, kubernetesService, priorityClasses, repair atomic.Bool }
 }
 

@@ -178,8 +178,8 @@ func (d *drainer) own() (out []target) {
 	return out
 }
 
-// emptyResource deletes the objects of one resource in a namespace, and returns how many are being deleted: none after an
-// error, as in kube-apiserver. A resource that is no longer served, cannot be listed, or is registered without a server
+// emptyResource deletes the objects of one resource in a namespace. It returns how many of them are being deleted, and 0 after
+// an error, as in kube-controller-manager. A resource that is no longer served, cannot be listed, or is registered without a server
 // has no objects.
 func (d *drainer) emptyResource(ctx context.Context, t target, namespace, uid string, r *result) int {
 	list, err := t.store.List(ctx, resource.ListOptions{Namespace: namespace})

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unicode/utf8"
 
@@ -21,6 +22,7 @@ import (
 
 	"portico/apiservice"
 	"portico/backends/process"
+	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/client"
 )
@@ -168,24 +170,65 @@ func TestDrainDeletesPodsFirst(t *testing.T) {
 	eventually(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
 }
 
-// Pods that cannot be deleted do not keep the other objects.
+// keepsPods is a storage in which pods cannot be changed or deleted until released is set.
+type keepsPods struct {
+	inMemory
+	released atomic.Bool
+}
+
+func (k *keepsPods) Store(info *resource.Info) resource.Store {
+	if info.Resource == "pods" {
+		return keptPods{k.inMemory.Store(info), k}
+	}
+	return k.inMemory.Store(info)
+}
+
+type keptPods struct {
+	resource.Store
+	*keepsPods
+}
+
+func (k keptPods) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
+	if !k.released.Load() {
+		return nil, apierrors.NewForbidden(corev1.Resource("pods"), key.Name, errors.New("it is kept"))
+	}
+	return k.Store.Update(ctx, key, mutate)
+}
+
+func (k keptPods) Delete(ctx context.Context, key resource.Key, check func(*resource.Object) error) (*resource.Object, error) {
+	if !k.released.Load() {
+		return nil, apierrors.NewForbidden(corev1.Resource("pods"), key.Name, errors.New("it is kept"))
+	}
+	return k.Store.Delete(ctx, key, check)
+}
+
+// A refused deletion of a pod does not delay the other objects.
 func TestDrainGoesOnAfterRefusedPods(t *testing.T) {
 	t.Parallel()
-	c := running(t, Config{})
-	const path = "/api/v1/namespaces/n"
+	kept := &keepsPods{inMemory: inMemory{memstore.New()}}
+	c := runningOver(t, kept, Config{})
+	const path, configMap, pod = "/api/v1/namespaces/n", "/api/v1/namespaces/n/configmaps/c", "/api/v1/namespaces/n/pods/p"
 	createNamespace(t, c, "n")
+	c.must(t, http.MethodPost, path+"/configmaps", object("c"), nil)
 	c.must(t, http.MethodPost, path+"/pods", map[string]any{
-		"metadata": map[string]any{"name": "p", "finalizers": []string{"example.com/hold"}},
+		"metadata": map[string]any{"name": "p"},
 		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "example.com/app:1"}}},
 	}, nil)
 	c.must(t, http.MethodDelete, path, nil, nil)
-	ns, row := get[corev1.Namespace](t, c, path), c.find("", "pods")
-	for refusal, want := range map[error]int{nil: 1, errors.New("denied by a webhook"): 0} {
-		pods := target{Info: &row.Info, store: row.Store, delete: func(context.Context, *resource.Object) error { return refusal }}
-		if left := c.drain.emptyResource(t.Context(), pods, "n", string(ns.UID), newResult("n")); left != want {
-			t.Errorf("refusal %v: %d pods delay the other objects, want %d", refusal, left, want)
+	eventually(t, "the ConfigMap is gone", func() bool { return get[corev1.ConfigMap](t, c, configMap) == nil })
+	eventually(t, "the condition names the refusal", func() bool {
+		ns := get[corev1.Namespace](t, c, path)
+		if ns == nil {
+			t.Fatal("the namespace is gone")
 		}
+		c := condition(ns, corev1.NamespaceDeletionContentFailure)
+		return c.Status == corev1.ConditionTrue && strings.Contains(c.Message, `pods "p" is forbidden: it is kept`)
+	})
+	if get[corev1.Pod](t, c, pod) == nil {
+		t.Error("the pod is deleted")
 	}
+	kept.released.Store(true)
+	eventually(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
 }
 
 // The content of a namespace of the same name and another uid is not deleted.

@@ -30,7 +30,7 @@ const (
 	leaseInterval, leasePatience = 50 * time.Millisecond, 3 * time.Second
 	// defaultGatewayPort is the target port of the Service if no gateway is known.
 	defaultGatewayPort = 6443
-	// portName is the name of the port of the gateways.
+	// portName is the name of the gateways' port in the Service, its Endpoints and its EndpointSlice.
 	portName = "https"
 )
 
@@ -151,9 +151,12 @@ func (k *kubernetesService) service(ctx context.Context, subsets []corev1.Endpoi
 	})
 }
 
-// retarget sets the target port of the Service to the port of a gateway, and reports whether that
-// is a change.
+// retarget sets the target port of the Service to the port of a gateway, if one is known, and reports
+// whether that is a change.
 func retarget(svc *corev1.Service, subsets []corev1.EndpointSubset) bool {
+	if len(subsets) == 0 {
+		return false
+	}
 	for i := range svc.Spec.Ports {
 		port := &svc.Spec.Ports[i]
 		if port.Name != portName {

@@ -271,8 +271,9 @@ var migrated = csitranslation.New()
 
 // driverOf returns the CSI driver of a volume; "" if it has none.
 func (n *nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (string, error) {
-	for _, claim := range podrefs.Claims(&corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: corev1.PodSpec{Volumes: []corev1.Volume{*v}}}) {
-		return n.driverOfClaim(ctx, resource.Key{Namespace: pod.Namespace, Name: claim})
+	alone := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: corev1.PodSpec{Volumes: []corev1.Volume{*v}}}
+	if claims := podrefs.Claims(alone); len(claims) > 0 {
+		return n.driverOfClaim(ctx, resource.Key{Namespace: pod.Namespace, Name: claims[0]})
 	}
 	switch {
 	case v.CSI != nil:
@@ -299,7 +300,7 @@ func (n *nodeRestriction) driverOfClaim(ctx context.Context, key resource.Key) (
 	return driverIn(v, err)
 }
 
-// driverIn returns the CSI driver of a volume that was read without err.
+// driverIn returns err, or the CSI driver of v: "" if it has none.
 func driverIn(v *corev1.PersistentVolume, err error) (string, error) {
 	if err != nil || v == nil || v.Spec.CSI == nil {
 		return "", err
