@@ -24,8 +24,8 @@ func (g *Gateway) addHealthChecks() {
 	g.addServerChecks()
 }
 
-// addPostStartChecks adds checks of the start of the gateway. Those that wait for another server are optional
-// (docs/wire.md 1.5).
+// addPostStartChecks adds checks of the start of the gateway. A check that waits for another server is
+// optional (docs/wire.md 1.5).
 func (g *Gateway) addPostStartChecks() {
 	stored := serve.Until(g.cache.Ready, "the watch cache has not been filled yet")
 	g.health.AddPostStartCheck("poststarthook/generic-apiserver-start-informers", stored)

@@ -3,9 +3,10 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,12 +105,13 @@ func (g *Gateway) get(ctx context.Context, gv schema.GroupVersion, path string) 
 	}
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("no answer within %v", serverTimeout)
+		return fmt.Errorf("the server of %s did not answer within %v", gv, serverTimeout)
 	case err != nil:
 		return err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return errors.New(answer.Status)
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10)) // the status suffices
+		return fmt.Errorf("the server of %s answered %s: %s", gv, answer.Status, strings.TrimSpace(string(text)))
 	}
 	return nil
 }

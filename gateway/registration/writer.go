@@ -107,7 +107,8 @@ func (r *Writer) Wake() {
 	r.status.wake.Set()
 }
 
-// Autoregistered reports whether register has once stored all missing APIServices.
+// Autoregistered reports whether the APIServices that were missing have been stored since the start. It never becomes
+// false again. Safe for concurrent use.
 func (r *Writer) Autoregistered() bool { return r.registrar.autoregistered.Load() }
 
 // WakeStatus announces that the state of an endpoint may have changed.
