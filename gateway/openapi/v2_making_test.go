@@ -135,11 +135,16 @@ func askV2(v *v2, header ...string) *httptest.ResponseRecorder {
 
 func definitions(t *testing.T, w *httptest.ResponseRecorder) []string {
 	t.Helper()
+	return slices.Sorted(maps.Keys(schemas(t, w)))
+}
+
+func schemas(t *testing.T, w *httptest.ResponseRecorder) spec.Definitions {
+	t.Helper()
 	var out spec.Swagger
 	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil || w.Code != 200 {
 		t.Fatalf("%d %v %s", w.Code, err, w.Body)
 	}
-	return slices.Sorted(maps.Keys(out.Definitions))
+	return out.Definitions
 }
 
 // The document merges all documents, in JSON and in protobuf, with equal definitions once. Nothing is
@@ -159,6 +164,10 @@ func TestV2OfDocuments(t *testing.T) {
 		want := []string{"Meta", "Meta_v2", "Unused", "a.example.com.v1.Apple", "b.example.com.v1.Bean", "c.example.com.v1.Cod"}
 		if got := definitions(t, w); !slices.Equal(got, want) {
 			t.Errorf("definitions %v", got)
+		}
+		// The first document keeps its names.
+		if all := schemas(t, w); all["Meta"].Description != "one" || all["Meta_v2"].Description != "another" {
+			t.Errorf("Meta is %q, Meta_v2 is %q", all["Meta"].Description, all["Meta_v2"].Description)
 		}
 		h := w.Header()
 		if h.Get("Content-Type") != mediaJSON || h.Get("Last-Modified") == "" || !slices.Contains(h.Values("Vary"), "Accept") {

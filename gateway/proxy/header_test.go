@@ -61,8 +61,8 @@ func TestHeadersOfKubernetesServers(t *testing.T) {
 	}
 }
 
-// A server gets the header of the client with the user, where the request comes from, the id of the gateway and nothing else, over every
-// protocol and with a request for another one.
+// A server gets the client's headers, the user, X-Forwarded-* and the id of the gateway, and nothing else: over HTTP/1.1, over
+// HTTP/2 and for upgrades.
 func TestHeaderOfARequest(t *testing.T) {
 	t.Parallel()
 	var got http.Header

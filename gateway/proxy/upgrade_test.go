@@ -3,13 +3,22 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io"
+	"log"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -18,10 +27,12 @@ import (
 	"time"
 
 	"golang.org/x/net/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/apiservice/backend"
 	"portico/gateway/upstream"
 	"portico/internal/testing/await"
+	"portico/resource/authn"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/metrics"
@@ -251,6 +262,79 @@ func TestServerOfUpgradesIsVerified(t *testing.T) {
 		}
 		if n := dialed.Load(); n > 0 != c.dials {
 			t.Errorf("%s: dialed %d times", name, n)
+		}
+	}
+}
+
+// writePair writes a key and its self-signed certificate for clients to files, and returns the certificate.
+func writePair(t *testing.T, certFile, keyFile, name string) *x509.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err2 := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	private, err3 := x509.MarshalPKCS8PrivateKey(key)
+	cert, err4 := x509.ParseCertificate(der)
+	err5 := os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)
+	err6 := os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
+	if err := errors.Join(err, err2, err3, err4, err5, err6); err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// A client certificate of the gateway that the server refuses is 503. Once the files have another one, the
+// next request shows it.
+func TestClientCertificateIsReadAgain(t *testing.T) {
+	t.Parallel()
+	certFile, keyFile := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+	accepted := writePair(t, certFile, keyFile, "accepted")
+	good, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writePair(t, certFile, keyFile, "refused")
+	pair, err := authn.NewKeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Shown", r.TLS.PeerCertificates[0].Subject.CommonName)
+		w.WriteHeader(http.StatusNotFound) // no upgrade
+	}))
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool()}
+	server.TLS.ClientCAs.AddCert(accepted)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	trust := trustOf(server)
+	trust.Certificate = pair.GetClientCertificate
+	f := frontOf(t, trust, server.Listener.Addr().String())
+	paths := map[string]http.Header{shortPath: nil, watchPath: nil, execPath: {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}}
+	for path, header := range paths {
+		res := f.do(t, "GET", path, nil, header)
+		if s := statusOf(t, res); res.StatusCode != 503 || s.Reason != metav1.StatusReasonServiceUnavailable {
+			t.Errorf("%s: refused: %d %v", path, res.StatusCode, s)
+		}
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(good.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: accepted.Raw}, keyFile: {Type: "PRIVATE KEY", Bytes: private},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	authn.Reload()
+	for path, header := range paths {
+		if res := f.do(t, "GET", path, nil, header); res.StatusCode != 404 || res.Header.Get("X-Shown") != "accepted" {
+			t.Errorf("%s: %d, the server has got the certificate of %q", path, res.StatusCode, res.Header.Get("X-Shown"))
 		}
 	}
 }

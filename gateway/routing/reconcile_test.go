@@ -116,6 +116,34 @@ func TestBuiltinVersionsComeFirst(t *testing.T) {
 	}
 }
 
+// OpenAPI documents are merged by the priority of their APIServices, after apiregistration.k8s.io.
+func TestOpenAPIPartsByPriority(t *testing.T) {
+	t.Parallel()
+	s := newController(t)
+	s.own = []discovery.GroupVersion{{Group: apiservice.Group, Version: "v1", GroupPriority: 20001}}
+	var all []*apireg.APIService
+	var served []discovery.GroupVersion
+	for _, of := range []struct {
+		group, version                 string
+		groupPriority, versionPriority int32
+	}{{"foo", "v1", 20, 10}, {"bar", "v1", 11, 10}, {"foo", "v2", 1, 15}, {"bar", "v2", 11, 10}} {
+		a := userAPIService(of.group, of.version, "b")
+		a.Spec.GroupPriorityMinimum, a.Spec.VersionPriority = of.groupPriority, of.versionPriority
+		all, served = append(all, a), append(served, discovery.GroupVersion{Group: of.group, Version: of.version})
+	}
+	fakeBackend(t, s, "b", sources.NewSource(sources.Config{Previous: served}))
+	s.store()
+	s.SetAPIServices(all)
+	s.Reconcile()
+	var got []string
+	for _, p := range s.OpenAPI().Parts() {
+		got = append(got, p.APIService)
+	}
+	if want := []string{"v1.apiregistration.k8s.io", "v2.foo", "v1.foo", "v2.bar", "v1.bar"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // /apis lists apiregistration.k8s.io first, and then the groups of APIServices by the highest priority of their versions. Each
 // group has a document at /apis/GROUP, even if its server is away. A group without APIServices has neither.
 func TestGroupsOfAPIServices(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	apidiscovery "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -192,5 +193,55 @@ func TestServerOfAnotherService(t *testing.T) {
 	next := s.routeOf(widgetsGroup).Upstream
 	if next == nil || next == first || len(s.servers) != 1 || next.Base().Host != "other.ns.svc:443" || next.Endpoints()[0].Address != "other.example.com:443" {
 		t.Errorf("of %d servers it has %+v", len(s.servers), next)
+	}
+}
+
+// A group/version of a server that has never answered is stale and empty in the aggregated document, and 503 at
+// its own path, at once: discovery does not wait for a server that hangs.
+func TestDiscoveryOfServersThatFail(t *testing.T) {
+	t.Parallel()
+	for name, serve := range map[string]http.HandlerFunc{
+		"hangs":       func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"answers 503": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := make(chan struct{}, 1)
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+				serve(w, r)
+			}))
+			t.Cleanup(server.Close)
+			a := userAPIService(widgetsGroup, "v1", "b")
+			s := onService(t, a, backendAt(server.URL))
+			s.startChecks(t)
+			<-asked
+			if name != "hangs" {
+				await.Until(t, "the check fails", func() bool {
+					s.Reconcile()
+					return s.Conditions()[a.Name].Reason == "FailedDiscoveryCheck"
+				})
+			}
+			get := func(path, accept string) *httptest.ResponseRecorder {
+				r, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
+				r.Header.Set("Accept", accept)
+				discovery.NewHandler(s.Discovery()).ServeHTTP(w, r)
+				return w
+			}
+			if w := get("/apis/"+widgetsGroup+"/v1", "application/json"); w.Code != http.StatusServiceUnavailable {
+				t.Errorf("the group/version: %d %s", w.Code, w.Body)
+			}
+			var list apidiscovery.APIGroupDiscoveryList
+			w := get("/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+			if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Items) != 1 {
+				t.Fatalf("%v: %s", err, w.Body)
+			}
+			if v := list.Items[0].Versions[0]; v.Freshness != apidiscovery.DiscoveryFreshnessStale || len(v.Resources) != 0 {
+				t.Errorf("got %+v", v)
+			}
+		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // asks sends a request and returns the name in the answer.
@@ -288,5 +290,39 @@ func TestPinnedStreamThatIsLate(t *testing.T) {
 	close(begin)
 	if err := receive(t, ended, "the stream stays"); err != nil {
 		t.Errorf("the stream was cut: %v", err)
+	}
+}
+
+// Checks and reads that fail, however many, leave no connection behind.
+func TestFailedChecksLeaveNoConnections(t *testing.T) {
+	t.Parallel()
+	for _, network := range []string{"tls", "tls1", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+			u := over(t, turns(), n.endpoint())
+			for range 20 {
+				if err := u.Probe(t.Context(), n.endpoint().URL, "/readyz", func(http.Header) {}); err == nil {
+					t.Fatal("502 passes")
+				}
+				res, err := u.Pinned().RoundTrip(newRequest(t.Context(), "GET", "/apis", nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				res.Body.Close()
+			}
+			made := n.conns.Load()
+			if made > 2 {
+				t.Errorf("%d connections for 40 requests", made)
+			}
+			u.Close()
+			for range made {
+				select {
+				case <-n.ends:
+				case <-time.After(await.Patience()):
+					t.Fatalf("of %d connections not all are closed", made)
+				}
+			}
+		})
 	}
 }
