@@ -233,17 +233,17 @@ func (s *SampleServer) Available(t *testing.T, want string) time.Duration {
 		if err := json.Unmarshal([]byte(body), &table); err != nil {
 			return fmt.Errorf("%w: %s", err, body)
 		}
-		found := false
+		found := 0
 		for _, row := range table.Rows { // name, service, available, age
 			if !strings.HasSuffix(fmt.Sprint(row.Cells[0]), ".wardle.example.com") {
 				continue
 			}
-			if found = true; !strings.HasPrefix(fmt.Sprint(row.Cells[2]), want) {
+			if found++; !strings.HasPrefix(fmt.Sprint(row.Cells[2]), want) {
 				return fmt.Errorf("%v", row.Cells)
 			}
 		}
-		if !found {
-			return errors.New("there is none")
+		if found != 2 {
+			return fmt.Errorf("there are %d of them", found)
 		}
 		return nil
 	})

@@ -62,11 +62,11 @@ func (s *suite) run(t *testing.T, with string, env []string) *results {
 	go func() { bounded <- keepBounds(t, cmd.Process.Pid, ended, kill) }()
 	err = cmd.Wait()
 	close(ended)
+	// Kill the processes that the suite left running: they may hold its output open.
+	kill()
 	output.Close()
 	r := <-out
 	err = errors.Join(err, filter.Wait())
-	// Kill the processes that the suite left running.
-	kill()
 	r.failure = errors.Join(<-bounded, err)
 	t.Logf("with %s: %s within %.0f s", with, countOutcomes(r.outcomes), time.Since(began).Seconds())
 	return r
@@ -104,7 +104,7 @@ func memoryOf(group int) (bytes int) {
 		}
 		// The name, in parentheses, may have spaces: proc_pid_stat(5).
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		if fields[2] != strconv.Itoa(group) {
+		if len(fields) < 22 || fields[2] != strconv.Itoa(group) {
 			continue
 		}
 		if pages, err := strconv.Atoi(fields[21]); err == nil {

@@ -20,13 +20,13 @@ var processes = []string{"core", "crd", "gateway"}
 
 // Flags of kube-apiserver.
 var (
-	// setByFixture are the flags that the fixture sets by itself.
-	setByFixture = []string{
+	// setByCommands are flags for which commands sets values of its own.
+	setByCommands = []string{
 		"bind-address", "cert-dir", "secure-port", "tls-cert-file", "tls-private-key-file", "client-ca-file", "token-auth-file",
 		"etcd-prefix", "advertise-address", "authorization-mode", "runtime-config", "tls-sni-cert-key", "feature-gates", "emulated-version",
 		"min-compatibility-version", "service-account-signing-key-file", "service-account-key-file",
 	}
-	// ignored are the flags that change nothing that a client can see, or that Portico does always or never.
+	// ignored are flags without an effect that clients see, and switches of what Portico does always or never.
 	ignored = []string{
 		"allow-privileged", "enable-aggregator-routing", "endpoint-reconciler-type", "external-hostname", "livez-grace-period", "storage-media-type",
 		"watch-cache", "watch-cache-sizes", "default-watch-cache-size", "watch-progress-notify-interval", "delete-collection-workers",
@@ -78,7 +78,7 @@ func passOn(t ktesting.TB, given map[string][]string, to map[string][]string) er
 	}
 	var lacks []string
 	for _, flag := range slices.Sorted(maps.Keys(given)) {
-		if slices.Contains(setByFixture, flag) || slices.Contains(ignored, flag) {
+		if slices.Contains(setByCommands, flag) || slices.Contains(ignored, flag) {
 			continue
 		}
 		has := false
