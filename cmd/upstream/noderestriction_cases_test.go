@@ -104,10 +104,9 @@ func restrictedObjects() []porticorest.Object {
 }
 
 // TestNodesAreRestrictedAsByKubeAPIServer has the plugins NodeRestriction of both servers decide about writes of every
-// kind that it limits, made of all combinations of what it looks at. They refuse the same ones, with the same
-// messages. By design differ: how caches name resources, and the text that follows the message about the status
-// of a claim; and kube-apiserver answers 500 where objects have other UIDs than a request for a certificate says,
-// Portico 403. TestMigratedVolumes has volumes of types that CSI drivers have replaced.
+// kind that it limits, made of all combinations of what it looks at. They refuse the same writes, with the same
+// messages, except that Portico leaves out the Go diff after the message about the status of a claim, and answers
+// 403, not 500, to a request for the certificate of a pod with other UIDs. TestMigratedVolumes has volumes of types that CSI drivers have replaced.
 func TestNodesAreRestrictedAsByKubeAPIServer(t *testing.T) {
 	objects := restrictedObjects()
 	r := newRestrictions(t, objects)

@@ -19,9 +19,8 @@ import (
 	"portico/resource/serve"
 )
 
-// serverProcess prepares a process that serves until ctx ends: its log and the output
-// of that, the pace of its garbage collector (see [pace.Keep]), and its end when the
-// supervisor that may have started it is gone.
+// serverProcess prepares a process that serves until ctx ends. It opens the log, the writer of which is the Output,
+// sets the pace of the garbage collector (see [pace.Keep]), and ends the process when its supervisor is gone.
 func serverProcess(ctx context.Context, flags LogFlags, work pace.Work) (*slog.Logger, *logging.Output, error) {
 	output := logging.NewOutput(os.Stderr)
 	log, err := flags.Open(output)

@@ -19,7 +19,7 @@ const (
 // certificate or a server that is no etcd, else after etcdPatience. Until then it prints the cause when that changes.
 func (s *stack) checkEtcd(ctx context.Context) error {
 	cfg := s.etcd.Config(slog.New(slog.DiscardHandler))
-	began := time.Now()
+	asked := time.Now()
 	var last error
 	for {
 		problem := etcd.Diagnose(ctx, cfg)
@@ -30,7 +30,7 @@ func (s *stack) checkEtcd(ctx context.Context) error {
 			return ctx.Err()
 		case etcd.Lasting(problem):
 			return fmt.Errorf("--etcd-servers: %w", problem)
-		case time.Since(began) >= etcdPatience:
+		case time.Since(asked) >= etcdPatience:
 			return fmt.Errorf("--etcd-servers: no etcd has answered within %v: %w; start it, or name another one", etcdPatience, problem)
 		case last == nil || problem.Error() != last.Error():
 			s.say(at(s.began, "waiting for etcd: "+problem.Error()))
