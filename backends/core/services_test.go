@@ -176,7 +176,7 @@ func TestStartOnForeignServices(t *testing.T) {
 		svc := &corev1.Service{}
 		svc.Namespace, svc.Name = "default", name
 		svc.Spec = corev1.ServiceSpec{Type: "NodePort", ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilies: []corev1.IPFamily{"IPv4"}, Ports: []corev1.ServicePort{{Port: 80, NodePort: nodePort, Protocol: "TCP"}}}
-		if name == "old1" { // as Kubernetes before 1.20 stored it
+		if name == "old1" { // as an older Kubernetes stored it
 			svc.Spec.ClusterIPs, svc.Spec.IPFamilies = nil, nil
 		}
 		if _, err := rest.CreateObject(t.Context(), writer.find("", "services"), svc); err != nil {

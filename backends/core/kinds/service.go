@@ -31,7 +31,7 @@ func services(cfg Config, scheme *runtime.Scheme) *rest.Kind {
 	}
 	typed := rest.Typed(scheme, corev1.SchemeGroupVersion.WithKind("Service"))
 	return withSubresources(&rest.Kind{
-		Codec: defaultingCodec{typed.(rest.Versioned), onDefault(func(svc *corev1.Service) { completeStored(svc, cfg.ServiceFamilies[0]) }), hasFamilies},
+		Codec: defaultingCodec{typed.(rest.Versioned), onDefault(func(svc *corev1.Service) { completeStored(svc, cfg.ServiceFamilies[0]) }), isComplete},
 		Info:  info,
 		Strategy: rest.Strategy{
 			Default:        onDefault(defaultService),
@@ -128,17 +128,21 @@ func defaultService(svc *corev1.Service) {
 	}
 }
 
-// hasFamilies reports whether a stored Service has ipFamilies, which an ExternalName Service has not.
-func hasFamilies(o *resource.Object) bool {
+// isComplete reports whether completeStored changes nothing of a stored Service, without decoding it: it
+// has ipFamilies and internalTrafficPolicy, and no load balancer, the addresses of which have defaults.
+func isComplete(o *resource.Object) bool {
+	families, policy, balancer := `"ipFamilies":[`, `"internalTrafficPolicy":"`, `"type":"LoadBalancer"`
 	if o.Encoding == resource.Protobuf {
-		return bytes.Contains(o.Data, []byte("\x9a\x01\x04IPv")) // field 19 of ServiceSpec, of 4 bytes
+		// The keys of the fields 19, 22 and 4 of ServiceSpec, with the beginnings of their values.
+		families, policy, balancer = "\x9a\x01\x04IPv", "\xb2\x01", "\x22\x0cLoadBalancer"
 	}
-	return bytes.Contains(o.Data, []byte(`"ipFamilies":[`))
+	has := func(part string) bool { return bytes.Contains(o.Data, []byte(part)) }
+	return has(families) && has(policy) && !has(balancer)
 }
 
-// completeStored sets the fields of a stored Service that Kubernetes before 1.20 did not have, and
-// removes the internalTrafficPolicy that later releases stored with ExternalName. primary is the
-// primary family of the cluster.
+// completeStored sets the fields of a stored Service that older releases of Kubernetes did not have, such
+// as clusterIPs before 1.20 and ipFamilies before 1.21, and removes the internalTrafficPolicy that later
+// ones stored with ExternalName. primary is the primary family of the cluster.
 func completeStored(svc *corev1.Service, primary corev1.IPFamily) {
 	defaultService(svc)
 	spec := &svc.Spec

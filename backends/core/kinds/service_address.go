@@ -38,7 +38,7 @@ func sameFamilies(a, b *corev1.Service) bool {
 }
 
 func familyOf(ip string) corev1.IPFamily {
-	if a, err := netip.ParseAddr(ip); err == nil && a.Is6() {
+	if a, err := netip.ParseAddr(ip); err == nil && a.Is6() && !a.Is4In6() {
 		return corev1.IPv6Protocol
 	}
 	return corev1.IPv4Protocol

@@ -243,20 +243,24 @@ func storedForms(t *testing.T, k *rest.Kind, svc *corev1.Service) []*resource.Ob
 	return []*resource.Object{{Data: data}, o}
 }
 
-// A Service that Kubernetes before 1.20 stored, in any encoding, has the fields of addresses when it is
-// read, and changes to dual stack like another one.
+// A Service that an older Kubernetes stored, in any encoding, has the fields of addresses and the defaults
+// when it is read, and changes to dual stack like another one.
 func TestStoredServicesAreCompleted(t *testing.T) {
 	k := servicesRow(Config{ServiceFamilies: []corev1.IPFamily{"IPv4", "IPv6"}})
+	const complete = `"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack","internalTrafficPolicy":"Local"`
 	for _, c := range []struct{ spec, ips, families, policy string }{
 		{`{"clusterIP":"10.0.0.1"}`, "10.0.0.1", "IPv4", "SingleStack"},
+		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"]}`, "10.0.0.1", "IPv4", "SingleStack"},
+		{`{"type":"LoadBalancer",` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack"},
 		{`{"clusterIP":"fd00::1"}`, "fd00::1", "IPv6", "SingleStack"},
 		{`{"clusterIP":"None","selector":{"a":"b"}}`, "None", "IPv4", "SingleStack"},
 		{`{"clusterIP":"None"}`, "None", "IPv4 IPv6", "RequireDualStack"},
 		{`{"type":"ExternalName","externalName":"a","internalTrafficPolicy":"Cluster"}`, "", "", ""},
 		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"}`, "10.0.0.1", "IPv4", "PreferDualStack"},
+		{`{` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack"},
 	} {
 		var svc corev1.Service
-		if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x"},"spec":`+c.spec+`}`), &svc); err != nil {
+		if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x"},"spec":`+c.spec+`,"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), &svc); err != nil {
 			t.Fatal(err)
 		}
 		for _, o := range storedForms(t, k, &svc) {
@@ -264,7 +268,7 @@ func TestStoredServicesAreCompleted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := decoded.(*corev1.Service).Spec
+			got, ingress := decoded.(*corev1.Service).Spec, decoded.(*corev1.Service).Status.LoadBalancer.Ingress[0]
 			families := ""
 			for _, f := range got.IPFamilies {
 				families = strings.TrimSpace(families + " " + string(f))
@@ -272,12 +276,15 @@ func TestStoredServicesAreCompleted(t *testing.T) {
 			if strings.Join(got.ClusterIPs, " ") != c.ips || families != c.families || string(ptr.Deref(got.IPFamilyPolicy, "")) != c.policy {
 				t.Errorf("%s: got %+v", c.spec, got)
 			}
-			if got.Type == corev1.ServiceTypeExternalName && got.InternalTrafficPolicy != nil {
-				t.Errorf("%s: internalTrafficPolicy %v", c.spec, *got.InternalTrafficPolicy)
+			if external := got.Type == corev1.ServiceTypeExternalName; external != (got.InternalTrafficPolicy == nil) {
+				t.Errorf("%s: internalTrafficPolicy %v", c.spec, got.InternalTrafficPolicy)
 			}
-			complete := k.Codec.(rest.CanonicalCodec).Canonical(o)
-			if want := strings.Contains(c.spec, "ipFamilies"); complete != want {
-				t.Errorf("%s: canonical %v", c.spec, complete)
+			if balancer := got.Type == corev1.ServiceTypeLoadBalancer; balancer != (ingress.IPMode != nil) || balancer != (got.AllocateLoadBalancerNodePorts != nil) {
+				t.Errorf("%s: ingress %v, allocateLoadBalancerNodePorts %v", c.spec, ingress, got.AllocateLoadBalancerNodePorts)
+			}
+			unchanged := k.Codec.(rest.CanonicalCodec).Canonical(o)
+			if want := c.spec == "{"+complete+"}"; unchanged != want {
+				t.Errorf("%s: canonical %v", c.spec, unchanged)
 			}
 		}
 	}

@@ -52,12 +52,12 @@ func addStoredVersions(scheme *runtime.Scheme) {
 type defaultingCodec struct {
 	rest.Versioned
 	setDefaults func(obj rest.Object)
-	complete    func(o *resource.Object) bool // whether a stored object has all fields; it is called on every read
+	canonical   func(o *resource.Object) bool // whether setDefaults changes nothing
 }
 
 var _ rest.CanonicalCodec = defaultingCodec{}
 
-// withDefaults makes the codec of a row set the defaults of its strategy in what is stored as protobuf.
+// withDefaults makes the codec of a row set the defaults of its strategy. What is stored as JSON has them.
 func withDefaults(k *rest.Kind) *rest.Kind {
 	k.Codec = defaultingCodec{k.Codec.(rest.Versioned), k.Strategy.Default, func(o *resource.Object) bool { return o.Encoding != resource.Protobuf }}
 	return k
@@ -66,11 +66,11 @@ func withDefaults(k *rest.Kind) *rest.Kind {
 // DecodeStored implements rest.Codec.
 func (c defaultingCodec) DecodeStored(o *resource.Object) (runtime.Object, error) {
 	obj, err := c.Versioned.DecodeStored(o)
-	if err == nil && !c.complete(o) {
+	if err == nil && !c.canonical(o) {
 		c.setDefaults(obj.(rest.Object))
 	}
 	return obj, err
 }
 
 // Canonical implements rest.CanonicalCodec.
-func (c defaultingCodec) Canonical(o *resource.Object) bool { return c.complete(o) }
+func (c defaultingCodec) Canonical(o *resource.Object) bool { return c.canonical(o) }
