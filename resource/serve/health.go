@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +32,7 @@ type Health struct {
 	results      *metrics.Checks
 	warnings     []func() []string
 	shuttingDown atomic.Bool
+	logger       func() *slog.Logger
 }
 
 // WritesCheck is the name, for AddAside, of a check whether writes are accepted. A server
@@ -89,7 +89,7 @@ func Until(done func() bool, reason string) func() error {
 // shutdown, which fails while the server shuts down.
 func NewHealth() *Health {
 	began := time.Now()
-	h := &Health{complained: make(map[string]string), began: began, results: metrics.NewChecks(began)}
+	h := &Health{complained: make(map[string]string), began: began, results: metrics.NewChecks(began), logger: slog.Default}
 	h.AddLive("ping", func(*http.Request) error { return nil })
 	return h
 }
@@ -181,7 +181,7 @@ func (h *Health) add(c check) {
 	h.checks = append(h.checks, c)
 }
 
-// of returns the checks of an endpoint, with the checks that have only a path of their own.
+// of returns the checks of an endpoint, with those that AddAside has added.
 func (h *Health) of(endpoint string) []check {
 	h.mu.Lock()
 	all := slices.Clone(h.checks)
@@ -313,15 +313,7 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 		h.writeWarnings(&report)
 	}
 	if reasons.Len() > 0 {
-		text := report.String() + endpoint + " check failed\n"
-		header := w.Header()
-		header.Set("Content-Type", "text/plain; charset=utf-8")
-		header.Set("X-Content-Type-Options", "nosniff")
-		// With its length, an HTTP/1.1 response is complete when it is flushed: the log may be what is blocked.
-		header.Set("Content-Length", strconv.Itoa(len(text)))
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.WriteString(w, text) // fails only if the client has gone
-		_ = http.NewResponseController(w).Flush()
+		http.Error(w, report.String()+endpoint+" check failed", http.StatusInternalServerError)
 	}
 	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
 	if reasons.Len() > 0 {
@@ -360,7 +352,8 @@ func (h *Health) complain(endpoint, reasons string) {
 	if time.Since(h.began) < startGrace {
 		level = slog.LevelDebug // a server that starts is not ready
 	}
-	slog.Log(context.Background(), level, "health check failed", "endpoint", endpoint, "reasons", reasons)
+	// The log may be blocked, and be the reason.
+	go h.logger().Log(context.Background(), level, "health check failed", "endpoint", endpoint, "reasons", reasons)
 }
 
 func writePlain(w http.ResponseWriter, text string) {
