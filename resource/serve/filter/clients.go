@@ -139,8 +139,8 @@ func errReplaced() error {
 	return apierrors.NewTooManyRequests("Too many requests wait for their bodies, please try again later.", retryAfter)
 }
 
-// clientBody is the body of a request. Read fails if it waits too long for the client, unless the body
-// is a stream, or after a call of end or finish.
+// clientBody is the body of a request. Read fails after a call of end or finish, and, unless the body is
+// a stream, if it waits too long for the client.
 type clientBody struct {
 	io.ReadCloser
 	http2    bool
@@ -148,7 +148,7 @@ type clientBody struct {
 	stop     func(time.Time) error // http.ResponseController.SetReadDeadline
 	progress func()                // is called when something has arrived
 
-	reads    sync.Mutex    // is held by Read
+	readLock sync.Mutex    // is held by Read
 	timer    *time.Timer   // of the Read in progress
 	patience time.Duration // what is left of bodyPatience
 
@@ -187,37 +187,30 @@ func (b *clientBody) end(cause error) {
 // finish makes Read fail, and the timer of a Read that goes on, as the connection to a server may read,
 // leave the ResponseWriter alone: it must not be used after the handler. Over HTTP/2 finish ends a Read in
 // progress and waits for it: a Read that outlasts the handler can make net/http close the connection with
-// all its requests (golang.org/issue/56940).
+// all its requests (golang.org/issue/56940). A response that is cut at a deadline still can.
 func (b *clientBody) finish() {
 	if b == nil {
 		return
 	}
-	b.finished()
+	b.mu.Lock()
+	b.cause = cmp.Or(b.cause, http.ErrBodyReadAfterClose)
+	b.mu.Unlock()
 	if b.http2 {
 		_ = b.ReadCloser.Close() // never fails
-		b.reads.Lock()
-		defer b.reads.Unlock()
+		b.readLock.Lock()
+		defer b.readLock.Unlock()
 	}
 }
 
-// finished records the end of the request.
-func (b *clientBody) finished() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.cause == nil {
-		b.cause = http.ErrBodyReadAfterClose
-	}
-}
-
-// ended reports whether end was called.
+// ended reports whether end or finish was called.
 func (b *clientBody) ended() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.cause != nil
 }
 
-// read records that a Read begins or has ended, and returns the cause of the end.
-func (b *clientBody) read(begins bool) error {
+// note records that a Read begins or has ended, and returns the cause of the end.
+func (b *clientBody) note(begins bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reading = begins && b.cause == nil
@@ -226,14 +219,14 @@ func (b *clientBody) read(begins bool) error {
 
 // Read implements io.Reader.
 func (b *clientBody) Read(p []byte) (int, error) {
-	b.reads.Lock()
-	defer b.reads.Unlock()
-	if err := b.read(true); err != nil {
+	b.readLock.Lock()
+	defer b.readLock.Unlock()
+	if err := b.note(true); err != nil {
 		return 0, err
 	}
 	if b.stream {
 		n, err := b.ReadCloser.Read(p)
-		return n, cmp.Or(b.read(false), err)
+		return n, cmp.Or(b.note(false), err)
 	}
 	began := time.Now()
 	if b.timer == nil {
@@ -244,7 +237,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
 	b.patience = max(0, min(bodyPatience, b.patience-time.Since(began)+time.Duration(n)*time.Second/bodyRate))
-	if cause := b.read(false); cause != nil {
+	if cause := b.note(false); cause != nil {
 		return n, cause
 	}
 	if n > 0 {

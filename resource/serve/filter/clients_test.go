@@ -152,6 +152,7 @@ func TestFinishedHTTP2BodyIsNotRead(t *testing.T) {
 		body.finish()
 		if watched.reads.Load() != 0 {
 			t.Error("Read goes on after the request")
+			return
 		}
 		if err := <-ended; !errors.Is(err, http.ErrBodyReadAfterClose) {
 			t.Errorf("Read: %v", err)

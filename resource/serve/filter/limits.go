@@ -101,11 +101,15 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 // ReleaseInFlight, and has no seats. Without FlowControl watches do not count, and users without
 // limits (User.Unlimited) count and are never refused. leaveInFlight ends it.
 func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodHead && r.ContentLength != 0 {
+		body.Put(r, nil) // it has no meaning (RFC 9110, 9.3.2), and over HTTP/2 the response may end before it is read
+	}
 	rs, action, limit := stateOf(r.Context()), resource.ActionFrom(r.Context()), c.limits.reads
 	long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
 	if long || isHealth(action.Path) {
 		if small := body.Small(r); small || r.ContentLength != 0 && r.ProtoMajor == 2 {
-			// A larger one, or one of unknown length, may be a stream that lasts as long as the request.
+			// A larger body, or one of unknown length, may be a stream that lasts as long as the request. Over
+			// HTTP/2 it must end with the request.
 			newClientBody(w, r).stream = !small
 		}
 		return true

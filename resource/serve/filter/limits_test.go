@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -53,17 +54,32 @@ func TestMemoryOfSmallBodies(t *testing.T) {
 }
 
 // A long-running request waits for a small body no longer than others do. One of unknown length may be a stream that goes
-// on as long as the request.
-func TestSmallBodiesOfLongRunningRequests(t *testing.T) {
+// on as long as the request, and over HTTP/2 no longer. A HEAD request has no body.
+func TestBodiesOfLongRunningRequests(t *testing.T) {
 	t.Parallel()
-	for _, length := range []int64{-1, 0, 5, body.MaxSmall, body.MaxSmall + 1} {
-		bounded := false
-		c := newChain(t, func(_ http.ResponseWriter, r *http.Request) { _, bounded = r.Body.(*clientBody) })
-		r := httptest.NewRequest("POST", pathPods+"/p/exec", http.NoBody)
-		r.ContentLength, r.Body = length, io.NopCloser(strings.NewReader("hello"))
-		c.ServeHTTP(httptest.NewRecorder(), r)
-		if want := length > 0 && length <= body.MaxSmall; bounded != want {
-			t.Errorf("Content-Length %d: bounded: %t", length, bounded)
+	for _, major := range []int{1, 2} {
+		for _, length := range []int64{-1, 0, 5, body.MaxSmall, body.MaxSmall + 1} {
+			var sent io.Reader
+			c := newChain(t, func(_ http.ResponseWriter, r *http.Request) { sent = r.Body })
+			r := httptest.NewRequest("POST", pathPods+"/p/exec", http.NoBody)
+			r.ProtoMajor, r.ContentLength, r.Body = major, length, io.NopCloser(strings.NewReader("hello"))
+			c.ServeHTTP(httptest.NewRecorder(), r)
+			small := length > 0 && length <= body.MaxSmall
+			if b, ok := sent.(*clientBody); ok && !b.stream != small || !ok && small {
+				t.Errorf("HTTP/%d, Content-Length %d: bounded: %t", major, length, !small)
+			}
+			_, err := sent.Read(make([]byte, 1))
+			if want := small || major == 2 && length != 0; errors.Is(err, http.ErrBodyReadAfterClose) != want {
+				t.Errorf("HTTP/%d, Content-Length %d: a read after the request: %v", major, length, err)
+			}
 		}
+		c := newChain(t, func(_ http.ResponseWriter, r *http.Request) {
+			if r.Body != http.NoBody || r.ContentLength != 0 {
+				t.Errorf("a HEAD request has a body of %d bytes", r.ContentLength)
+			}
+		})
+		r := httptest.NewRequest("HEAD", pathPods+"/p/proxy", strings.NewReader("hello"))
+		r.ProtoMajor = major
+		c.ServeHTTP(httptest.NewRecorder(), r)
 	}
 }
