@@ -99,10 +99,11 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 		return err
 	}
 	defer res.Body.Close()
-	if res.StatusCode < 200 || res.StatusCode > 299 {
+	_, err = io.CopyN(io.Discard, res.Body, maxDiscarded) // the next check uses the connection
+	switch {
+	case res.StatusCode < 200 || res.StatusCode > 299:
 		return &AnswerError{res.StatusCode}
-	}
-	if _, err := io.CopyN(io.Discard, res.Body, maxDiscarded); err != nil && err != io.EOF {
+	case err != nil && err != io.EOF:
 		return err
 	}
 	u.checkPassed(e)

@@ -299,7 +299,10 @@ func TestFailedChecksLeaveNoConnections(t *testing.T) {
 	for _, network := range []string{"tls", "tls1", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			t.Parallel()
-			n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+			n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusBadGateway)
+				_, _ = io.WriteString(w, "bad gateway")
+			})
 			u := over(t, turns(), n.endpoint())
 			for range 20 {
 				if err := u.Probe(t.Context(), n.endpoint().URL, "/readyz", func(http.Header) {}); err == nil {
@@ -309,6 +312,7 @@ func TestFailedChecksLeaveNoConnections(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				_, _ = io.Copy(io.Discard, res.Body)
 				res.Body.Close()
 			}
 			made := n.conns.Load()
