@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -104,14 +105,14 @@ func (g *Gateway) get(ctx context.Context, gv schema.GroupVersion, path string) 
 		defer answer.Body.Close()
 	}
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("the server of %s did not answer within %v", gv, serverTimeout)
 	case err != nil:
 		return err
 	}
 	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10)) // the status suffices
-		return fmt.Errorf("the server of %s answered %s: %s", gv, answer.Status, strings.TrimSpace(string(text)))
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10)) // the status suffices if it cannot be read
+		return fmt.Errorf("the server of %s answered %s: %q", gv, answer.Status, strings.TrimSpace(string(text)))
 	}
 	return nil
 }

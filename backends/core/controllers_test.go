@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portico/backends/process"
 	"portico/internal/testing/memstore"
@@ -161,6 +162,17 @@ func TestControllersAreSelected(t *testing.T) {
 				t.Errorf("%d service accounts and %d bundles, want %d and %d", len(accounts.Items), len(bundles.Items), tc.account, tc.bundle)
 			}
 		})
+	}
+}
+
+// The target port of default/kubernetes stays as it is while no gateway is known, even if it is a name.
+func TestTargetPortWithoutGateways(t *testing.T) {
+	t.Parallel()
+	for _, port := range []intstr.IntOrString{intstr.FromString("https"), intstr.FromInt32(8443)} {
+		svc := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: portName, TargetPort: port}}}}
+		if retarget(svc, nil) || svc.Spec.Ports[0].TargetPort != port {
+			t.Errorf("%v is changed to %v", &port, svc.Spec.Ports[0].TargetPort)
+		}
 	}
 }
 

@@ -206,8 +206,9 @@ func TestDiscoveryOfServersThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			asked := make(chan struct{}, 1)
+			asked, requests := make(chan struct{}, 1), new(atomic.Int32)
 			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
 				select {
 				case asked <- struct{}{}:
 				default:
@@ -225,6 +226,7 @@ func TestDiscoveryOfServersThatFail(t *testing.T) {
 					return s.Conditions()[a.Name].Reason == "FailedDiscoveryCheck"
 				})
 			}
+			before := requests.Load()
 			get := func(path, accept string) *httptest.ResponseRecorder {
 				r, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
 				r.Header.Set("Accept", accept)
@@ -239,8 +241,11 @@ func TestDiscoveryOfServersThatFail(t *testing.T) {
 			if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Items) != 1 {
 				t.Fatalf("%v: %s", err, w.Body)
 			}
-			if v := list.Items[0].Versions[0]; v.Freshness != apidiscovery.DiscoveryFreshnessStale || len(v.Resources) != 0 {
+			if v := list.Items[0].Versions; len(v) != 1 || v[0].Freshness != apidiscovery.DiscoveryFreshnessStale || len(v[0].Resources) != 0 {
 				t.Errorf("got %+v", v)
+			}
+			if name == "hangs" && requests.Load() != before {
+				t.Error("discovery asks the server")
 			}
 		})
 	}
