@@ -183,8 +183,8 @@ func (w *write) holdStored(cur *resource.Object) error {
 	return nil
 }
 
-// checkIdentity returns a 409 if obj, the body of a PUT or the view that a subresource has of an object, has
-// another uid than old, which is nil if there is no object.
+// checkIdentity returns a 409 if obj has another uid than old. obj is the body of a PUT or the view of a
+// subresource; old is nil if there is no object.
 func (w *write) checkIdentity(obj, old rest.Object) error {
 	var stored types.UID
 	if old != nil {
