@@ -128,16 +128,20 @@ func defaultService(svc *corev1.Service) {
 	}
 }
 
-// isComplete reports whether completeStored changes nothing of a stored Service, without decoding it: it
-// has ipFamilies and internalTrafficPolicy, and no load balancer, the addresses of which have defaults.
+// isComplete reports that completeStored changes nothing of a stored Service, without decoding it. It may
+// be false of one that is complete, for example of each load balancer.
 func isComplete(o *resource.Object) bool {
-	families, policy, balancer := `"ipFamilies":[`, `"internalTrafficPolicy":"`, `"type":"LoadBalancer"`
-	if o.Encoding == resource.Protobuf {
-		// The keys of the fields 19, 22 and 4 of ServiceSpec, with the beginnings of their values.
-		families, policy, balancer = "\x9a\x01\x04IPv", "\xb2\x01", "\x22\x0cLoadBalancer"
+	has := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return bytes.Contains(o.Data, []byte(part)) })
 	}
-	has := func(part string) bool { return bytes.Contains(o.Data, []byte(part)) }
-	return has(families) && has(policy) && !has(balancer)
+	if o.Encoding == resource.Protobuf {
+		// The keys of fields of ServiceSpec, with the lengths and the beginnings of their values: ipFamilies (19),
+		// internalTrafficPolicy (22), type (4), which externalIPs (5) follow, and externalTrafficPolicy (11).
+		return has("\x9a\x01\x04IPv") && has("\xb2\x01\x07Cluster", "\xb2\x01\x05Local") && !has("\x22\x0cLoadBalancer") &&
+			(!has("\x22\x09ClusterIP\x2a") || has("\x5a\x07Cluster", "\x5a\x05Local"))
+	}
+	return has(`"ipFamilies":[`) && has(`"internalTrafficPolicy":"Cluster"`, `"internalTrafficPolicy":"Local"`) && !has(`"type":"LoadBalancer"`) &&
+		(!has(`"externalIPs":[`) || has(`"externalTrafficPolicy":"`))
 }
 
 // completeStored sets the fields of a stored Service that older releases of Kubernetes did not have, such

@@ -252,6 +252,7 @@ func TestStoredServicesAreCompleted(t *testing.T) {
 		{`{"clusterIP":"10.0.0.1"}`, "10.0.0.1", "IPv4", "SingleStack"},
 		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"]}`, "10.0.0.1", "IPv4", "SingleStack"},
 		{`{"type":"LoadBalancer",` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack"},
+		{`{"type":"ClusterIP","externalIPs":["192.0.2.9"],` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack"},
 		{`{"clusterIP":"fd00::1"}`, "fd00::1", "IPv6", "SingleStack"},
 		{`{"clusterIP":"None","selector":{"a":"b"}}`, "None", "IPv4", "SingleStack"},
 		{`{"clusterIP":"None"}`, "None", "IPv4 IPv6", "RequireDualStack"},
@@ -281,6 +282,9 @@ func TestStoredServicesAreCompleted(t *testing.T) {
 			}
 			if balancer := got.Type == corev1.ServiceTypeLoadBalancer; balancer != (ingress.IPMode != nil) || balancer != (got.AllocateLoadBalancerNodePorts != nil) {
 				t.Errorf("%s: ingress %v, allocateLoadBalancerNodePorts %v", c.spec, ingress, got.AllocateLoadBalancerNodePorts)
+			}
+			if len(got.ExternalIPs) > 0 && got.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyCluster {
+				t.Errorf("%s: externalTrafficPolicy %q", c.spec, got.ExternalTrafficPolicy)
 			}
 			unchanged := k.Codec.(rest.CanonicalCodec).Canonical(o)
 			if want := c.spec == "{"+complete+"}"; unchanged != want {

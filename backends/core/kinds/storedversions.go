@@ -52,12 +52,13 @@ func addStoredVersions(scheme *runtime.Scheme) {
 type defaultingCodec struct {
 	rest.Versioned
 	setDefaults func(obj rest.Object)
-	canonical   func(o *resource.Object) bool // whether setDefaults changes nothing
+	canonical   func(o *resource.Object) bool // reports that setDefaults changes nothing; called on every read
 }
 
 var _ rest.CanonicalCodec = defaultingCodec{}
 
-// withDefaults makes the codec of a row set the defaults of its strategy. What is stored as JSON has them.
+// withDefaults makes the codec of a row set the defaults of its strategy in objects that are stored as
+// protobuf.
 func withDefaults(k *rest.Kind) *rest.Kind {
 	k.Codec = defaultingCodec{k.Codec.(rest.Versioned), k.Strategy.Default, func(o *resource.Object) bool { return o.Encoding != resource.Protobuf }}
 	return k
