@@ -32,7 +32,8 @@ type Health struct {
 	results      *metrics.Checks
 	warnings     []func() []string
 	shuttingDown atomic.Bool
-	logger       func() *slog.Logger
+	logging      map[string]bool     // the endpoints of which a failure is being logged
+	logger       func() *slog.Logger // slog.Default, except in tests
 }
 
 // WritesCheck is the name, for AddAside, of a check whether writes are accepted. A server
@@ -89,7 +90,7 @@ func Until(done func() bool, reason string) func() error {
 // shutdown, which fails while the server shuts down.
 func NewHealth() *Health {
 	began := time.Now()
-	h := &Health{complained: make(map[string]string), began: began, results: metrics.NewChecks(began), logger: slog.Default}
+	h := &Health{complained: make(map[string]string), began: began, results: metrics.NewChecks(began), logging: make(map[string]bool), logger: slog.Default}
 	h.AddLive("ping", func(*http.Request) error { return nil })
 	return h
 }
@@ -181,7 +182,7 @@ func (h *Health) add(c check) {
 	h.checks = append(h.checks, c)
 }
 
-// of returns the checks of an endpoint, with those that AddAside has added.
+// of returns the checks of an endpoint, with the checks that are served under their own names only.
 func (h *Health) of(endpoint string) []check {
 	h.mu.Lock()
 	all := slices.Clone(h.checks)
@@ -339,21 +340,28 @@ func notFound(excluded map[string]bool) []string {
 }
 
 // complain logs why an endpoint fails, again only if the reasons change: probes come every
-// second.
+// second. It does not wait for the log, which may be blocked and be the reason. While it logs a
+// failure of the endpoint, it leaves other ones to later checks.
 func (h *Health) complain(endpoint, reasons string) {
 	h.mu.Lock()
-	changed := h.complained[endpoint] != reasons
-	h.complained[endpoint] = reasons
-	h.mu.Unlock()
-	if !changed || reasons == "" {
+	defer h.mu.Unlock()
+	if h.complained[endpoint] == reasons || reasons != "" && h.logging[endpoint] {
+		return
+	}
+	if h.complained[endpoint] = reasons; reasons == "" {
 		return
 	}
 	level := slog.LevelWarn
 	if time.Since(h.began) < startGrace {
 		level = slog.LevelDebug // a server that starts is not ready
 	}
-	// The log may be blocked, and be the reason.
-	go h.logger().Log(context.Background(), level, "health check failed", "endpoint", endpoint, "reasons", reasons)
+	h.logging[endpoint] = true
+	go func() {
+		h.logger().Log(context.Background(), level, "health check failed", "endpoint", endpoint, "reasons", reasons)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.logging, endpoint)
+	}()
 }
 
 func writePlain(w http.ResponseWriter, text string) {

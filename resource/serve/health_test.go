@@ -8,9 +8,9 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 // Health endpoints have their checks, of which some can be excluded, and
@@ -72,29 +72,37 @@ func TestHealth(t *testing.T) {
 type blockedLog struct {
 	slog.Handler
 	written chan struct{}
+	records *atomic.Int32
 }
 
+func (blockedLog) Enabled(context.Context, slog.Level) bool { return true }
+
 func (l blockedLog) Handle(context.Context, slog.Record) error {
+	l.records.Add(1)
 	<-l.written
 	return nil
 }
 
-// A log that is blocked does not delay checks.
+// A log that is blocked does not delay checks, and one failure of an endpoint at most waits for it.
 func TestChecksDoNotWaitForTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		written := make(chan struct{})
+		written, records := make(chan struct{}), new(atomic.Int32)
 		defer close(written)
 		h := NewHealth()
-		h.logger = func() *slog.Logger { return slog.New(blockedLog{slog.DiscardHandler, written}) }
-		time.Sleep(2 * startGrace)
+		h.logger = func() *slog.Logger { return slog.New(blockedLog{slog.DiscardHandler, written, records}) }
 		h.AddLive("broken", func(*http.Request) error { return errors.New("broken") })
-		for range 2 {
+		for range 3 {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("GET", "/livez", nil))
 			if !strings.HasSuffix(w.Body.String(), "livez check failed\n") {
 				t.Errorf("%s", w.Body)
 			}
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/livez?exclude=broken", nil))
+		}
+		synctest.Wait()
+		if n := records.Load(); n != 1 {
+			t.Errorf("%d failures wait for the log", n)
 		}
 	})
 }
