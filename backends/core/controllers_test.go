@@ -171,7 +171,7 @@ func TestTargetPortWithoutGateways(t *testing.T) {
 	for _, port := range []intstr.IntOrString{intstr.FromString("https"), intstr.FromInt32(8443)} {
 		svc := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: portName, TargetPort: port}}}}
 		if retarget(svc, nil) || svc.Spec.Ports[0].TargetPort != port {
-			t.Errorf("%v is changed to %v", &port, svc.Spec.Ports[0].TargetPort)
+			t.Errorf("%v is changed to %v", &port, &svc.Spec.Ports[0].TargetPort)
 		}
 	}
 }

@@ -218,7 +218,7 @@ func TestDiscoveryOfServersThatFail(t *testing.T) {
 			t.Cleanup(server.Close)
 			a := userAPIService(widgetsGroup, "v1", "b")
 			s := onService(t, a, backendAt(server.URL))
-			s.startChecks(t)
+			stop := s.startChecks(t)
 			<-asked
 			if name != "hangs" {
 				await.Until(t, "the check fails", func() bool {
@@ -226,6 +226,7 @@ func TestDiscoveryOfServersThatFail(t *testing.T) {
 					return s.Conditions()[a.Name].Reason == "FailedDiscoveryCheck"
 				})
 			}
+			stop()
 			before := requests.Load()
 			get := func(path, accept string) *httptest.ResponseRecorder {
 				r, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()

@@ -99,9 +99,12 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 		return err
 	}
 	defer res.Body.Close()
-	_, err = io.CopyN(io.Discard, res.Body, maxDiscarded) // the next check uses the connection
+	failed := res.StatusCode < 200 || res.StatusCode > 299
+	if !failed || res.ContentLength >= 0 { // one of unknown length may delay the failure
+		_, err = io.CopyN(io.Discard, res.Body, maxDiscarded) // the next check uses the connection
+	}
 	switch {
-	case res.StatusCode < 200 || res.StatusCode > 299:
+	case failed:
 		return &AnswerError{res.StatusCode}
 	case err != nil && err != io.EOF:
 		return err

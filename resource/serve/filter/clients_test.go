@@ -143,7 +143,7 @@ func TestFinishedHTTP2BodyIsNotRead(t *testing.T) {
 		r.Body = watched
 		body := newClientBody(w, r)
 		body.stream = r.URL.Path == "/stream"
-		ended := make(chan error)
+		ended := make(chan error, 1)
 		go func() {
 			_, err := io.Copy(io.Discard, body)
 			ended <- err

@@ -102,7 +102,9 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 // limits (User.Unlimited) count and are never refused. leaveInFlight ends it.
 func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method == http.MethodHead && r.ContentLength != 0 {
-		body.Put(r, nil) // it has no meaning (RFC 9110, 9.3.2), and over HTTP/2 the response may end before it is read
+		// The body of a HEAD request has no defined meaning (RFC 9110, 9.3.2), and over HTTP/2 the response may
+		// end before it is read. net/http reads or discards it: r is a copy of the request.
+		body.Put(r, nil)
 	}
 	rs, action, limit := stateOf(r.Context()), resource.ActionFrom(r.Context()), c.limits.reads
 	long := action.LongRunning() && !action.Streams && (c.cfg.FlowControl == nil || action.Verb != "watch")
