@@ -187,10 +187,12 @@ func (r *runner) watchChain(ctx context.Context) (sample, error) {
 	}
 	defer ws.close()
 	began, before := time.Now(), ws.sum()
-	select {
-	case <-ws.ctx.Done():
-		return sample{}, context.Cause(ws.ctx)
-	case <-time.After(r.o.time):
+	for ws.sum() == before { // a share of nothing is no figure
+		select {
+		case <-ws.ctx.Done():
+			return sample{}, context.Cause(ws.ctx)
+		case <-time.After(r.o.time):
+		}
 	}
 	return sample{ops: ws.sum() - before, took: time.Since(began)}, nil
 }
