@@ -190,14 +190,14 @@ type keptPods struct {
 
 func (k keptPods) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
 	if !k.released.Load() {
-		return nil, apierrors.NewForbidden(corev1.Resource("pods"), key.Name, errors.New("it is kept"))
+		return nil, apierrors.NewForbidden(corev1.Resource("pods"), key.Name, errors.New("pods are kept"))
 	}
 	return k.Store.Update(ctx, key, mutate)
 }
 
 func (k keptPods) Delete(ctx context.Context, key resource.Key, check func(*resource.Object) error) (*resource.Object, error) {
 	if !k.released.Load() {
-		return nil, apierrors.NewForbidden(corev1.Resource("pods"), key.Name, errors.New("it is kept"))
+		return nil, apierrors.NewForbidden(corev1.Resource("pods"), key.Name, errors.New("pods are kept"))
 	}
 	return k.Store.Delete(ctx, key, check)
 }
@@ -222,7 +222,7 @@ func TestDrainGoesOnAfterRefusedPods(t *testing.T) {
 			t.Fatal("the namespace is gone")
 		}
 		c := condition(ns, corev1.NamespaceDeletionContentFailure)
-		return c.Status == corev1.ConditionTrue && strings.Contains(c.Message, `pods "p" is forbidden: it is kept`)
+		return c.Status == corev1.ConditionTrue && strings.Contains(c.Message, `pods "p" is forbidden: pods are kept`)
 	})
 	if get[corev1.Pod](t, c, pod) == nil {
 		t.Error("the pod is deleted")
