@@ -27,12 +27,12 @@ import (
 type Health struct {
 	mu           sync.Mutex
 	checks       []check           // in the order of addition
-	complained   map[string]string // the last logged reasons of each endpoint
+	logged       map[string]string // the logged reason of each check that fails
+	logging      map[string]bool   // the checks of which a failure is being logged
 	began        time.Time
 	results      *metrics.Checks
 	warnings     []func() []string
 	shuttingDown atomic.Bool
-	logging      map[string]bool     // the endpoints of which a failure is being logged
 	logger       func() *slog.Logger // slog.Default, except in tests
 }
 
@@ -44,8 +44,8 @@ const WritesCheck = "writes"
 // storageTimeout bounds a health check of the storage.
 const storageTimeout = 2 * time.Second
 
-// startGrace is the time after the start in which a failed check is not logged as a
-// warning.
+// startGrace is the time after the start in which failed checks are not logged: a server that
+// starts is not ready.
 const startGrace = 10 * time.Second
 
 // check is a named check.
@@ -90,7 +90,7 @@ func Until(done func() bool, reason string) func() error {
 // shutdown, which fails while the server shuts down.
 func NewHealth() *Health {
 	began := time.Now()
-	h := &Health{complained: make(map[string]string), began: began, results: metrics.NewChecks(began), logging: make(map[string]bool), logger: slog.Default}
+	h := &Health{logged: make(map[string]string), logging: make(map[string]bool), began: began, results: metrics.NewChecks(began), logger: slog.Default}
 	h.AddLive("ping", func(*http.Request) error { return nil })
 	return h
 }
@@ -288,7 +288,8 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	for _, name := range query["exclude"] {
 		excluded[name] = false
 	}
-	var report, reasons strings.Builder
+	var report strings.Builder
+	failed := false
 	for _, c := range checks {
 		if c.aside {
 			continue
@@ -299,10 +300,13 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 			continue
 		}
 		err := c.run(r)
-		h.results.Observe(c.name, endpoint, err)
+		if !errors.Is(r.Context().Err(), context.Canceled) { // a check fails if its client leaves
+			h.results.Observe(c.name, endpoint, err)
+			h.logFailure(c.name, err)
+		}
 		if err != nil {
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.name)
-			fmt.Fprintf(&reasons, "%s: %v; ", c.name, err)
+			failed = true
 			continue
 		}
 		fmt.Fprintf(&report, "[+]%s ok\n", c.name)
@@ -310,14 +314,11 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	if unknown := notFound(excluded); len(unknown) > 0 {
 		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
 	}
-	if endpoint == "readyz" && (reasons.Len() > 0 || query.Has("verbose")) {
+	if endpoint == "readyz" && (failed || query.Has("verbose")) {
 		h.writeWarnings(&report)
 	}
-	if reasons.Len() > 0 {
+	if failed {
 		http.Error(w, report.String()+endpoint+" check failed", http.StatusInternalServerError)
-	}
-	h.complain(endpoint, strings.TrimSuffix(reasons.String(), "; "))
-	if reasons.Len() > 0 {
 		return
 	}
 	if !query.Has("verbose") {
@@ -339,28 +340,26 @@ func notFound(excluded map[string]bool) []string {
 	return names
 }
 
-// complain logs why an endpoint fails, again only if the reasons change: probes come every
-// second. It does not wait for the log, which may be blocked and be the reason. While it logs a
-// failure of the endpoint, it leaves other ones to later checks.
-func (h *Health) complain(endpoint, reasons string) {
+// logFailure logs why a check fails, again only if the reason changes or the check has passed:
+// probes come every second. It does not wait for the log, which may be blocked and be the reason.
+// One failure of a check is logged at a time; another one is logged by a later check, if it still fails.
+func (h *Health) logFailure(name string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.complained[endpoint] == reasons || reasons != "" && h.logging[endpoint] {
+	if err == nil {
+		delete(h.logged, name)
 		return
 	}
-	if h.complained[endpoint] = reasons; reasons == "" {
+	reason := err.Error()
+	if h.logged[name] == reason || h.logging[name] || time.Since(h.began) < startGrace {
 		return
 	}
-	level := slog.LevelWarn
-	if time.Since(h.began) < startGrace {
-		level = slog.LevelDebug // a server that starts is not ready
-	}
-	h.logging[endpoint] = true
+	h.logged[name], h.logging[name] = reason, true
 	go func() {
-		h.logger().Log(context.Background(), level, "health check failed", "endpoint", endpoint, "reasons", reasons)
+		h.logger().Warn("health check failed", "check", name, "reason", reason)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.logging, endpoint)
+		delete(h.logging, name)
 	}()
 }
 

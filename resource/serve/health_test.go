@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // Health endpoints have their checks, of which some can be excluded, and
@@ -83,27 +84,43 @@ func (l blockedLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// A log that is blocked does not delay checks, and one failure of an endpoint at most waits for it.
-func TestChecksDoNotWaitForTheLog(t *testing.T) {
+// A check that fails is logged once, after the grace of the start, and again after it has passed. Requests that exclude it or whose
+// clients leave log nothing. A log that is blocked does not delay checks, and one failure of a check at most waits for it.
+func TestFailedChecksAreLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		written, records := make(chan struct{}), new(atomic.Int32)
-		defer close(written)
 		h := NewHealth()
 		h.logger = func() *slog.Logger { return slog.New(blockedLog{slog.DiscardHandler, written, records}) }
-		h.AddLive("broken", func(*http.Request) error { return errors.New("broken") })
-		for range 3 {
+		var fault error
+		h.AddLive("broken", func(r *http.Request) error { return errors.Join(fault, r.Context().Err()) })
+		ask := func(ctx context.Context, path string, logged int32) {
+			t.Helper()
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest("GET", "/livez", nil))
-			if !strings.HasSuffix(w.Body.String(), "livez check failed\n") {
-				t.Errorf("%s", w.Body)
+			h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", path, nil))
+			synctest.Wait()
+			if n := records.Load(); n != logged {
+				t.Errorf("%s: %s: %d failures are logged, not %d", path, w.Body, n, logged)
 			}
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/livez?exclude=broken", nil))
 		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		fault = errors.New("broken")
+		ask(t.Context(), "/livez", 0)
+		time.Sleep(startGrace)
+		for _, path := range []string{"/livez", "/livez?exclude=broken", "/readyz", "/livez"} {
+			ask(t.Context(), path, 1)
+		}
+		fault = errors.New("broken otherwise")
+		ask(t.Context(), "/livez", 1) // the log is blocked
+		close(written)
 		synctest.Wait()
-		if n := records.Load(); n != 1 {
-			t.Errorf("%d failures wait for the log", n)
-		}
+		ask(t.Context(), "/livez", 2)
+		fault = nil
+		ask(gone, "/livez", 2)
+		ask(t.Context(), "/livez", 2)
+		fault = errors.New("broken otherwise")
+		ask(t.Context(), "/livez", 3)
 	})
 }
 
