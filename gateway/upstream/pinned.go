@@ -99,12 +99,9 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 		return err
 	}
 	defer res.Body.Close()
-	failed := res.StatusCode < 200 || res.StatusCode > 299
-	if !failed || res.ContentLength >= 0 { // one of unknown length may delay the failure
-		_, err = io.CopyN(io.Discard, res.Body, maxDiscarded) // the next check uses the connection
-	}
+	_, err = io.CopyN(io.Discard, res.Body, maxDiscarded) // the next check uses the connection
 	switch {
-	case failed:
+	case res.StatusCode < 200 || res.StatusCode > 299:
 		return &AnswerError{res.StatusCode}
 	case err != nil && err != io.EOF:
 		return err
