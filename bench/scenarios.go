@@ -187,14 +187,17 @@ func (r *runner) watchChain(ctx context.Context) (sample, error) {
 	}
 	defer ws.close()
 	began, before := time.Now(), ws.sum()
-	for ws.sum() == before { // a share of nothing is no figure
+	for {
 		select {
 		case <-ws.ctx.Done():
 			return sample{}, context.Cause(ws.ctx)
 		case <-time.After(r.o.time):
 		}
+		// Without a delivery the ratio would be infinite, which JSON cannot hold.
+		if ops := ws.sum() - before; ops > 0 {
+			return sample{ops: ops, took: time.Since(began)}, nil
+		}
 	}
-	return sample{ops: ws.sum() - before, took: time.Since(began)}, nil
 }
 
 // watchLive measures watches of objects that are updated at the same time, until
