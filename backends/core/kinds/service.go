@@ -128,8 +128,9 @@ func defaultService(svc *corev1.Service) {
 	}
 }
 
-// isComplete reports that completeStored changes nothing of a stored Service, without decoding it. It may
-// be false of one that is complete, for example of each load balancer.
+// isComplete reports, without decoding, whether a stored Service has all defaults: one that has ipFamilies and
+// internalTrafficPolicy has the defaults of older fields, too. It may be false of a Service that is complete, and is
+// of every load balancer. It searches for the values of fields, as a key alone may be the length of something else.
 func isComplete(o *resource.Object) bool {
 	has := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(part string) bool { return bytes.Contains(o.Data, []byte(part)) })

@@ -248,20 +248,28 @@ func storedForms(t *testing.T, k *rest.Kind, svc *corev1.Service) []*resource.Ob
 func TestStoredServicesAreCompleted(t *testing.T) {
 	k := servicesRow(Config{ServiceFamilies: []corev1.IPFamily{"IPv4", "IPv6"}})
 	const complete = `"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack","internalTrafficPolicy":"Local"`
-	for _, c := range []struct{ spec, ips, families, policy string }{
-		{`{"clusterIP":"10.0.0.1"}`, "10.0.0.1", "IPv4", "SingleStack"},
-		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"]}`, "10.0.0.1", "IPv4", "SingleStack"},
-		{`{"type":"LoadBalancer",` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack"},
-		{`{"type":"ClusterIP","externalIPs":["192.0.2.9"],` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack"},
-		{`{"clusterIP":"fd00::1"}`, "fd00::1", "IPv6", "SingleStack"},
-		{`{"clusterIP":"None","selector":{"a":"b"}}`, "None", "IPv4", "SingleStack"},
-		{`{"clusterIP":"None"}`, "None", "IPv4 IPv6", "RequireDualStack"},
-		{`{"type":"ExternalName","externalName":"a","internalTrafficPolicy":"Cluster"}`, "", "", ""},
-		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"}`, "10.0.0.1", "IPv4", "PreferDualStack"},
-		{`{` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack"},
+	inCluster := strings.Replace(complete, "Local", "Cluster", 1)
+	lengthOfKey := strings.Repeat("x", 0xb2) // 0xb2 0x01 is the key of internalTrafficPolicy in protobuf
+	for _, c := range []struct {
+		spec, ips, families, policy string
+		canonical                   bool
+	}{
+		{`{"clusterIP":"10.0.0.1"}`, "10.0.0.1", "IPv4", "SingleStack", false},
+		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"]}`, "10.0.0.1", "IPv4", "SingleStack", false},
+		{`{"type":"LoadBalancer",` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack", false},
+		{`{"type":"ClusterIP","externalIPs":["192.0.2.9"],` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack", false},
+		{`{"type":"ClusterIP","externalIPs":["192.0.2.9"],"externalTrafficPolicy":"Cluster",` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack", true},
+		{`{"type":"ClusterIP",` + complete + `}`, "10.0.0.1", "IPv4", "PreferDualStack", true},
+		{`{"type":"ClusterIP",` + inCluster + `}`, "10.0.0.1", "IPv4", "PreferDualStack", true},
+		{`{"type":"NodePort","externalTrafficPolicy":"Local",` + inCluster + `}`, "10.0.0.1", "IPv4", "PreferDualStack", true},
+		{`{"clusterIP":"fd00::1"}`, "fd00::1", "IPv6", "SingleStack", false},
+		{`{"clusterIP":"None","selector":{"a":"b"}}`, "None", "IPv4", "SingleStack", false},
+		{`{"clusterIP":"None"}`, "None", "IPv4 IPv6", "RequireDualStack", false},
+		{`{"type":"ExternalName","externalName":"a","internalTrafficPolicy":"Cluster"}`, "", "", "", false},
+		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"}`, "10.0.0.1", "IPv4", "PreferDualStack", false},
 	} {
 		var svc corev1.Service
-		if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x"},"spec":`+c.spec+`,"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), &svc); err != nil {
+		if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x","annotations":{"a":"`+lengthOfKey+`"}},"spec":`+c.spec+`,"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), &svc); err != nil {
 			t.Fatal(err)
 		}
 		for _, o := range storedForms(t, k, &svc) {
@@ -287,7 +295,7 @@ func TestStoredServicesAreCompleted(t *testing.T) {
 				t.Errorf("%s: externalTrafficPolicy %q", c.spec, got.ExternalTrafficPolicy)
 			}
 			unchanged := k.Codec.(rest.CanonicalCodec).Canonical(o)
-			if want := c.spec == "{"+complete+"}"; unchanged != want {
+			if unchanged != c.canonical {
 				t.Errorf("%s: canonical %v", c.spec, unchanged)
 			}
 		}

@@ -57,8 +57,8 @@ type defaultingCodec struct {
 
 var _ rest.CanonicalCodec = defaultingCodec{}
 
-// withDefaults makes the codec of a row set the defaults of its strategy in objects that are stored as
-// protobuf.
+// withDefaults makes the codec of a row set the defaults of its strategy in objects that are stored as protobuf. JSON
+// holds all defaults, such as the apiVersion and kind of the claim templates of a StatefulSet, which protobuf lacks.
 func withDefaults(k *rest.Kind) *rest.Kind {
 	k.Codec = defaultingCodec{k.Codec.(rest.Versioned), k.Strategy.Default, func(o *resource.Object) bool { return o.Encoding != resource.Protobuf }}
 	return k
