@@ -187,8 +187,7 @@ func (b *clientBody) end(cause error) {
 // finish makes Read fail, and the timer of a Read that goes on, as the connection to a server may read,
 // leave the ResponseWriter alone: it must not be used after the handler. Over HTTP/2 finish ends a Read in
 // progress and waits for it: a Read that outlasts the handler can make net/http close the connection with
-// all its requests (golang.org/issue/56940). When a response is cut at a deadline, net/http
-// can still close the connection.
+// all its requests (golang.org/issue/56940). net/http can still close it when a response is cut at a deadline.
 func (b *clientBody) finish() {
 	if b == nil {
 		return

@@ -103,7 +103,7 @@ func (l *limits) bounds(connections *inflight.Connections) metrics.Bounds {
 func (c *Chain) limitInFlight(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method == http.MethodHead && r.ContentLength != 0 {
 		// The body of a HEAD request has no defined meaning (RFC 9110, 9.3.2), and over HTTP/2 the response may
-		// end before it is read. net/http reads or discards it: r is a copy of the request.
+		// end before it is read. net/http still discards it, as its own request is unchanged.
 		body.Put(r, nil)
 	}
 	rs, action, limit := stateOf(r.Context()), resource.ActionFrom(r.Context()), c.limits.reads
