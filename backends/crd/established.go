@@ -341,6 +341,7 @@ func (e *establisher) await(ctx context.Context, revision int64) {
 		return
 	case <-ctx.Done():
 	case <-timer.C:
+		e.log.Warn("a change of a definition is answered although not every server and gateway is known to show it", "revision", revision, "after", changePatience)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

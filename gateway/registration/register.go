@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico/apiservice"
@@ -31,6 +32,9 @@ const (
 	// failure. A change of the findings ends the pause.
 	registerRetry    = 100 * time.Millisecond
 	registerRetryMax = 5 * time.Second
+	// unclaimedGrace is how long an APIService remains that another gateway may have created: that
+	// gateway may have newer discovery. CRD servers wait as long for the discovery of a gateway.
+	unclaimedGrace = 15 * time.Second
 )
 
 // registrar stores the static Backends, an automanaged APIService for each group/version
@@ -59,11 +63,12 @@ type registrar struct {
 	autoregistered atomic.Bool
 
 	// Of the writing goroutine only:
-	atStart    map[string]bool // APIServices that were stored when the gateway started
-	offered    map[string]bool // APIServices that were missing, or were stored since
-	introduced map[string]bool // static Backends that are stored, or were once
-	claims     *claims         // the last ones
-	messages   writeLimit      // of writes that change the message of a condition only
+	atStart    map[string]bool         // APIServices that were stored when the gateway started
+	unclaimed  map[types.UID]time.Time // since when stored APIServices are not claimed; zero if they were claimed before
+	offered    map[string]bool         // APIServices that were missing, or were stored since
+	introduced map[string]bool         // static Backends that are stored, or were once
+	claims     *claims                 // the last ones
+	messages   writeLimit              // of writes that change the message of a condition only
 }
 
 // run writes until ctx ends, and repeats what fails.
@@ -92,8 +97,8 @@ func (g *registrar) run(ctx context.Context) error {
 	}
 }
 
-// write brings the stored objects in line with the findings. It returns when a delayed
-// message may be written; 0: none is delayed. A failure does not prevent other writes.
+// write brings the stored objects in line with the findings. It returns after what time a delayed
+// write is due, 0 if none is. A failure does not prevent other writes.
 func (g *registrar) write(ctx context.Context) (again time.Duration, err error) {
 	list, ok := g.found.Listed()
 	if !ok {
@@ -109,20 +114,21 @@ func (g *registrar) write(ctx context.Context) (again time.Duration, err error) 
 			g.atStart[a.Name] = true
 		}
 	}
-	if err = g.register(ctx, stored); err == nil && g.found.BackendStates() != nil {
+	again, err = g.register(ctx, stored)
+	if err == nil && g.found.BackendStates() != nil {
 		g.autoregistered.Store(true)
 	}
 	known := g.found.Conditions()
 	if known == nil {
-		return 0, err
+		return again, err
 	}
 	g.metrics.set(known)
 	term, elected := g.leadership.term()
 	if !elected {
-		return 0, err
+		return again, err
 	}
-	again, failed := g.writeConditions(term, stored, known)
-	return again, errors.Join(err, failed)
+	delayed, failed := g.writeConditions(term, stored, known)
+	return sooner(again, delayed), errors.Join(err, failed)
 }
 
 // each calls f for each item, registerWriters at a time, and joins the errors.
@@ -142,11 +148,12 @@ func each[T any](list []T, f func(T) error) error {
 }
 
 // register creates, repairs and deletes automanaged APIServices. An APIService without the
-// automanaged label belongs to a user and is not written.
-func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) error {
+// automanaged label belongs to a user and is not written. It returns after what time one may be
+// deleted that is not yet, 0 if there is none.
+func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) (again time.Duration, err error) {
 	all := g.found.BackendStates()
 	if all == nil {
-		return nil
+		return 0, nil
 	}
 	failed := g.storeStaticBackends(ctx, all)
 	claims := g.claimed(all)
@@ -162,26 +169,46 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		}
 	}
 	g.publish(claims.results(conflicts, missing, wrong))
+	g.noteUnclaimed(stored, desired)
 	term, elected := g.leadership.term()
 	if !elected {
-		return errors.Join(failed, g.offer(ctx, desired, missing))
+		return 0, errors.Join(failed, g.offer(ctx, desired, missing))
 	}
 	for name, have := range stored {
+		left := unclaimedGrace - time.Since(g.unclaimed[have.UID])
 		switch {
 		case desired[name] != nil:
+		case claims.obsolete(have) && left > 0 && !claims.reserved[have.Spec.Group]:
+			again = sooner(again, left)
 		case claims.obsolete(have), claims.stale(have, g.atStart):
 			gone = append(gone, have)
 		case orphaned(all, have):
 			orphans = append(orphans, have)
 		}
 	}
-	return errors.Join(
+	return again, errors.Join(
 		failed,
 		each(missing, func(a *apireg.APIService) error { return g.create(term, a) }),
 		each(wrong, func(a *apireg.APIService) error { return g.repair(term, a) }),
 		each(gone, func(a *apireg.APIService) error { return g.remove(term, a) }),
 		each(orphans, func(a *apireg.APIService) error { return g.removeOrphan(term, a) }),
 	)
+}
+
+// noteUnclaimed notes since when stored APIServices are not claimed.
+func (g *registrar) noteUnclaimed(stored, desired map[string]*apireg.APIService) {
+	before := g.unclaimed
+	g.unclaimed = make(map[types.UID]time.Time, len(stored))
+	for name, have := range stored {
+		since, seen := before[have.UID]
+		switch {
+		case desired[name] != nil:
+			since = time.Time{}
+		case !seen:
+			since = time.Now()
+		}
+		g.unclaimed[have.UID] = since
+	}
 }
 
 // publish sets the results of the claims.

@@ -102,6 +102,7 @@ func TestRegisterIgnoresUsersAPIServices(t *testing.T) {
 func TestUnservedAPIServiceIsDeleted(t *testing.T) {
 	const lease, other = "v1.coordination.k8s.io", "v1.shared.example.com"
 	g := newRegistry(t, append(serving("coordination.k8s.io", "v1"), serving("shared.example.com", "v1")...))
+	g.sync(t, nil)
 	if got := g.sync(t, nil); got[lease].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
 		t.Fatalf("registered as %v", got[lease])
 	}
@@ -119,6 +120,38 @@ func TestUnservedAPIServiceIsDeleted(t *testing.T) {
 	if got := g.sync(t, nil); got[lease] != nil || got[other] == nil || got[rbac] == nil {
 		t.Errorf("when the server lists one of two: %v", got)
 	}
+}
+
+// An automanaged APIService that another gateway has created remains until this gateway has read the discovery that lists it, or
+// the server has not listed it for unclaimedGrace. Once it was listed, it is deleted when it is not any more.
+func TestAPIServiceOfNewerDiscoveryRemains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const newer, never = "v1.newer.example.com", "v1.never.example.com"
+		g := newRegistry(t, widgets())
+		g.sync(t, nil)
+		for _, group := range []string{"newer.example.com", "never.example.com"} {
+			if err := g.create(t.Context(), automanaged(discovery.GroupVersion{Group: group, Version: "v1"}, "crd", apiservice.Managed, 1000, 100)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := g.sync(t, nil)
+		again, err := g.write(t.Context())
+		if err != nil || again != unclaimedGrace || before[newer] == nil {
+			t.Fatalf("%v; writes again after %v (%v)", before[newer], again, err)
+		}
+		g.serves("crd", append(widgets(), serving("newer.example.com", "v1")...))
+		if got := g.sync(t, nil); got[never] == nil || got[newer] == nil || got[newer].UID != before[newer].UID {
+			t.Errorf("within the grace: %v, %v", got[never], got[newer])
+		}
+		time.Sleep(again)
+		if got := g.sync(t, nil); got[never] != nil || got[newer] == nil {
+			t.Errorf("after the grace: %v, %v", got[never], got[newer])
+		}
+		g.serves("crd", widgets())
+		if got := g.sync(t, nil); got[newer] != nil {
+			t.Errorf("not listed any more: %v", got[newer])
+		}
+	})
 }
 
 // Of what kube-apiserver left in etcd, an automanaged APIService that a Backend claims gets its
