@@ -32,8 +32,8 @@ const (
 	// failure. A change of the findings ends the pause.
 	registerRetry    = 100 * time.Millisecond
 	registerRetryMax = 5 * time.Second
-	// unclaimedGrace is how long an APIService remains that another gateway may have created: that
-	// gateway may have newer discovery. CRD servers wait as long for the discovery of a gateway.
+	// unclaimedGrace is how long an APIService remains that this gateway has never claimed: another gateway
+	// that has newer discovery may have created it. CRD servers wait as long for the discovery of a gateway.
 	unclaimedGrace = 15 * time.Second
 )
 
@@ -63,12 +63,14 @@ type registrar struct {
 	autoregistered atomic.Bool
 
 	// Of the writing goroutine only:
-	atStart    map[string]bool         // APIServices that were stored when the gateway started
-	unclaimed  map[types.UID]time.Time // since when stored APIServices are not claimed; zero if they were claimed before
-	offered    map[string]bool         // APIServices that were missing, or were stored since
-	introduced map[string]bool         // static Backends that are stored, or were once
-	claims     *claims                 // the last ones
-	messages   writeLimit              // of writes that change the message of a condition only
+	atStart map[string]bool // APIServices that were stored when the gateway started
+	// unclaimedSince is since when each stored APIService is not claimed; the zero time, if this gateway has claimed it
+	// once.
+	unclaimedSince map[types.UID]time.Time
+	offered        map[string]bool // APIServices that were missing, or were stored since
+	introduced     map[string]bool // static Backends that are stored, or were once
+	claims         *claims         // the last ones
+	messages       writeLimit      // of writes that change the message of a condition only
 }
 
 // run writes until ctx ends, and repeats what fails.
@@ -148,8 +150,8 @@ func each[T any](list []T, f func(T) error) error {
 }
 
 // register creates, repairs and deletes automanaged APIServices. An APIService without the
-// automanaged label belongs to a user and is not written. It returns after what time one may be
-// deleted that is not yet, 0 if there is none.
+// automanaged label belongs to a user and is not written. again is the time until the next deletion
+// that is delayed, 0 if none is.
 func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIService) (again time.Duration, err error) {
 	all := g.found.BackendStates()
 	if all == nil {
@@ -175,10 +177,13 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 		return 0, errors.Join(failed, g.offer(ctx, desired, missing))
 	}
 	for name, have := range stored {
-		left := unclaimedGrace - time.Since(g.unclaimed[have.UID])
+		left := unclaimedGrace - time.Since(g.unclaimedSince[have.UID])
+		if claims.reserved[have.Spec.Group] {
+			left = 0 // whatever servers list
+		}
 		switch {
 		case desired[name] != nil:
-		case claims.obsolete(have) && left > 0 && !claims.reserved[have.Spec.Group]:
+		case claims.obsolete(have) && left > 0:
 			again = sooner(again, left)
 		case claims.obsolete(have), claims.stale(have, g.atStart):
 			gone = append(gone, have)
@@ -188,17 +193,17 @@ func (g *registrar) register(ctx context.Context, stored map[string]*apireg.APIS
 	}
 	return again, errors.Join(
 		failed,
+		each(gone, func(a *apireg.APIService) error { return g.remove(term, a) }), // first: the server may list it again
 		each(missing, func(a *apireg.APIService) error { return g.create(term, a) }),
 		each(wrong, func(a *apireg.APIService) error { return g.repair(term, a) }),
-		each(gone, func(a *apireg.APIService) error { return g.remove(term, a) }),
 		each(orphans, func(a *apireg.APIService) error { return g.removeOrphan(term, a) }),
 	)
 }
 
-// noteUnclaimed notes since when stored APIServices are not claimed.
+// noteUnclaimed sets unclaimedSince, whether this gateway is elected or not.
 func (g *registrar) noteUnclaimed(stored, desired map[string]*apireg.APIService) {
-	before := g.unclaimed
-	g.unclaimed = make(map[types.UID]time.Time, len(stored))
+	before := g.unclaimedSince
+	g.unclaimedSince = make(map[types.UID]time.Time, len(stored))
 	for name, have := range stored {
 		since, seen := before[have.UID]
 		switch {
@@ -207,7 +212,7 @@ func (g *registrar) noteUnclaimed(stored, desired map[string]*apireg.APIService)
 		case !seen:
 			since = time.Now()
 		}
-		g.unclaimed[have.UID] = since
+		g.unclaimedSince[have.UID] = since
 	}
 }
 

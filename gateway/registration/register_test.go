@@ -102,7 +102,7 @@ func TestRegisterIgnoresUsersAPIServices(t *testing.T) {
 func TestUnservedAPIServiceIsDeleted(t *testing.T) {
 	const lease, other = "v1.coordination.k8s.io", "v1.shared.example.com"
 	g := newRegistry(t, append(serving("coordination.k8s.io", "v1"), serving("shared.example.com", "v1")...))
-	g.sync(t, nil)
+	g.sync(t, nil) // creates them
 	if got := g.sync(t, nil); got[lease].Labels[apiservice.AutomanagedLabel] != apiservice.OnStart {
 		t.Fatalf("registered as %v", got[lease])
 	}
@@ -122,34 +122,39 @@ func TestUnservedAPIServiceIsDeleted(t *testing.T) {
 	}
 }
 
-// An automanaged APIService that another gateway has created remains until this gateway has read the discovery that lists it, or
-// the server has not listed it for unclaimedGrace. Once it was listed, it is deleted when it is not any more.
+// An automanaged APIService that this gateway has never claimed remains for unclaimedGrace, as another gateway may have
+// created it from newer discovery, even if this gateway has claimed an earlier one of its name. One that it has claimed, elected or
+// not, is deleted when its server does not list it any more.
 func TestAPIServiceOfNewerDiscoveryRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const newer, never = "v1.newer.example.com", "v1.never.example.com"
-		g := newRegistry(t, widgets())
+		lists := append(widgets(), serving("newer.example.com", "v1")...)
+		g := newRegistry(t, lists)
+		g.leadership.set(ended())
 		g.sync(t, nil)
+		g.sync(t, nil)
+		g.leadership.set(t.Context())
+		g.serves("crd", widgets())
+		if got := g.sync(t, nil); got[newer] != nil {
+			t.Errorf("listed before: %v", got[newer])
+		}
 		for _, group := range []string{"newer.example.com", "never.example.com"} {
 			if err := g.create(t.Context(), automanaged(discovery.GroupVersion{Group: group, Version: "v1"}, "crd", apiservice.Managed, 1000, 100)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		before := g.sync(t, nil)
+		created := g.sync(t, nil)[newer]
 		again, err := g.write(t.Context())
-		if err != nil || again != unclaimedGrace || before[newer] == nil {
-			t.Fatalf("%v; writes again after %v (%v)", before[newer], again, err)
+		if err != nil || again != unclaimedGrace || created == nil {
+			t.Fatalf("%v; writes again after %v (%v)", created, again, err)
 		}
-		g.serves("crd", append(widgets(), serving("newer.example.com", "v1")...))
-		if got := g.sync(t, nil); got[never] == nil || got[newer] == nil || got[newer].UID != before[newer].UID {
+		g.serves("crd", lists)
+		if got := g.sync(t, nil); got[never] == nil || got[newer] == nil || got[newer].UID != created.UID {
 			t.Errorf("within the grace: %v, %v", got[never], got[newer])
 		}
 		time.Sleep(again)
 		if got := g.sync(t, nil); got[never] != nil || got[newer] == nil {
 			t.Errorf("after the grace: %v, %v", got[never], got[newer])
-		}
-		g.serves("crd", widgets())
-		if got := g.sync(t, nil); got[newer] != nil {
-			t.Errorf("not listed any more: %v", got[newer])
 		}
 	})
 }

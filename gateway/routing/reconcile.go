@@ -174,7 +174,7 @@ func (r *reconcile) entry(a *apireg.APIService, d routeDecision) discovery.Group
 }
 
 // removed reports whether the server no longer has the group/version of an automanaged APIService,
-// which is about to be deleted: discovery answers 404 by then, as the server does.
+// which is deleted soon: discovery answers 404 by then, as the server does.
 func (r *reconcile) removed(a *apireg.APIService, d routeDecision) bool {
 	if d.server == nil || !apiservice.IsAutomanaged(a) || !d.condition.Available() {
 		return false
