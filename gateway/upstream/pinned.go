@@ -76,6 +76,10 @@ func (p *Pinned) record(l *retryLoop, e *endpoint, r retry.Result) {
 	}
 }
 
+// failureBody is how long the body of a failed check is read, so that its connection can carry the next one. A check whose
+// body would end its time would count as one that was not answered.
+const failureBody = 100 * time.Millisecond
+
 // Probe sends GET for a path to one endpoint; an answer of 2xx is good. It uses the
 // connections that requests use, over HTTP/2 where the server speaks that. identify
 // adds the gateway's identity to the header.
@@ -86,6 +90,8 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 	if e == nil {
 		return fmt.Errorf("%s is no endpoint of the server", endpoint)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	base := e.transport.Base()
 	target, err := url.Parse(base.String() + path)
 	if err != nil {
@@ -99,9 +105,13 @@ func (u *Upstream) Probe(ctx context.Context, endpoint, path string, identify fu
 		return err
 	}
 	defer res.Body.Close()
+	failed := res.StatusCode < 200 || res.StatusCode > 299
+	if failed {
+		defer time.AfterFunc(failureBody, cancel).Stop()
+	}
 	_, err = io.CopyN(io.Discard, res.Body, maxDiscarded) // the next check uses the connection
 	switch {
-	case res.StatusCode < 200 || res.StatusCode > 299:
+	case failed:
 		return &AnswerError{res.StatusCode}
 	case err != nil && err != io.EOF:
 		return err

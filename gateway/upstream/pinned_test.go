@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -302,6 +303,7 @@ func TestFailedChecksLeaveNoConnections(t *testing.T) {
 			n := startNode(t, network, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusBadGateway)
 				_, _ = io.WriteString(w, "bad gateway")
+				_ = http.NewResponseController(w).Flush() // the length is not known
 			})
 			u := over(t, turns(), n.endpoint())
 			for range 20 {
@@ -326,6 +328,26 @@ func TestFailedChecksLeaveNoConnections(t *testing.T) {
 				case <-time.After(await.Patience()):
 					t.Fatalf("of %d connections not all are closed", made)
 				}
+			}
+		})
+	}
+}
+
+// A failed check does not wait for a body that does not end: a check that times out has another meaning than one that fails.
+func TestFailedChecksDoNotWaitForTheBody(t *testing.T) {
+	t.Parallel()
+	for _, network := range []string{"tls", "tls1", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			n := startNode(t, network, func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			})
+			u := over(t, turns(), n.endpoint())
+			var answer *AnswerError
+			if err := u.Probe(t.Context(), n.endpoint().URL, "/readyz", func(http.Header) {}); !errors.As(err, &answer) {
+				t.Errorf("got %v", err)
 			}
 		})
 	}
