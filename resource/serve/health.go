@@ -96,7 +96,7 @@ func NewHealth() *Health {
 }
 
 // AddLive adds a check that fails if only a restart helps; all three endpoints have it. It
-// replaces a check of the same name. run gets the request of the prober, heeds its context
+// replaces a check of the same name. run gets the request of the prober, ends within seconds
 // and is safe for concurrent use.
 func (h *Health) AddLive(name string, run func(*http.Request) error) {
 	h.add(check{name: name, live: true, run: run})
@@ -283,6 +283,8 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveAll runs all checks. Unauthenticated clients may read the response, so the reasons
 // of failures are logged instead.
 func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint string, checks []check) {
+	// Checks bound themselves: a client that does not wait for the result does not change it.
+	r = r.WithContext(context.WithoutCancel(r.Context()))
 	query := r.URL.Query()
 	excluded := make(map[string]bool) // whether it was found
 	for _, name := range query["exclude"] {
@@ -300,10 +302,8 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 			continue
 		}
 		err := c.run(r)
-		if !errors.Is(r.Context().Err(), context.Canceled) { // a check fails if its client leaves
-			h.results.Observe(c.name, endpoint, err)
-			h.logFailure(c.name, err)
-		}
+		h.results.Observe(c.name, endpoint, err)
+		h.logFailure(c.name, err)
 		if err != nil {
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.name)
 			failed = true
