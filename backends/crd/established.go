@@ -324,8 +324,8 @@ func (e *establisher) release(shown int64) {
 	})
 }
 
-// await waits until all servers and gateways show a revision, until ctx ends, or for changePatience.
-func (e *establisher) await(ctx context.Context, revision int64) {
+// await waits until all servers and gateways show a revision, that of a definition, until ctx ends, or for changePatience.
+func (e *establisher) await(ctx context.Context, name string, revision int64) {
 	if revision <= e.shown.Load() {
 		return
 	}
@@ -341,7 +341,7 @@ func (e *establisher) await(ctx context.Context, revision int64) {
 		return
 	case <-ctx.Done():
 	case <-timer.C:
-		e.log.Warn("a change of a definition is answered although not every server and gateway is known to show it", "revision", revision, "after", changePatience)
+		e.log.Warn("a change of a definition is answered although not every server and gateway is known to show it", "definition", name, "after", changePatience)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -359,7 +359,7 @@ type shownStore struct {
 func (s *shownStore) Update(ctx context.Context, key resource.Key, mutate resource.Mutate) (*resource.Object, error) {
 	o, err := s.Store.Update(ctx, key, mutate)
 	if err == nil && o != nil {
-		s.established.await(ctx, o.Revision)
+		s.established.await(ctx, key.Name, o.Revision)
 	}
 	return o, err
 }
