@@ -249,7 +249,7 @@ func TestStoredServicesAreCompleted(t *testing.T) {
 	k := servicesRow(Config{ServiceFamilies: []corev1.IPFamily{"IPv4", "IPv6"}})
 	const complete = `"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack","internalTrafficPolicy":"Local"`
 	inCluster := strings.Replace(complete, "Local", "Cluster", 1)
-	lengthOfKey := strings.Repeat("x", 0xb2) // 0xb2 0x01 is the key of internalTrafficPolicy in protobuf
+	asLongAsAKey := strings.Repeat("x", 0xb2) // its length has the bytes of the key of internalTrafficPolicy, 0xb2 0x01
 	for _, c := range []struct {
 		spec, ips, families, policy string
 		canonical                   bool
@@ -269,7 +269,7 @@ func TestStoredServicesAreCompleted(t *testing.T) {
 		{`{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"}`, "10.0.0.1", "IPv4", "PreferDualStack", false},
 	} {
 		var svc corev1.Service
-		if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x","annotations":{"a":"`+lengthOfKey+`"}},"spec":`+c.spec+`,"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), &svc); err != nil {
+		if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x","annotations":{"a":"`+asLongAsAKey+`"}},"spec":`+c.spec+`,"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), &svc); err != nil {
 			t.Fatal(err)
 		}
 		for _, o := range storedForms(t, k, &svc) {

@@ -96,7 +96,7 @@ func Plural(n int, noun string) string {
 	switch {
 	case n == 1:
 		return "1 " + noun
-	case strings.HasSuffix(noun, "y") && !strings.HasSuffix(noun, "ey"):
+	case strings.HasSuffix(noun, "y") && !strings.HasSuffix(noun, "ey") && !strings.HasSuffix(noun, "ay"):
 		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(noun, "y"))
 	case strings.HasSuffix(noun, "s"):
 		return fmt.Sprintf("%d %ses", n, noun)

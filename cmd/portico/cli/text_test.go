@@ -15,7 +15,7 @@ func TestPlural(t *testing.T) {
 	for want, c := range map[string]struct {
 		n    int
 		noun string
-	}{"1 definition": {1, "definition"}, "0 warnings": {0, "warning"}, "2 authorities": {2, "authority"}, "2 keys": {2, "key"}, "2 statuses": {2, "status"}} {
+	}{"1 definition": {1, "definition"}, "0 warnings": {0, "warning"}, "2 authorities": {2, "authority"}, "2 keys": {2, "key"}, "2 gateways": {2, "gateway"}, "2 statuses": {2, "status"}} {
 		if got := Plural(c.n, c.noun); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
