@@ -273,8 +273,12 @@ func (g *Gateway) assembleServer() (err error) {
 	if err != nil {
 		return err
 	}
+	listen := slices.Clone(g.cfg.Listen)
+	for i := range listen {
+		listen[i].ClientCAs = g.authn.ClientCAs
+	}
 	g.server, err = serve.New(serve.Config{
-		Name: "gateway", Listen: g.cfg.Listen, Probe: g.cfg.ProbeListen, Answers: g.answers, Chain: chain, Health: g.health,
+		Name: "gateway", Listen: listen, Probe: g.cfg.ProbeListen, Answers: g.answers, Chain: chain, Health: g.health,
 		Certificates: g.cfg.certificates(), ShutdownDelay: g.cfg.ShutdownDelay, Logger: g.log,
 	})
 	return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -23,7 +24,8 @@ type Authentication struct {
 	// Issuer serves the documents of the service-account issuer; nil: none.
 	Issuer http.Handler
 
-	log *slog.Logger
+	log       *slog.Logger
+	clientCAs clientCAs
 	// issuers are those of configuration, which is the content of file ("": it is of flags) with
 	// this text; nil: none, and none can follow.
 	issuers       *issuers
@@ -47,6 +49,7 @@ func New(cfg Config, deps Dependencies) (*Authentication, error) {
 		a.FrontProxy = authn.FrontProxy(authn.FrontProxyConfig{
 			CAs: ca.Pool, AllowedNames: cfg.RequestHeader.AllowedNames, Headers: cfg.RequestHeader.Headers,
 		})
+		a.clientCAs.files = append(a.clientCAs.files, ca)
 		all = append(all, a.FrontProxy)
 	}
 	if cfg.ClientCAFile != "" {
@@ -60,6 +63,7 @@ func New(cfg Config, deps Dependencies) (*Authentication, error) {
 				return nil, fmt.Errorf("--client-crl-file: %w", err)
 			}
 		}
+		a.clientCAs.files = slices.Insert(a.clientCAs.files, 0, ca) // in the order of kube-apiserver
 		all = append(all, authn.RevocableClientCert(ca.Pool, revocations))
 	}
 	tokens, err := a.tokens(cfg, deps)

@@ -22,6 +22,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certutil "k8s.io/client-go/util/cert"
 
 	"portico/cmd/e2e"
 	"portico/internal/testing/await"
@@ -42,6 +43,17 @@ func tokenIsOf(t *testing.T, up *e2e.Installation, what, token, want string, gro
 	if reviewErr != nil || (err == nil) != authenticated || err != nil && !apierrors.IsUnauthorized(err) || status.Authenticated != authenticated ||
 		user.Username != want || status.User.Username != want || !slices.Equal(user.Groups, status.User.Groups) || len(groups) > 0 && !slices.Equal(user.Groups, groups) {
 		t.Errorf("%s: user %q of %q, %v; a review says %+v, %v; want %q of %q", what, user.Username, user.Groups, err, status, reviewErr, want, groups)
+	}
+}
+
+// A handshake names the authorities of clients, of users first: a browser offers no other certificates.
+func TestAuthoritiesOfClients(t *testing.T) {
+	t.Parallel()
+	up := e2e.SharedInstallation(t)
+	host := strings.TrimPrefix(up.Endpoint, "https://")
+	got, err := certutil.GetClientCANames(host)
+	if err != nil || len(got) != 2 || !strings.Contains(got[0], "portico-client-ca") || !strings.Contains(got[1], "portico-front-proxy-ca") {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
