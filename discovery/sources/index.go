@@ -20,7 +20,7 @@ type index struct {
 	etag   string // or the digest of the body
 	ids    []schema.GroupVersion
 	listed map[schema.GroupVersion]bool // ids as a set
-	// v2 is the aggregated form of ids; nil: the server has none.
+	// v2 is the aggregated form of ids, and maybe of more; nil if the server has none, or it was not asked for.
 	v2 map[schema.GroupVersion]version
 	// document is the answer itself where the path is that of one group/version.
 	document []metav1.APIResource
@@ -63,8 +63,11 @@ func (s *Source) requestIndex(ctx context.Context, path string) error {
 		return nil
 	}
 	if a.code == http.StatusOK {
-		if err := s.decodeIndex(l, a); err != nil {
+		if err := s.decodeIndex(l, a); err != nil && !s.readAggregated(ctx, l) {
 			return err
+		}
+		if l.etag == etag {
+			return nil
 		}
 	}
 	s.mu.Lock()
@@ -104,6 +107,30 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 		return l.decodeVersions(a, limits)
 	}
 	return l.decodeGroups(a, limits)
+}
+
+// readAggregated reads the description of the one group/version of an index from the aggregated form at /apis. It reports
+// whether the server has it there: kube-aggregator reads that form first, and some servers have no other.
+func (s *Source) readAggregated(ctx context.Context, l *index) bool {
+	if s.cfg.GroupVersions == nil {
+		return false
+	}
+	a, err := s.do(ctx, request{path: pathGroups, accept: acceptAggregated, limit: s.cfg.Limits.Document, truncate: true, probe: true})
+	if err != nil || a.code != http.StatusOK || !a.aggregated {
+		return false
+	}
+	all := &index{path: pathGroups, listed: map[schema.GroupVersion]bool{}, truncated: map[schema.GroupVersion]bool{}}
+	if all.decodeV2(a, &s.cfg.Limits) != nil {
+		return false
+	}
+	id := l.ids[0]
+	v, ok := all.v2[id]
+	if !ok || v.stale {
+		return false
+	}
+	l.etag = "aggregated " + a.tag() // no ETag of the path of l
+	l.v2, l.document = all.v2, discovery.Flatten(id.Group, id.Version, v.resources)
+	return true
 }
 
 // add adds a group/version unless it is a duplicate, invalid or beyond the limits.
@@ -156,7 +183,7 @@ func (s *Source) resultOf(l *index, known knownVersions, batch map[schema.GroupV
 	for _, id := range s.expected(l) {
 		gv, ok := discovery.GroupVersion{}, true
 		if l.document != nil {
-			if gv = known.reuse(describe(id, l.document, version{})); l.truncated[id] {
+			if gv = known.reuse(describe(id, l.document, l.v2[id])); l.truncated[id] {
 				r.truncate(id)
 			}
 		} else {

@@ -143,6 +143,30 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// The description of one group/version is read from the aggregated form at /apis if the server has no document of it.
+func TestAggregatedFormWithoutADocument(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, described("apps", "v1", "deployments"))
+	s := b.source(schema.GroupVersion{Group: "apps", Version: "v1"})
+	defer s.Close()
+	b.answer("/apis/apps/v1", http.StatusOK, acceptLegacy, "")
+	check(t, s, true)
+	gvs, _ := s.GroupVersions()
+	if len(gvs) != 1 || gvs[0].Legacy[0].Name != "deployments" || gvs[0].Aggregated[0].ResponseKind.Kind != "deployments" {
+		t.Fatalf("got %+v", gvs)
+	}
+	check(t, s, false)
+	b.serves(t, described("apps", "v1", "deployments", "replicasets"))
+	check(t, s, true)
+	same(t, s, "apps/v1:deployments", "apps/v1:replicasets")
+	b.serves(t, described("batch", "v1", "jobs"))
+	fails(t, s, "not a JSON object")
+	b.heal()
+	b.serves(t, described("apps", "v1", "deployments"))
+	check(t, s, true)
+	same(t, s, "apps/v1:deployments")
+}
+
 // An answer that is no discovery fails the check and removes nothing.
 func TestBadAnswersKeepTheResult(t *testing.T) {
 	const (
@@ -182,6 +206,7 @@ func TestBadAnswersKeepTheResult(t *testing.T) {
 			cfg := b.config()
 			if c.path == document {
 				cfg = b.config(schema.GroupVersion{Group: "apps", Version: "v1"})
+				b.legacy = true // TestAggregatedFormWithoutADocument has the aggregated form
 			}
 			cfg.Limits = DefaultLimits()
 			cfg.Limits.Document = 1<<20 - 1
