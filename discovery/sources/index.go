@@ -54,6 +54,7 @@ func (s *Source) requestIndex(ctx context.Context, path string) error {
 		return nil
 	case a.code == http.StatusNotFound && path == pathCore:
 		l.etag = "none" // a server without the core group
+	case a.code == http.StatusNotAcceptable && s.readAggregated(ctx, l):
 	case a.code != http.StatusOK:
 		return badStatus(a)
 	default:
@@ -95,10 +96,7 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 	limits := &s.cfg.Limits
 	switch {
 	case s.cfg.GroupVersions != nil:
-		at := slices.IndexFunc(s.cfg.GroupVersions, func(gv schema.GroupVersion) bool { return groupVersionPath(gv) == l.path })
-		id := s.cfg.GroupVersions[at]
-		l.ids = []schema.GroupVersion{id}
-		l.listed[id] = true
+		id := s.only(l)
 		l.document, l.truncated[id], err = a.decodeResources(id, limits)
 		return err
 	case a.aggregated:
@@ -107,6 +105,14 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 		return l.decodeVersions(a, limits)
 	}
 	return l.decodeGroups(a, limits)
+}
+
+// only makes an index that of the one group/version at its path, and returns that.
+func (s *Source) only(l *index) schema.GroupVersion {
+	at := slices.IndexFunc(s.cfg.GroupVersions, func(gv schema.GroupVersion) bool { return groupVersionPath(gv) == l.path })
+	id := s.cfg.GroupVersions[at]
+	l.ids, l.listed[id] = []schema.GroupVersion{id}, true
+	return id
 }
 
 // readAggregated reads the description of the one group/version of an index from the aggregated form at /apis. It reports
@@ -123,7 +129,7 @@ func (s *Source) readAggregated(ctx context.Context, l *index) bool {
 	if all.decodeV2(a, &s.cfg.Limits) != nil {
 		return false
 	}
-	id := l.ids[0]
+	id := s.only(l)
 	v, ok := all.v2[id]
 	if !ok || v.stale {
 		return false
