@@ -20,7 +20,7 @@ type index struct {
 	etag   string // or the digest of the body
 	ids    []schema.GroupVersion
 	listed map[schema.GroupVersion]bool // ids as a set
-	// v2 is the aggregated form of ids, and maybe of more; nil if the server has none, or it was not asked for.
+	// v2 is the aggregated form of ids; nil if the server has none, or it was not asked for.
 	v2 map[schema.GroupVersion]version
 	// document is the answer itself where the path is that of one group/version.
 	document []metav1.APIResource
@@ -54,7 +54,7 @@ func (s *Source) requestIndex(ctx context.Context, path string) error {
 		return nil
 	case a.code == http.StatusNotFound && path == pathCore:
 		l.etag = "none" // a server without the core group
-	case a.code == http.StatusNotAcceptable && s.readAggregated(ctx, l):
+	case a.code == http.StatusNotAcceptable && s.readAggregated(ctx, l, etag):
 	case a.code != http.StatusOK:
 		return badStatus(a)
 	default:
@@ -64,7 +64,7 @@ func (s *Source) requestIndex(ctx context.Context, path string) error {
 		return nil
 	}
 	if a.code == http.StatusOK {
-		if err := s.decodeIndex(l, a); err != nil && !s.readAggregated(ctx, l) {
+		if err := s.decodeIndex(l, a); err != nil && !s.readAggregated(ctx, l, etag) {
 			return err
 		}
 		if l.etag == etag {
@@ -96,7 +96,7 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 	limits := &s.cfg.Limits
 	switch {
 	case s.cfg.GroupVersions != nil:
-		id := s.only(l)
+		id := s.describesOne(l)
 		l.document, l.truncated[id], err = a.decodeResources(id, limits)
 		return err
 	case a.aggregated:
@@ -107,17 +107,18 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 	return l.decodeGroups(a, limits)
 }
 
-// only makes an index that of the one group/version at its path, and returns that.
-func (s *Source) only(l *index) schema.GroupVersion {
+// describesOne makes an index that of the one group/version at its path, which it returns.
+func (s *Source) describesOne(l *index) schema.GroupVersion {
 	at := slices.IndexFunc(s.cfg.GroupVersions, func(gv schema.GroupVersion) bool { return groupVersionPath(gv) == l.path })
 	id := s.cfg.GroupVersions[at]
 	l.ids, l.listed[id] = []schema.GroupVersion{id}, true
 	return id
 }
 
-// readAggregated reads the description of the one group/version of an index from the aggregated form at /apis. It reports
-// whether the server has it there: kube-aggregator reads that form first, and some servers have no other.
-func (s *Source) readAggregated(ctx context.Context, l *index) bool {
+// readAggregated reads the description of the one group/version of an index from the aggregated form at /apis; etag is that of
+// the last index. It reports whether the server has it there: kube-aggregator reads that form first, and some servers have no
+// other.
+func (s *Source) readAggregated(ctx context.Context, l *index, etag string) bool {
 	if s.cfg.GroupVersions == nil {
 		return false
 	}
@@ -125,17 +126,21 @@ func (s *Source) readAggregated(ctx context.Context, l *index) bool {
 	if err != nil || a.code != http.StatusOK || !a.aggregated {
 		return false
 	}
+	l.etag = "aggregated " + a.tag() // no ETag of the path of l
+	if l.etag == etag {
+		return true
+	}
 	all := &index{path: pathGroups, listed: map[schema.GroupVersion]bool{}, truncated: map[schema.GroupVersion]bool{}}
 	if all.decodeV2(a, &s.cfg.Limits) != nil {
 		return false
 	}
-	id := s.only(l)
-	v, ok := all.v2[id]
-	if !ok || v.stale {
+	id := s.describesOne(l)
+	v := all.v2[id]
+	if !all.listed[id] || v.stale {
 		return false
 	}
-	l.etag = "aggregated " + a.tag() // no ETag of the path of l
-	l.v2, l.document = all.v2, discovery.Flatten(id.Group, id.Version, v.resources)
+	l.v2, l.document = map[schema.GroupVersion]version{id: v}, discovery.Flatten(id.Group, id.Version, v.resources)
+	l.truncated[id] = all.truncated[id]
 	return true
 }
 

@@ -155,7 +155,11 @@ func TestAggregatedFormWithoutADocument(t *testing.T) {
 	if len(gvs) != 1 || gvs[0].Legacy[0].Name != "deployments" || gvs[0].Aggregated[0].ResponseKind.Kind != "deployments" {
 		t.Fatalf("got %+v", gvs)
 	}
+	b.requests()
 	check(t, s, false)
+	if asked := b.requests(); asked != "/apis/apps/v1 200, /apis 200" {
+		t.Errorf("requests to an unchanged server: %s", asked)
+	}
 	b.answer("/apis/apps/v1", http.StatusNotAcceptable, acceptLegacy, "")
 	check(t, s, false)
 	b.serves(t, described("apps", "v1", "deployments", "replicasets"))
