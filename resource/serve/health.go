@@ -29,6 +29,7 @@ type Health struct {
 	checks       []check           // in the order of addition
 	logged       map[string]string // the logged reason of each check that fails
 	logging      map[string]bool   // the checks of which a failure is being logged
+	detached     chan struct{}     // bounds the requests that do not end with their clients
 	began        time.Time
 	results      *metrics.Checks
 	warnings     []func() []string
@@ -43,6 +44,13 @@ const WritesCheck = "writes"
 
 // storageTimeout bounds a health check of the storage.
 const storageTimeout = 2 * time.Second
+
+const (
+	// maxDetached is how many requests at a time run their checks to the end, for detachedTimeout at most, even if their clients
+	// leave. Other ones end with their clients.
+	maxDetached     = 64
+	detachedTimeout = 10 * time.Second
+)
 
 // startGrace is the time after the start in which failed checks are not logged: a server that
 // starts is not ready.
@@ -90,7 +98,7 @@ func Until(done func() bool, reason string) func() error {
 // shutdown, which fails while the server shuts down.
 func NewHealth() *Health {
 	began := time.Now()
-	h := &Health{logged: make(map[string]string), logging: make(map[string]bool), began: began, results: metrics.NewChecks(began), logger: slog.Default}
+	h := &Health{logged: make(map[string]string), logging: make(map[string]bool), detached: make(chan struct{}, maxDetached), began: began, results: metrics.NewChecks(began), logger: slog.Default}
 	h.AddLive("ping", func(*http.Request) error { return nil })
 	return h
 }
@@ -258,6 +266,15 @@ func (h *Health) Paths() []string {
 
 // ServeHTTP serves the endpoint or the single check that the path names.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case h.detached <- struct{}{}:
+		// A client that does not wait for the result of a check does not change it.
+		defer func() { <-h.detached }()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), detachedTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+	default:
+	}
 	endpoint, name, one := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if !slices.Contains(endpoints[:], endpoint) {
 		http.NotFound(w, r)
@@ -283,8 +300,6 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveAll runs all checks. Unauthenticated clients may read the response, so the reasons
 // of failures are logged instead.
 func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint string, checks []check) {
-	// Checks bound themselves: a client that does not wait for the result does not change it.
-	r = r.WithContext(context.WithoutCancel(r.Context()))
 	query := r.URL.Query()
 	excluded := make(map[string]bool) // whether it was found
 	for _, name := range query["exclude"] {

@@ -122,6 +122,7 @@ func TestFailedChecksAreLogged(t *testing.T) {
 		fault = nil
 		ask(gone, "/livez", 2)
 		ask(t.Context(), "/livez", 2)
+		ask(gone, "/livez/broken", 2)
 		fault = errors.New("broken otherwise")
 		ask(gone, "/livez", 3)
 	})
