@@ -76,8 +76,8 @@ func (p *Pinned) record(l *retryLoop, e *endpoint, r retry.Result) {
 	}
 }
 
-// failureBody is how long the body of a failed check is read, so that its connection can carry the next one. A check whose
-// body would end its time would count as one that was not answered.
+// failureBody is how long the body of a failed check is read, so that its connection can carry the next one. Without this
+// bound, a body that does not end would use up the timeout of the check, which would count as no answer.
 const failureBody = 100 * time.Millisecond
 
 // Probe sends GET for a path to one endpoint; an answer of 2xx is good. It uses the
