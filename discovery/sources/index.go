@@ -54,7 +54,6 @@ func (s *Source) requestIndex(ctx context.Context, path string) error {
 		return nil
 	case a.code == http.StatusNotFound && path == pathCore:
 		l.etag = "none" // a server without the core group
-	case a.code == http.StatusNotAcceptable && s.readAggregated(ctx, l, etag):
 	case a.code != http.StatusOK:
 		return badStatus(a)
 	default:
@@ -96,7 +95,10 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 	limits := &s.cfg.Limits
 	switch {
 	case s.cfg.GroupVersions != nil:
-		id := s.describesOne(l)
+		at := slices.IndexFunc(s.cfg.GroupVersions, func(gv schema.GroupVersion) bool { return groupVersionPath(gv) == l.path })
+		id := s.cfg.GroupVersions[at]
+		l.ids = []schema.GroupVersion{id}
+		l.listed[id] = true
 		l.document, l.truncated[id], err = a.decodeResources(id, limits)
 		return err
 	case a.aggregated:
@@ -105,14 +107,6 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 		return l.decodeVersions(a, limits)
 	}
 	return l.decodeGroups(a, limits)
-}
-
-// describesOne makes an index that of the one group/version at its path, which it returns.
-func (s *Source) describesOne(l *index) schema.GroupVersion {
-	at := slices.IndexFunc(s.cfg.GroupVersions, func(gv schema.GroupVersion) bool { return groupVersionPath(gv) == l.path })
-	id := s.cfg.GroupVersions[at]
-	l.ids, l.listed[id] = []schema.GroupVersion{id}, true
-	return id
 }
 
 // readAggregated reads the description of the one group/version of an index from the aggregated form at /apis; etag is that of
@@ -134,7 +128,7 @@ func (s *Source) readAggregated(ctx context.Context, l *index, etag string) bool
 	if all.decodeV2(a, &s.cfg.Limits) != nil {
 		return false
 	}
-	id := s.describesOne(l)
+	id := l.ids[0]
 	v := all.v2[id]
 	if !all.listed[id] || v.stale {
 		return false
