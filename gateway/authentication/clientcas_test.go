@@ -51,7 +51,7 @@ func TestClientCAs(t *testing.T) {
 	if got := names(); !slices.Equal(got, []string{"users", "proxies"}) {
 		t.Errorf("got %v", got)
 	}
-	if a.ClientCAs() != a.ClientCAs() {
+	if before := a.ClientCAs(); a.ClientCAs() != before {
 		t.Error("the pool changes without a file")
 	}
 	authority(proxies, "others")
