@@ -69,6 +69,9 @@ func runEndpointSlices(ctx context.Context, env *Env) error {
 	return env.Work(ctx, Loop{Queue: c.queue, Workers: 5, Sync: c.sync}, Loop{Queue: nodes, Workers: 1, Sync: c.distribute})
 }
 
+// maxStale is how many times in a row a sync may find the informer behind.
+const maxStale = 4
+
 // sync writes the slices of a Service.
 func (c *endpointSlices) sync(_ context.Context, namespace, name string) error {
 	svc, err := c.services.Services(namespace).Get(name)
@@ -90,7 +93,11 @@ func (c *endpointSlices) sync(_ context.Context, namespace, name string) error {
 		return err
 	}
 	if c.tracker.StaleSlices(svc, slices) {
-		return errStale
+		if c.queue.NumRequeues(namespace+"/"+name) < maxStale {
+			return errStale
+		}
+		// A slice that another client deletes before the write of this controller returns is expected for ever.
+		c.tracker.DeleteService(namespace, name)
 	}
 	changed := c.times.ComputeEndpointLastChangeTriggerTime(namespace, svc, pods)
 	if err := c.reconciler.Reconcile(c.log, svc, pods, slices, changed); err != nil {
