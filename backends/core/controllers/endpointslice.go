@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -69,11 +71,8 @@ func runEndpointSlices(ctx context.Context, env *Env) error {
 	return env.Work(ctx, Loop{Queue: c.queue, Workers: 5, Sync: c.sync}, Loop{Queue: nodes, Workers: 1, Sync: c.distribute})
 }
 
-// maxStale is how many times in a row a sync may find the informer behind.
-const maxStale = 4
-
 // sync writes the slices of a Service.
-func (c *endpointSlices) sync(_ context.Context, namespace, name string) error {
+func (c *endpointSlices) sync(ctx context.Context, namespace, name string) error {
 	svc, err := c.services.Services(namespace).Get(name)
 	if apierrors.IsNotFound(err) { // the slices go with their owner
 		c.times.DeleteService(namespace, name)
@@ -92,12 +91,9 @@ func (c *endpointSlices) sync(_ context.Context, namespace, name string) error {
 	if err != nil {
 		return err
 	}
-	if c.tracker.StaleSlices(svc, slices) {
-		if c.queue.NumRequeues(namespace+"/"+name) < maxStale {
-			return errStale
-		}
-		// A slice that another client deletes before the write of this controller returns is expected for ever.
-		c.tracker.DeleteService(namespace, name)
+	slices, err = currentSlices(ctx, c.env, svc, slices, c.reconciler.ManagedByController, c.tracker, c.queue)
+	if err != nil {
+		return err
 	}
 	changed := c.times.ComputeEndpointLastChangeTriggerTime(namespace, svc, pods)
 	if err := c.reconciler.Reconcile(c.log, svc, pods, slices, changed); err != nil {
@@ -170,6 +166,37 @@ func slicesOf(index cache.Indexer, namespace, name string, managed func(*discove
 	return out, nil
 }
 
+// staleSyncs is how many syncs of a Service fail before its slices are read from the server.
+const staleSyncs = 2
+
+// currentSlices returns the managed slices of a Service, of which have are those that the informer shows. While these lack a
+// write of the controller, it returns errStale. An informer never shows a write to a slice that another client has
+// deleted or labelled otherwise meanwhile, so after staleSyncs failures the slices are those of the server.
+func currentSlices(ctx context.Context, env *Env, svc *corev1.Service, have []*discoveryv1.EndpointSlice, managed func(*discoveryv1.EndpointSlice) bool,
+	tracker *endpointsliceutil.EndpointSliceTracker, queue Queue) ([]*discoveryv1.EndpointSlice, error) {
+	if !tracker.StaleSlices(svc, have) {
+		return have, nil
+	}
+	if queue.NumRequeues(Key(svc)) < staleSyncs {
+		return nil, errStale
+	}
+	list, err := env.Client.DiscoveryV1().EndpointSlices(svc.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.Set{discoveryv1.LabelServiceName: svc.Name}.String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the EndpointSlices of Service %s: %w", Key(svc), err)
+	}
+	tracker.DeleteService(svc.Namespace, svc.Name)
+	var current []*discoveryv1.EndpointSlice
+	for i := range list.Items {
+		if s := &list.Items[i]; managed(s) && s.DeletionTimestamp == nil {
+			tracker.Update(s)
+			current = append(current, s)
+		}
+	}
+	return current, nil
+}
+
 // followSlices calls queue with the key of a Service when one of its managed slices is in
 // another state than the controller wrote.
 func followSlices(env *Env, slices cache.SharedIndexInformer, tracker *endpointsliceutil.EndpointSliceTracker,
@@ -182,7 +209,7 @@ func followSlices(env *Env, slices cache.SharedIndexInformer, tracker *endpoints
 	Handle(env, slices, func(old, cur *discoveryv1.EndpointSlice) {
 		switch {
 		case cur == nil:
-			if managed(old) && tracker.Has(old) {
+			if managed(old) {
 				tracker.HandleDeletion(old)
 				service(old)
 			}

@@ -114,6 +114,22 @@ func TestEndpointSlices(t *testing.T) {
 	patch := []byte(`{"spec":{"ports":[{"port":80,"$patch":"delete"},{"name":"web","port":81,"targetPort":9090}]}}`)
 	must[*corev1.Service](t)(s.CoreV1().Services("default").Patch(ctx, "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}))
 	s.waitShown("web", "10.0.0.2:9090")
+	s.losesSlice("web", sliceManager)
+}
+
+// losesSlice labels a slice of a controller as another's, and waits until the controller has made another one.
+func (s *server) losesSlice(service, manager string) {
+	s.t.Helper()
+	own := func(slice discoveryv1.EndpointSlice) bool { return slice.Labels[discoveryv1.LabelManagedBy] == manager }
+	all := s.slices(service)
+	lost := all[slices.IndexFunc(all, own)]
+	patch := []byte(`{"metadata":{"labels":{"` + discoveryv1.LabelManagedBy + `":"another"}}}`)
+	must[*discoveryv1.EndpointSlice](s.t)(s.DiscoveryV1().EndpointSlices("default").Patch(s.t.Context(), lost.Name, types.MergePatchType, patch, metav1.PatchOptions{}))
+	eventually(s.t, "another slice is made", func() bool {
+		return slices.ContainsFunc(s.slices(service), func(slice discoveryv1.EndpointSlice) bool {
+			return own(slice) && slice.AddressType == lost.AddressType && len(slice.Endpoints) == len(lost.Endpoints)
+		})
+	})
 }
 
 // A pod of a node that does not exist is left out until the node exists.

@@ -99,8 +99,9 @@ func (c *mirroring) sync(ctx context.Context, namespace, name string) error {
 		}
 		return nil
 	}
-	if c.tracker.StaleSlices(svc, have) {
-		return errStale
+	have, err = currentSlices(ctx, c.env, svc, have, managedByMirroring, c.tracker, c.queue)
+	if err != nil {
+		return err
 	}
 	return c.apply(ctx, e, mirrorChanges(e, c.desired(e), have, c.tracker))
 }

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,8 +69,11 @@ func TestEndpointSliceMirroring(t *testing.T) {
 	s.waitShown("db", "")
 	patch(`{"spec":{"selector":null}}`)
 	s.waitShown("db", "192.0.2.1:5433 2001:db8::1:5433")
+	s.losesSlice("db", mirrorManager)
 	if err := client.Delete(ctx, "db", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.waitShown("db", "")
+	eventually(t, "the mirrored slices are deleted", func() bool {
+		return !slices.ContainsFunc(s.slices("db"), func(slice discoveryv1.EndpointSlice) bool { return managedByMirroring(&slice) })
+	})
 }
