@@ -109,9 +109,9 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 	return l.decodeGroups(a, limits)
 }
 
-// readAggregated reads the description of the one group/version of an index from the aggregated form at /apis; etag is that of
-// the last index. It reports whether the server has it there: kube-aggregator reads that form first, and some servers have no
-// other.
+// readAggregated reads the description of the one group/version of an index from the aggregated form at /apis, and reports
+// whether that has it: kube-aggregator reads that form first, and some servers have no other. etag identifies the content of
+// the index that is known.
 func (s *Source) readAggregated(ctx context.Context, l *index, etag string) bool {
 	if s.cfg.GroupVersions == nil {
 		return false
@@ -133,8 +133,9 @@ func (s *Source) readAggregated(ctx context.Context, l *index, etag string) bool
 	if !all.listed[id] || v.stale {
 		return false
 	}
-	l.v2, l.document = map[schema.GroupVersion]version{id: v}, discovery.Flatten(id.Group, id.Version, v.resources)
-	l.truncated[id] = all.truncated[id]
+	if l.truncated[id] = all.truncated[id]; !l.truncated[id] { // what is known remains
+		l.v2, l.document = map[schema.GroupVersion]version{id: v}, discovery.Flatten(id.Group, id.Version, v.resources)
+	}
 	return true
 }
 

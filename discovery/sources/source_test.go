@@ -163,6 +163,15 @@ func TestAggregatedFormWithoutADocument(t *testing.T) {
 	b.serves(t, described("apps", "v1", "deployments", "replicasets"))
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments", "apps/v1:replicasets")
+	gvs, _ = s.GroupVersions()
+	s.cfg.Limits.Memory = gvs[0].Size()
+	b.serves(t, described("apps", "v1", "deployments", "replicasets", "daemonsets", "statefulsets", "controllerrevisions"))
+	check(t, s, true)
+	same(t, s, "apps/v1:deployments", "apps/v1:replicasets")
+	if gvs, _ := s.GroupVersions(); !gvs[0].Stale {
+		t.Error("a description beyond the limits is current")
+	}
+	s.cfg.Limits = DefaultLimits()
 	b.serves(t, described("batch", "v1", "jobs"))
 	fails(t, s, "not a JSON object")
 	b.heal()
