@@ -46,8 +46,8 @@ const WritesCheck = "writes"
 const storageTimeout = 2 * time.Second
 
 const (
-	// maxDetached is how many requests at a time run their checks to the end, for detachedTimeout at most, even if their clients
-	// leave. Other ones end with their clients.
+	// maxDetached is how many requests at a time go on when their clients leave, each for detachedTimeout at most. The checks of
+	// further requests are cancelled when their clients leave.
 	maxDetached     = 64
 	detachedTimeout = 10 * time.Second
 )
@@ -317,8 +317,10 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 			continue
 		}
 		err := c.run(r)
-		h.results.Observe(c.name, endpoint, err)
-		h.logFailure(c.name, err)
+		if !errors.Is(r.Context().Err(), context.Canceled) { // its client has left
+			h.results.Observe(c.name, endpoint, err)
+			h.logFailure(c.name, err)
+		}
 		if err != nil {
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.name)
 			failed = true

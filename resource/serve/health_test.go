@@ -85,8 +85,8 @@ func (l blockedLog) Handle(context.Context, slog.Record) error {
 }
 
 // A check that fails is logged once, after the grace of the start, and again after it has passed. Requests that exclude it log
-// nothing, and a client that leaves does not make it fail. A log that is blocked does not delay checks, and one failure of a check
-// at most waits for it.
+// nothing, and a client that leaves does not make it fail; with maxDetached requests in progress its checks are cancelled and not
+// logged. A log that is blocked does not delay checks, and one failure of a check at most waits for it.
 func TestFailedChecksAreLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,6 +123,13 @@ func TestFailedChecksAreLogged(t *testing.T) {
 		ask(gone, "/livez", 2)
 		ask(t.Context(), "/livez", 2)
 		ask(gone, "/livez/broken", 2)
+		for range maxDetached {
+			h.detached <- struct{}{}
+		}
+		ask(gone, "/livez", 2)
+		for range maxDetached {
+			<-h.detached
+		}
 		fault = errors.New("broken otherwise")
 		ask(gone, "/livez", 3)
 	})
