@@ -178,6 +178,7 @@ func TestLogLevels(t *testing.T) {
 	lg.Error(serving, zap.String("when", "running"))
 	stopping.Store(true)
 	lg.Error(serving, zap.String("when", "stopping"))
+	lg.Warn("failed to revoke lease", zap.String("when", "stopping"))
 	got := out.String()
 	for _, ordinary := range []string{"token", "campaign", "when=stopping"} {
 		if strings.Contains(got, ordinary) {

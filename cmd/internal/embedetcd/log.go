@@ -28,6 +28,7 @@ var (
 		"setting up serving from embedded etcd failed.",
 		"stopping insecure grpc server due to error",
 		"stopped insecure grpc server due to error",
+		"failed to revoke lease", // that expires now; the next start revokes it
 	}
 )
 
