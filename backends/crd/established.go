@@ -324,7 +324,7 @@ func (e *establisher) release(shown int64) {
 	})
 }
 
-// await waits until all servers and gateways show a revision of the definition name, until ctx ends, or for changePatience.
+// await waits until all servers and gateways show a revision of the named definition, until ctx ends, or for changePatience.
 func (e *establisher) await(ctx context.Context, name string, revision int64) {
 	if revision <= e.shown.Load() {
 		return

@@ -16,7 +16,7 @@ import (
 	"portico/internal/testing/await"
 )
 
-// The authorities that clients are told are those of both files, as they are now.
+// ClientCAs has the authorities of both files, and follows their changes.
 func TestClientCAs(t *testing.T) {
 	t.Parallel()
 	authority := func(path, name string) {

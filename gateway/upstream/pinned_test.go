@@ -333,7 +333,7 @@ func TestFailedChecksLeaveNoConnections(t *testing.T) {
 	}
 }
 
-// A failed check does not wait for a body that does not end: a check that times out has another meaning than one that fails.
+// A failed check does not wait for a body that does not end, which would make it a check that times out.
 func TestFailedChecksDoNotWaitForTheBody(t *testing.T) {
 	t.Parallel()
 	for _, network := range []string{"tls", "tls1", "unix"} {
