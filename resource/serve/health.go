@@ -29,7 +29,7 @@ type Health struct {
 	checks       []check           // in the order of addition
 	logged       map[string]string // the logged reason of each check that fails
 	logging      map[string]bool   // the checks of which a failure is being logged
-	detached     chan struct{}     // bounds the requests that do not end with their clients
+	detached     chan struct{}     // bounds the requests whose checks do not end with their clients
 	began        time.Time
 	results      *metrics.Checks
 	warnings     []func() []string
@@ -46,8 +46,8 @@ const WritesCheck = "writes"
 const storageTimeout = 2 * time.Second
 
 const (
-	// maxDetached is how many requests at a time go on when their clients leave, each for detachedTimeout at most. The checks of
-	// further requests are cancelled when their clients leave.
+	// maxDetached is of how many requests at a time the checks go on when the clients leave, for detachedTimeout at most. The
+	// checks of further requests are cancelled when their clients leave.
 	maxDetached     = 64
 	detachedTimeout = 10 * time.Second
 )
@@ -266,15 +266,6 @@ func (h *Health) Paths() []string {
 
 // ServeHTTP serves the endpoint or the single check that the path names.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case h.detached <- struct{}{}:
-		// A client that does not wait for the result of a check does not change it.
-		defer func() { <-h.detached }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), detachedTimeout)
-		defer cancel()
-		r = r.WithContext(ctx)
-	default:
-	}
 	endpoint, name, one := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if !slices.Contains(endpoints[:], endpoint) {
 		http.NotFound(w, r)
@@ -290,11 +281,29 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	if err := checks[i].run(r); err != nil {
+	detached, done, _ := h.detach(r)
+	err := func() error {
+		defer done()
+		return checks[i].run(detached)
+	}()
+	if err != nil {
 		http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 		return
 	}
 	writePlain(w, "ok")
+}
+
+// detach returns r with a context that does not end when its client leaves: a client that does not wait for the result of a
+// check does not change it. While maxDetached requests are detached it returns r itself, and false. done must be called when the
+// checks have run; the response may take as long as its client.
+func (h *Health) detach(r *http.Request) (detached *http.Request, done func(), ok bool) {
+	select {
+	case h.detached <- struct{}{}:
+	default:
+		return r, func() {}, false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), detachedTimeout)
+	return r.WithContext(ctx), func() { cancel(); <-h.detached }, true
 }
 
 // serveAll runs all checks. Unauthenticated clients may read the response, so the reasons
@@ -306,28 +315,7 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 		excluded[name] = false
 	}
 	var report strings.Builder
-	failed := false
-	for _, c := range checks {
-		if c.aside {
-			continue
-		}
-		if _, found := excluded[c.name]; found {
-			excluded[c.name] = true
-			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.name)
-			continue
-		}
-		err := c.run(r)
-		if !errors.Is(r.Context().Err(), context.Canceled) { // its client has left
-			h.results.Observe(c.name, endpoint, err)
-			h.logFailure(c.name, err)
-		}
-		if err != nil {
-			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.name)
-			failed = true
-			continue
-		}
-		fmt.Fprintf(&report, "[+]%s ok\n", c.name)
-	}
+	failed := h.runAll(&report, r, endpoint, checks, excluded)
 	if unknown := notFound(excluded); len(unknown) > 0 {
 		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
 	}
@@ -343,6 +331,36 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 		return
 	}
 	writePlain(w, report.String()+endpoint+" check passed\n")
+}
+
+// runAll runs the checks that are not excluded, marks in excluded those that it finds, and writes a line for each. It reports
+// whether one failed.
+func (h *Health) runAll(report *strings.Builder, r *http.Request, endpoint string, checks []check, excluded map[string]bool) (failed bool) {
+	r, done, detached := h.detach(r)
+	defer done()
+	for _, c := range checks {
+		if c.aside {
+			continue
+		}
+		if _, found := excluded[c.name]; found {
+			excluded[c.name] = true
+			fmt.Fprintf(report, "[+]%s excluded: ok\n", c.name)
+			continue
+		}
+		err := c.run(r)
+		// A check that is cancelled, because its client has left or set a timeout, says nothing of the server.
+		if err == nil || detached || r.Context().Err() == nil {
+			h.results.Observe(c.name, endpoint, err)
+			h.logFailure(c.name, err)
+		}
+		if err != nil {
+			fmt.Fprintf(report, "[-]%s failed: reason withheld\n", c.name)
+			failed = true
+			continue
+		}
+		fmt.Fprintf(report, "[+]%s ok\n", c.name)
+	}
+	return failed
 }
 
 // notFound returns the quoted names of excluded that were not found, sorted.

@@ -8,10 +8,13 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"portico/resource/serve/metrics"
 )
 
 // Health endpoints have their checks, of which some can be excluded, and
@@ -85,8 +88,9 @@ func (l blockedLog) Handle(context.Context, slog.Record) error {
 }
 
 // A check that fails is logged once, after the grace of the start, and again after it has passed. Requests that exclude it log
-// nothing, and a client that leaves does not make it fail; with maxDetached requests in progress its checks are cancelled and not
-// logged. A log that is blocked does not delay checks, and one failure of a check at most waits for it.
+// nothing, and a client that leaves or sets a timeout does not make it fail; with the checks of maxDetached requests in progress
+// the checks of such a client are cancelled, and neither logged nor counted. A response that is not read is no check in progress.
+// A log that is blocked does not delay checks, and one failure of a check at most waits for it.
 func TestFailedChecksAreLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,16 +127,57 @@ func TestFailedChecksAreLogged(t *testing.T) {
 		ask(gone, "/livez", 2)
 		ask(t.Context(), "/livez", 2)
 		ask(gone, "/livez/broken", 2)
+		unread, read := make(chan struct{}), new(sync.WaitGroup)
+		for range maxDetached {
+			read.Go(func() {
+				h.ServeHTTP(unreadResponse{httptest.NewRecorder(), unread}, httptest.NewRequest("GET", "/livez", nil))
+			})
+		}
+		synctest.Wait()
+		ask(gone, "/livez", 2)
+		close(unread)
+		read.Wait()
 		for range maxDetached {
 			h.detached <- struct{}{}
 		}
+		expired, cancel := context.WithTimeout(t.Context(), 0)
+		defer cancel()
+		counted := errorsOf(h, "broken")
 		ask(gone, "/livez", 2)
+		ask(expired, "/livez", 2)
+		if n := errorsOf(h, "broken"); n != counted {
+			t.Errorf("cancelled checks are counted: %s, before %s", n, counted)
+		}
 		for range maxDetached {
 			<-h.detached
 		}
 		fault = errors.New("broken otherwise")
 		ask(gone, "/livez", 3)
 	})
+}
+
+// unreadResponse is a response that cannot be written until the channel is closed.
+type unreadResponse struct {
+	http.ResponseWriter
+	read chan struct{}
+}
+
+func (u unreadResponse) Write(p []byte) (int, error) {
+	<-u.read
+	return u.ResponseWriter.Write(p)
+}
+
+// errorsOf returns the metrics of failures of a check.
+func errorsOf(h *Health, check string) string {
+	w := httptest.NewRecorder()
+	h.results.Handler().ServeHTTP(w, httptest.NewRequest("GET", metrics.PathSLIs, nil))
+	var lines []string
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.Contains(line, `name="`+check+`"`) && strings.Contains(line, `status="error"`) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
 }
 
 // Warnings are lines of the verbose form of /readyz, which they do not make fail.
