@@ -166,18 +166,18 @@ func slicesOf(index cache.Indexer, namespace, name string, managed func(*discove
 	return out, nil
 }
 
-// staleSyncs is how many syncs of a Service fail before its slices are read from the server.
-const staleSyncs = 2
+// failuresBeforeRead is how many syncs of a Service fail before stale slices are read from the server.
+const failuresBeforeRead = 2
 
-// currentSlices returns the managed slices of a Service, of which have are those that the informer shows. While these lack a
-// write of the controller, it returns errStale. An informer never shows a write to a slice that another client has
-// deleted or labelled otherwise meanwhile, so after staleSyncs failures the slices are those of the server.
+// currentSlices returns the managed slices of a Service. have is what the informer shows. It returns errStale while a write of
+// the controller is missing there. If another client deletes or relabels the slice before the write returns, it is missing for
+// ever, so the slices are read from the server after failuresBeforeRead failures.
 func currentSlices(ctx context.Context, env *Env, svc *corev1.Service, have []*discoveryv1.EndpointSlice, managed func(*discoveryv1.EndpointSlice) bool,
 	tracker *endpointsliceutil.EndpointSliceTracker, queue Queue) ([]*discoveryv1.EndpointSlice, error) {
 	if !tracker.StaleSlices(svc, have) {
 		return have, nil
 	}
-	if queue.NumRequeues(Key(svc)) < staleSyncs {
+	if queue.NumRequeues(Key(svc)) < failuresBeforeRead {
 		return nil, errStale
 	}
 	list, err := env.Client.DiscoveryV1().EndpointSlices(svc.Namespace).List(ctx, metav1.ListOptions{
@@ -187,6 +187,9 @@ func currentSlices(ctx context.Context, env *Env, svc *corev1.Service, have []*d
 		return nil, fmt.Errorf("list the EndpointSlices of Service %s: %w", Key(svc), err)
 	}
 	tracker.DeleteService(svc.Namespace, svc.Name)
+	for _, s := range have { // until the informer shows that it is gone
+		tracker.ExpectDeletion(s)
+	}
 	var current []*discoveryv1.EndpointSlice
 	for i := range list.Items {
 		if s := &list.Items[i]; managed(s) && s.DeletionTimestamp == nil {
@@ -197,8 +200,8 @@ func currentSlices(ctx context.Context, env *Env, svc *corev1.Service, have []*d
 	return current, nil
 }
 
-// followSlices calls queue with the key of a Service when one of its managed slices is in
-// another state than the controller wrote.
+// followSlices calls queue with the key of a Service when one of its slices is changed, deleted or relabelled, unless the tracker
+// has that state from a write of the controller.
 func followSlices(env *Env, slices cache.SharedIndexInformer, tracker *endpointsliceutil.EndpointSliceTracker,
 	managed func(*discoveryv1.EndpointSlice) bool, queue func(key string)) {
 	service := func(s *discoveryv1.EndpointSlice) {
@@ -213,10 +216,13 @@ func followSlices(env *Env, slices cache.SharedIndexInformer, tracker *endpoints
 				tracker.HandleDeletion(old)
 				service(old)
 			}
-		case old != nil && old.Labels[discoveryv1.LabelServiceName] != cur.Labels[discoveryv1.LabelServiceName]:
+		case old != nil && (managed(old) != managed(cur) || old.Labels[discoveryv1.LabelServiceName] != cur.Labels[discoveryv1.LabelServiceName]):
+			if managed(old) {
+				tracker.HandleDeletion(old)
+			}
 			service(old)
 			service(cur)
-		case old != nil && managed(old) != managed(cur), managed(cur) && tracker.ShouldSync(cur):
+		case managed(cur) && tracker.ShouldSync(cur):
 			service(cur)
 		}
 	})

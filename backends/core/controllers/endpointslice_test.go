@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	endpointsliceutil "k8s.io/endpointslice/util"
 )
 
 // addService creates a Service in namespace default; without app it has no selector.
@@ -121,15 +123,64 @@ func TestEndpointSlices(t *testing.T) {
 func (s *server) losesSlice(service, manager string) {
 	s.t.Helper()
 	own := func(slice discoveryv1.EndpointSlice) bool { return slice.Labels[discoveryv1.LabelManagedBy] == manager }
-	all := s.slices(service)
-	lost := all[slices.IndexFunc(all, own)]
+	all := slices.DeleteFunc(s.slices(service), func(slice discoveryv1.EndpointSlice) bool { return !own(slice) })
+	if len(all) == 0 {
+		s.t.Fatalf("no slice of %s is of %s", service, manager)
+	}
+	lost := all[0]
 	patch := []byte(`{"metadata":{"labels":{"` + discoveryv1.LabelManagedBy + `":"another"}}}`)
 	must[*discoveryv1.EndpointSlice](s.t)(s.DiscoveryV1().EndpointSlices("default").Patch(s.t.Context(), lost.Name, types.MergePatchType, patch, metav1.PatchOptions{}))
 	eventually(s.t, "another slice is made", func() bool {
-		return slices.ContainsFunc(s.slices(service), func(slice discoveryv1.EndpointSlice) bool {
-			return own(slice) && slice.AddressType == lost.AddressType && len(slice.Endpoints) == len(lost.Endpoints)
+		now := slices.DeleteFunc(s.slices(service), func(slice discoveryv1.EndpointSlice) bool {
+			return !own(slice) || slice.AddressType != lost.AddressType
 		})
+		return len(now) == 1 && len(now[0].Endpoints) == len(lost.Endpoints)
 	})
+}
+
+// The slices of a Service are read from the server if a write of the controller is still missing after two syncs. What is deleted
+// there makes them stale until the informer shows that it is gone.
+func TestCurrentSlices(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	env, svc := s.env("endpointslice-controller", Options{}, nil), s.addService("web", "web", nil)
+	slice := func(name string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, Namespace: "default", UID: types.UID(name), Generation: 1,
+				Labels: map[string]string{discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: sliceManager},
+			},
+			AddressType: discoveryv1.AddressTypeIPv4,
+		}
+	}
+	kept := must[*discoveryv1.EndpointSlice](t)(s.DiscoveryV1().EndpointSlices("default").Create(t.Context(), slice("kept"), metav1.CreateOptions{}))
+	gone, unseen := slice("gone"), slice("unseen")
+	tracker, queue := endpointsliceutil.NewEndpointSliceTracker(), env.NewQueue("test")
+	defer queue.ShutDown()
+	current := func(have ...*discoveryv1.EndpointSlice) ([]*discoveryv1.EndpointSlice, error) {
+		managed := func(s *discoveryv1.EndpointSlice) bool { return s.Labels[discoveryv1.LabelManagedBy] == sliceManager }
+		return currentSlices(t.Context(), env, svc, have, managed, tracker, queue)
+	}
+	if got, err := current(gone); err != nil || len(got) != 1 || got[0] != gone {
+		t.Errorf("nothing is written: %v, %v", got, err)
+	}
+	tracker.Update(unseen)
+	for range failuresBeforeRead {
+		if _, err := current(gone); !errors.Is(err, errStale) {
+			t.Errorf("a write is missing: %v", err)
+		}
+		queue.AddRateLimited(Key(svc))
+	}
+	if got, err := current(gone); err != nil || len(got) != 1 || got[0].UID != kept.UID {
+		t.Errorf("slices of the server: %v, %v", got, err)
+	}
+	if !tracker.StaleSlices(svc, []*discoveryv1.EndpointSlice{kept, gone}) {
+		t.Error("a deleted slice that the informer shows is current")
+	}
+	tracker.HandleDeletion(gone)
+	if tracker.StaleSlices(svc, []*discoveryv1.EndpointSlice{kept}) {
+		t.Error("the slices of the server are stale")
+	}
 }
 
 // A pod of a node that does not exist is left out until the node exists.
