@@ -174,11 +174,13 @@ func TestLogLevels(t *testing.T) {
 	lg.Error("broken", zap.Error(errors.New("disk")))
 	lg.Warn("simple token is not cryptographically signed")
 	lg.Warn("a1 cannot campaign at term 1 since there are still pending configuration changes to apply")
-	const serving = "setting up serving from embedded etcd failed."
+	const serving, revoking = "setting up serving from embedded etcd failed.", "failed to revoke lease"
 	lg.Error(serving, zap.String("when", "running"))
+	lg.Warn(revoking, zap.String("when", "running"))
 	stopping.Store(true)
 	lg.Error(serving, zap.String("when", "stopping"))
-	lg.Warn("failed to revoke lease", zap.String("when", "stopping"))
+	lg.Warn(revoking, zap.String("when", "stopping"))
+	lg.Warn("Failed to check current member's leadership", zap.String("when", "stopping"))
 	got := out.String()
 	for _, ordinary := range []string{"token", "campaign", "when=stopping"} {
 		if strings.Contains(got, ordinary) {
@@ -188,7 +190,7 @@ func TestLogLevels(t *testing.T) {
 	if strings.Contains(got, "chatter") {
 		t.Errorf("etcd's information got through: %s", got)
 	}
-	for _, want := range []string{"level=WARN msg=slow member=a ms=7", "level=ERROR msg=broken error=disk", "when=running"} {
+	for _, want := range []string{"level=WARN msg=slow member=a ms=7", "level=ERROR msg=broken error=disk", `failed." when=running`, `lease" when=running`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s, want %s in it", got, want)
 		}

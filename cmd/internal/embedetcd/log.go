@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Suffixes of warnings that etcd logs whenever a single member starts or stops. They are
-// logged at debug level, so that the other warnings are found.
+// Suffixes of warnings that etcd logs although a single member starts or stops as it should.
+// They are logged at debug level, so that the other warnings are found.
 var (
 	startWarnings = []string{
 		"Running http and grpc server on single port. This is not recommended for production.",
@@ -28,7 +28,10 @@ var (
 		"setting up serving from embedded etcd failed.",
 		"stopping insecure grpc server due to error",
 		"stopped insecure grpc server due to error",
-		"failed to revoke lease", // that expires now; the next start revokes it
+		// A lease expires meanwhile. It is revoked after the next start.
+		"failed to revoke lease",
+		"Failed to check current member's leadership",
+		"Ignore the lease revoking request because current member isn't a leader",
 	}
 )
 
