@@ -2,6 +2,7 @@ package sources
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -22,7 +23,7 @@ type index struct {
 	listed map[schema.GroupVersion]bool // ids as a set
 	// v2 is the aggregated form of ids; nil if the server has none, or it was not asked for.
 	v2 map[schema.GroupVersion]version
-	// document is the answer itself where the path is that of one group/version.
+	// document describes the one group/version of a path that has one; nil if its description is beyond the limits.
 	document []metav1.APIResource
 	// truncated are the ids with descriptions that exceed a limit, dropped is how many
 	// group/versions are left out, and invalid are those with invalid names.
@@ -63,8 +64,10 @@ func (s *Source) requestIndex(ctx context.Context, path string) error {
 		return nil
 	}
 	if a.code == http.StatusOK {
-		if err := s.decodeIndex(l, a); err != nil && !s.readAggregated(ctx, l, etag) {
-			return err
+		if err := s.decodeIndex(l, a); err != nil {
+			if err := s.readAggregated(ctx, l, etag, err); err != nil {
+				return err
+			}
 		}
 		if l.etag == etag {
 			return nil
@@ -109,34 +112,38 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 	return l.decodeGroups(a, limits)
 }
 
-// readAggregated reads the description of the one group/version of an index from the aggregated form at /apis, and reports
-// whether that has it: kube-aggregator reads that form first, and some servers have no other. etag identifies the content of
-// the index that is known.
-func (s *Source) readAggregated(ctx context.Context, l *index, etag string) bool {
+// readAggregated reads the description of the one group/version of an index, whose own document cannot be read because of cause,
+// from the aggregated form at /apis: kube-aggregator reads that form first, and some servers have no other. It leaves l.document
+// nil if the description is beyond the limits. If there is none it returns cause, or an error with cause. etag identifies the
+// content of the index that is known.
+func (s *Source) readAggregated(ctx context.Context, l *index, etag string, cause error) error {
 	if s.cfg.GroupVersions == nil {
-		return false
+		return cause
 	}
 	a, err := s.do(ctx, request{path: pathGroups, accept: acceptAggregated, limit: s.cfg.Limits.Document, truncate: true, probe: true})
 	if err != nil || a.code != http.StatusOK || !a.aggregated {
-		return false
+		return cause
 	}
 	l.etag = "aggregated " + a.tag() // no ETag of the path of l
 	if l.etag == etag {
-		return true
+		return nil
 	}
 	all := &index{path: pathGroups, listed: map[schema.GroupVersion]bool{}, truncated: map[schema.GroupVersion]bool{}}
-	if all.decodeV2(a, &s.cfg.Limits) != nil {
-		return false
+	if err := all.decodeV2(a, &s.cfg.Limits); err != nil {
+		return fmt.Errorf("%w; %w", cause, err)
 	}
 	id := l.ids[0]
 	v := all.v2[id]
-	if !all.listed[id] || v.stale {
-		return false
+	switch {
+	case !all.listed[id] && (a.truncated || all.dropped > 0):
+		return fmt.Errorf("%w; %s is beyond the limits on the discovery of one server", cause, a.url)
+	case !all.listed[id], v.stale:
+		return cause
 	}
 	if l.truncated[id] = all.truncated[id]; !l.truncated[id] { // what is known remains
 		l.v2, l.document = map[schema.GroupVersion]version{id: v}, discovery.Flatten(id.Group, id.Version, v.resources)
 	}
-	return true
+	return nil
 }
 
 // add adds a group/version unless it is a duplicate, invalid or beyond the limits.

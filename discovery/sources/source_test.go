@@ -54,7 +54,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within %v: %s", await.Patience(), what)
 		}
 	}
 }
@@ -165,12 +165,20 @@ func TestAggregatedFormWithoutADocument(t *testing.T) {
 	same(t, s, "apps/v1:deployments", "apps/v1:replicasets")
 	gvs, _ = s.GroupVersions()
 	s.cfg.Limits.Memory = gvs[0].Size()
-	b.serves(t, described("apps", "v1", "deployments", "replicasets", "daemonsets", "statefulsets", "controllerrevisions"))
+	many := []string{"deployments", "replicasets"}
+	for i := range 20 {
+		many = append(many, fmt.Sprint("sets", i))
+	}
+	b.serves(t, described("apps", "v1", many...))
 	check(t, s, true)
 	same(t, s, "apps/v1:deployments", "apps/v1:replicasets")
 	if gvs, _ := s.GroupVersions(); !gvs[0].Stale {
 		t.Error("a description beyond the limits is current")
 	}
+	s.cfg.Limits = DefaultLimits()
+	s.cfg.Limits.Group = 1000
+	b.serves(t, described("apps", "v1", many[1:]...))
+	fails(t, s, "/apis is beyond the limits")
 	s.cfg.Limits = DefaultLimits()
 	b.serves(t, described("batch", "v1", "jobs"))
 	fails(t, s, "not a JSON object")
