@@ -73,7 +73,7 @@ func (b *bench) eventually(what string, ok func() bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not within 20 s: %s", what)
+			b.t.Fatalf("not within %v: %s", await.Patience(), what)
 		}
 	}
 }

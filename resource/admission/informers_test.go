@@ -55,11 +55,11 @@ func inStores(t *testing.T, storage *memstore.Storage, release <-chan struct{}, 
 	return e
 }
 
-func within20s(t *testing.T, ok func() bool) {
+func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not within 20 s")
+			t.Fatalf("not within %v", await.Patience())
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestReadyWhenAllIsKnown(t *testing.T) {
 	} {
 		release := make(chan struct{})
 		e := inStores(t, memstore.New(), release, func(name string) bool { return name == last })
-		within20s(t, func() bool { return len(e.Configurations()) == 5 })
+		eventually(t, func() bool { return len(e.Configurations()) == 5 })
 		answered := make(chan error, 1)
 		go func() {
 			if write {
@@ -93,7 +93,7 @@ func TestReadyWhenAllIsKnown(t *testing.T) {
 		if err := <-answered; err != nil {
 			t.Errorf("a write ended with %v", err)
 		}
-		within20s(t, func() bool { return e.Ready() == nil })
+		eventually(t, func() bool { return e.Ready() == nil })
 	}
 }
 
@@ -110,7 +110,7 @@ func TestRestoredConfigurationsApplyUntilRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := inStores(t, before, nil, func(string) bool { return false })
-	within20s(t, func() bool { return first.Ready() == nil && len(first.Configurations()) == 6 })
+	eventually(t, func() bool { return first.Ready() == nil && len(first.Configurations()) == 6 })
 
 	release := make(chan struct{})
 	next := inStores(t, memstore.New(), release, func(string) bool { return true })
@@ -121,7 +121,7 @@ func TestRestoredConfigurationsApplyUntilRead(t *testing.T) {
 		next.Restore(name, s.Items)
 	}
 	next.Restore("secrets", nil)
-	within20s(t, func() bool { return next.Ready() == nil })
+	eventually(t, func() bool { return next.Ready() == nil })
 	if !next.validatingWebhooks.informer.Some() || next.mutatingWebhooks.informer.Some() {
 		t.Error("restored configurations do not apply")
 	}
@@ -129,7 +129,7 @@ func TestRestoredConfigurationsApplyUntilRead(t *testing.T) {
 		t.Error("restored configurations count as read")
 	}
 	close(release)
-	within20s(t, func() bool { return !next.validatingWebhooks.informer.Some() && len(next.Configurations()) == 6 })
+	eventually(t, func() bool { return !next.validatingWebhooks.informer.Some() && len(next.Configurations()) == 6 })
 	next.Restore(hooks, first.Configurations()[hooks].Items)
 	if next.validatingWebhooks.informer.Some() {
 		t.Error("restored configurations replace newer ones")
