@@ -46,7 +46,7 @@ const WritesCheck = "writes"
 const storageTimeout = 2 * time.Second
 
 const (
-	// maxDetached is of how many requests at a time the checks go on when the clients leave, for detachedTimeout at most. The
+	// maxDetached is the number of requests whose checks may go on without their clients, each for detachedTimeout at most. The
 	// checks of further requests are cancelled when their clients leave.
 	maxDetached     = 64
 	detachedTimeout = 10 * time.Second
@@ -293,9 +293,9 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writePlain(w, "ok")
 }
 
-// detach returns r with a context that does not end when its client leaves: a client that does not wait for the result of a
-// check does not change it. While maxDetached requests are detached it returns r itself, and false. done must be called when the
-// checks have run; the response may take as long as its client.
+// detach returns a copy of r whose context does not end when the client leaves, but after detachedTimeout. While maxDetached
+// requests are detached, it returns r itself, and false. Call done when the checks have run and before the response is written:
+// a client may read that slowly.
 func (h *Health) detach(r *http.Request) (detached *http.Request, done func(), ok bool) {
 	select {
 	case h.detached <- struct{}{}:
@@ -333,10 +333,10 @@ func (h *Health) serveAll(w http.ResponseWriter, r *http.Request, endpoint strin
 	writePlain(w, report.String()+endpoint+" check passed\n")
 }
 
-// runAll runs the checks that are not excluded, marks in excluded those that it finds, and writes a line for each. It reports
-// whether one failed.
+// runAll runs the checks, except checks in excluded, which it marks as found. It writes a line for each check to report, and
+// returns whether one failed.
 func (h *Health) runAll(report *strings.Builder, r *http.Request, endpoint string, checks []check, excluded map[string]bool) (failed bool) {
-	r, done, detached := h.detach(r)
+	r, done, ok := h.detach(r)
 	defer done()
 	for _, c := range checks {
 		if c.aside {
@@ -348,8 +348,8 @@ func (h *Health) runAll(report *strings.Builder, r *http.Request, endpoint strin
 			continue
 		}
 		err := c.run(r)
-		// A check that is cancelled, because its client has left or set a timeout, says nothing of the server.
-		if err == nil || detached || r.Context().Err() == nil {
+		// A check that is cancelled, because its client has left or set a timeout, says nothing about the server.
+		if err == nil || ok || r.Context().Err() == nil {
 			h.results.Observe(c.name, endpoint, err)
 			h.logFailure(c.name, err)
 		}

@@ -126,15 +126,21 @@ func TestFailedChecksAreLogged(t *testing.T) {
 		fault = nil
 		ask(gone, "/livez", 2)
 		ask(t.Context(), "/livez", 2)
-		ask(gone, "/livez/broken", 2)
+		single := httptest.NewRecorder()
+		h.ServeHTTP(single, httptest.NewRequestWithContext(gone, "GET", "/livez/broken", nil))
+		if single.Body.String() != "ok" {
+			t.Errorf("a single check whose client has left: %s", single.Body)
+		}
 		unread, read := make(chan struct{}), new(sync.WaitGroup)
-		for range maxDetached {
+		for _, path := range []string{"/livez", "/livez/broken"} {
 			read.Go(func() {
-				h.ServeHTTP(unreadResponse{httptest.NewRecorder(), unread}, httptest.NewRequest("GET", "/livez", nil))
+				h.ServeHTTP(unreadResponse{httptest.NewRecorder(), unread}, httptest.NewRequest("GET", path, nil))
 			})
 		}
 		synctest.Wait()
-		ask(gone, "/livez", 2)
+		if n := len(h.detached); n > 0 {
+			t.Errorf("%d checks are in progress, though only responses are not read", n)
+		}
 		close(unread)
 		read.Wait()
 		for range maxDetached {
@@ -145,7 +151,7 @@ func TestFailedChecksAreLogged(t *testing.T) {
 		counted := errorsOf(h, "broken")
 		ask(gone, "/livez", 2)
 		ask(expired, "/livez", 2)
-		if n := errorsOf(h, "broken"); n != counted {
+		if n := errorsOf(h, "broken"); n != counted || counted == "" {
 			t.Errorf("cancelled checks are counted: %s, before %s", n, counted)
 		}
 		for range maxDetached {
