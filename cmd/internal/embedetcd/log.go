@@ -28,7 +28,7 @@ var (
 		"setting up serving from embedded etcd failed.",
 		"stopping insecure grpc server due to error",
 		"stopped insecure grpc server due to error",
-		// A lease expires meanwhile. It is revoked after the next start.
+		// These three are about a lease that expires during the stop. It is revoked after the next start.
 		"failed to revoke lease",
 		"Failed to check current member's leadership",
 		"Ignore the lease revoking request because current member isn't a leader",
