@@ -23,7 +23,8 @@ type index struct {
 	listed map[schema.GroupVersion]bool // ids as a set
 	// v2 is the aggregated form of ids; nil if the server has none, or it was not asked for.
 	v2 map[schema.GroupVersion]version
-	// document describes the one group/version of a path that has one; nil if its description is beyond the limits.
+	// document describes the group/version of a path of one group/version, as far as the limits allow. It is nil for other
+	// paths, and if there is only an aggregated description, which is beyond the limits.
 	document []metav1.APIResource
 	// truncated are the ids with descriptions that exceed a limit, dropped is how many
 	// group/versions are left out, and invalid are those with invalid names.
@@ -112,10 +113,10 @@ func (s *Source) decodeIndex(l *index, a *answer) (err error) {
 	return l.decodeGroups(a, limits)
 }
 
-// readAggregated reads the description of the one group/version of an index, whose own document cannot be read because of cause,
-// from the aggregated form at /apis: kube-aggregator reads that form first, and some servers have no other. It leaves l.document
-// nil if the description is beyond the limits. If there is none it returns cause, or an error with cause. etag identifies the
-// content of the index that is known.
+// readAggregated is called if the document of the one group/version of l cannot be read, because of cause. It reads the
+// description from the aggregated form at /apis instead: kube-aggregator reads that form first, and some servers have no other.
+// If that has no current description, it returns cause, or an error that wraps it. A description beyond the limits leaves
+// l.document nil. etag identifies the content of the index that is known.
 func (s *Source) readAggregated(ctx context.Context, l *index, etag string, cause error) error {
 	if s.cfg.GroupVersions == nil {
 		return cause
