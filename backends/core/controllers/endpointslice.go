@@ -169,9 +169,9 @@ func slicesOf(index cache.Indexer, namespace, name string, managed func(*discove
 // failuresBeforeRead is how many syncs of a Service fail before stale slices are read from the server.
 const failuresBeforeRead = 2
 
-// currentSlices returns the managed slices of a Service. have is what the informer shows. It returns errStale while a write of
-// the controller is missing there. If another client deletes or relabels the slice before the write returns, it is missing for
-// ever, so the slices are read from the server after failuresBeforeRead failures.
+// currentSlices returns the managed slices of a Service. have is what the informer shows. While that lacks a write of the
+// controller, it returns errStale. The informer may never show a write, if another client deletes or relabels the slice soon
+// after, so after failuresBeforeRead failures the slices are read from the server.
 func currentSlices(ctx context.Context, env *Env, svc *corev1.Service, have []*discoveryv1.EndpointSlice, managed func(*discoveryv1.EndpointSlice) bool,
 	tracker *endpointsliceutil.EndpointSliceTracker, queue Queue) ([]*discoveryv1.EndpointSlice, error) {
 	if !tracker.StaleSlices(svc, have) {
@@ -187,7 +187,8 @@ func currentSlices(ctx context.Context, env *Env, svc *corev1.Service, have []*d
 		return nil, fmt.Errorf("list the EndpointSlices of Service %s: %w", Key(svc), err)
 	}
 	tracker.DeleteService(svc.Namespace, svc.Name)
-	for _, s := range have { // until the informer shows that it is gone
+	// Slices that the server lacks are stale until the informer shows that they are gone. Update replaces the others.
+	for _, s := range have {
 		tracker.ExpectDeletion(s)
 	}
 	var current []*discoveryv1.EndpointSlice
@@ -200,8 +201,8 @@ func currentSlices(ctx context.Context, env *Env, svc *corev1.Service, have []*d
 	return current, nil
 }
 
-// followSlices calls queue with the key of a Service when one of its slices is changed, deleted or relabelled, unless the tracker
-// has that state from a write of the controller.
+// followSlices calls queue with the key of a Service when one of its managed slices is deleted or relabelled, or is added or
+// changed by another client.
 func followSlices(env *Env, slices cache.SharedIndexInformer, tracker *endpointsliceutil.EndpointSliceTracker,
 	managed func(*discoveryv1.EndpointSlice) bool, queue func(key string)) {
 	service := func(s *discoveryv1.EndpointSlice) {
@@ -217,7 +218,10 @@ func followSlices(env *Env, slices cache.SharedIndexInformer, tracker *endpoints
 				service(old)
 			}
 		case old != nil && (managed(old) != managed(cur) || old.Labels[discoveryv1.LabelServiceName] != cur.Labels[discoveryv1.LabelServiceName]):
-			if managed(old) {
+			// A newer write of the controller, which restores the labels, is still to be shown.
+			written := *old
+			written.Generation = cur.Generation
+			if managed(old) && tracker.ShouldSync(&written) {
 				tracker.HandleDeletion(old)
 			}
 			service(old)

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"portico/internal/testing/await"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -68,7 +71,7 @@ func (s *server) waitShown(service, want string) {
 			s.t.Logf("the endpoints of %s are %q", service, got)
 		}
 	}()
-	eventually(s.t, service+" has the endpoints "+want, func() bool {
+	await.Until(s.t, service+" has the endpoints "+want, func() bool {
 		got = s.shown(service)
 		return got == want
 	})
@@ -130,7 +133,7 @@ func (s *server) losesSlice(service, manager string) {
 	lost := all[0]
 	patch := []byte(`{"metadata":{"labels":{"` + discoveryv1.LabelManagedBy + `":"another"}}}`)
 	must[*discoveryv1.EndpointSlice](s.t)(s.DiscoveryV1().EndpointSlices("default").Patch(s.t.Context(), lost.Name, types.MergePatchType, patch, metav1.PatchOptions{}))
-	eventually(s.t, "another slice is made", func() bool {
+	await.Until(s.t, "another slice is made", func() bool {
 		now := slices.DeleteFunc(s.slices(service), func(slice discoveryv1.EndpointSlice) bool {
 			return !own(slice) || slice.AddressType != lost.AddressType
 		})
@@ -153,25 +156,30 @@ func TestCurrentSlices(t *testing.T) {
 			AddressType: discoveryv1.AddressTypeIPv4,
 		}
 	}
-	kept := must[*discoveryv1.EndpointSlice](t)(s.DiscoveryV1().EndpointSlices("default").Create(t.Context(), slice("kept"), metav1.CreateOptions{}))
+	client := s.DiscoveryV1().EndpointSlices("default")
+	kept := must[*discoveryv1.EndpointSlice](t)(client.Create(t.Context(), slice("kept"), metav1.CreateOptions{}))
+	foreign := slice("foreign")
+	foreign.Labels[discoveryv1.LabelManagedBy] = "another"
+	must[*discoveryv1.EndpointSlice](t)(client.Create(t.Context(), foreign, metav1.CreateOptions{}))
 	gone, unseen := slice("gone"), slice("unseen")
 	tracker, queue := endpointsliceutil.NewEndpointSliceTracker(), env.NewQueue("test")
 	defer queue.ShutDown()
-	current := func(have ...*discoveryv1.EndpointSlice) ([]*discoveryv1.EndpointSlice, error) {
+	current := func() ([]*discoveryv1.EndpointSlice, error) {
+		have := []*discoveryv1.EndpointSlice{kept, gone}
 		managed := func(s *discoveryv1.EndpointSlice) bool { return s.Labels[discoveryv1.LabelManagedBy] == sliceManager }
 		return currentSlices(t.Context(), env, svc, have, managed, tracker, queue)
 	}
-	if got, err := current(gone); err != nil || len(got) != 1 || got[0] != gone {
+	if got, err := current(); err != nil || len(got) != 2 {
 		t.Errorf("nothing is written: %v, %v", got, err)
 	}
 	tracker.Update(unseen)
 	for range failuresBeforeRead {
-		if _, err := current(gone); !errors.Is(err, errStale) {
+		if _, err := current(); !errors.Is(err, errStale) {
 			t.Errorf("a write is missing: %v", err)
 		}
 		queue.AddRateLimited(Key(svc))
 	}
-	if got, err := current(gone); err != nil || len(got) != 1 || got[0].UID != kept.UID {
+	if got, err := current(); err != nil || len(got) != 1 || got[0].UID != kept.UID {
 		t.Errorf("slices of the server: %v, %v", got, err)
 	}
 	if !tracker.StaleSlices(svc, []*discoveryv1.EndpointSlice{kept, gone}) {
@@ -180,6 +188,50 @@ func TestCurrentSlices(t *testing.T) {
 	tracker.HandleDeletion(gone)
 	if tracker.StaleSlices(svc, []*discoveryv1.EndpointSlice{kept}) {
 		t.Error("the slices of the server are stale")
+	}
+	if !tracker.StaleSlices(svc, nil) {
+		t.Error("a slice of the server that the informer lacks is not missed")
+	}
+}
+
+// A slice that another client relabels is not expected any more, unless the controller has written it since.
+func TestRelabelledSlice(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	env := s.env("endpointslice-controller", Options{}, nil)
+	managed := func(s *discoveryv1.EndpointSlice) bool { return s.Labels[discoveryv1.LabelManagedBy] == sliceManager }
+	tracker, informer := endpointsliceutil.NewEndpointSliceTracker(), env.Informers.Discovery().V1().EndpointSlices().Informer()
+	var queued atomic.Int32
+	followSlices(env, informer, tracker, managed, func(string) { queued.Add(1) })
+	if err := env.Fill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client := s.DiscoveryV1().EndpointSlices("default")
+	slice := must[*discoveryv1.EndpointSlice](t)(client.Create(t.Context(), &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: sliceManager},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}, metav1.CreateOptions{}))
+	relabel := func(manager string) {
+		t.Helper()
+		before := queued.Load()
+		patch := []byte(`{"metadata":{"labels":{"` + discoveryv1.LabelManagedBy + `":"` + manager + `"}}}`)
+		must[*discoveryv1.EndpointSlice](t)(client.Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{}))
+		await.Until(t, "the Service of both states is queued", func() bool { return queued.Load() == before+2 })
+	}
+	await.Until(t, "the Service of a new slice is queued", func() bool { return queued.Load() == 1 })
+	tracker.Update(slice)
+	relabel("another")
+	if tracker.Has(slice) {
+		t.Error("a relabelled slice is expected")
+	}
+	relabel(sliceManager)
+	slice.Generation = 100
+	tracker.Update(slice)
+	relabel("another")
+	if !tracker.Has(slice) {
+		t.Error("the newer write of a relabelled slice is not expected")
 	}
 }
 
@@ -190,7 +242,7 @@ func TestEndpointSlicesWithoutNode(t *testing.T) {
 	s.addService("web", "web", nil)
 	s.addPod("a", "absent", "web", running("10.0.0.1", corev1.ConditionTrue))
 	s.run("endpointslice-controller", Options{}, nil)
-	eventually(t, "there is a slice", func() bool { return len(s.slices("web")) == 1 })
+	await.Until(t, "there is a slice", func() bool { return len(s.slices("web")) == 1 })
 	if got := s.shown("web"); got != "" {
 		t.Errorf("endpoints %s", got)
 	}
@@ -208,7 +260,7 @@ func TestEndpointSlicesOfManyPods(t *testing.T) {
 		s.addPod(fmt.Sprint("p", i), "n1", "web", running(fmt.Sprintf("10.0.0.%d", i+1), corev1.ConditionTrue))
 	}
 	s.run("endpointslice-controller", Options{}, nil)
-	eventually(t, "two slices have 130 endpoints", func() bool {
+	await.Until(t, "two slices have 130 endpoints", func() bool {
 		got := s.slices("web")
 		return len(got) == 2 && len(got[0].Endpoints)+len(got[1].Endpoints) == 130
 	})

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,7 +75,7 @@ func TestEndpointSliceMirroring(t *testing.T) {
 	if err := client.Delete(ctx, "db", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the mirrored slices are deleted", func() bool {
+	await.Until(t, "the mirrored slices are deleted", func() bool {
 		return !slices.ContainsFunc(s.slices("db"), func(slice discoveryv1.EndpointSlice) bool { return managedByMirroring(&slice) })
 	})
 }
