@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -14,7 +16,7 @@ func TestComponentStatuses(t *testing.T) {
 	t.Parallel()
 	c := newCore(t, Config{})
 	start(t, c.cache.Run)
-	eventually(t, "the cache is ready", c.cache.Ready)
+	await.Until(t, "the cache is ready", c.cache.Ready)
 	const path = "/api/v1/componentstatuses"
 	check := func(status corev1.ConditionStatus, message, failure string) {
 		t.Helper()

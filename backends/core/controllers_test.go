@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portico/backends/process"
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/client"
@@ -38,13 +39,13 @@ func TestSystemNamespaces(t *testing.T) {
 			ns := get[corev1.Namespace](t, c, "/api/v1/namespaces/"+name)
 			return ns != nil && ns.Status.Phase == corev1.NamespaceActive && ns.Labels["kubernetes.io/metadata.name"] == name && len(ns.Spec.Finalizers) == 1
 		}
-		eventually(t, name+" is there", there)
+		await.Until(t, name+" is there", there)
 		if _, err := c.find("", "namespaces").Store.Delete(t.Context(), resource.Key{Name: name}, nil); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, name+" is there again", there)
+		await.Until(t, name+" is there again", there)
 	}
-	eventually(t, "ready", c.started.namespaces.Load)
+	await.Until(t, "ready", c.started.namespaces.Load)
 }
 
 // Everything that the post-start checks wait for succeeds in a server that is alone.
@@ -54,7 +55,7 @@ func TestStarted(t *testing.T) {
 	for name, done := range map[string]func() bool{
 		"Service default/kubernetes": c.started.kubernetesService.Load, "system priority classes": c.started.priorityClasses.Load, "repair": c.started.repair.Load,
 	} {
-		eventually(t, name, done)
+		await.Until(t, name, done)
 	}
 }
 
@@ -70,29 +71,29 @@ func TestNamespaceDefaults(t *testing.T) {
 		return cm != nil && len(cm.Data) == 1 && cm.Data["ca.crt"] == "the bundle" && cm.Annotations["kubernetes.io/description"] != ""
 	}
 	var account *corev1.ServiceAccount
-	eventually(t, "the service account is there", func() bool {
+	await.Until(t, "the service account is there", func() bool {
 		account = get[corev1.ServiceAccount](t, c, accountPath)
 		return account != nil
 	})
 	if err := os.WriteFile(c.cfg.RootCAFile, []byte("the bundle"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the bundle is there", bundle)
+	await.Until(t, "the bundle is there", bundle)
 	c.must(t, http.MethodDelete, accountPath, nil, nil)
-	eventually(t, "there is another service account", func() bool {
+	await.Until(t, "there is another service account", func() bool {
 		got := get[corev1.ServiceAccount](t, c, accountPath)
 		return got != nil && got.UID != account.UID
 	})
 	c.must(t, http.MethodPut, bundlePath, map[string]any{
 		"metadata": map[string]any{"name": "kube-root-ca.crt"}, "data": map[string]any{"ca.crt": "forged", "more": "x"},
 	}, nil)
-	eventually(t, "the bundle is repaired", bundle)
+	await.Until(t, "the bundle is repaired", bundle)
 	c.must(t, http.MethodDelete, bundlePath, nil, nil)
-	eventually(t, "the bundle is there again", bundle)
+	await.Until(t, "the bundle is there again", bundle)
 	if err := os.WriteFile(c.cfg.RootCAFile, []byte("the next bundle"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the next bundle is there", func() bool {
+	await.Until(t, "the next bundle is there", func() bool {
 		cm := get[corev1.ConfigMap](t, c, bundlePath)
 		return cm != nil && cm.Data["ca.crt"] == "the next bundle"
 	})
@@ -104,7 +105,7 @@ func TestNamespaceDefaultsLeaveNothingInGoneNamespaces(t *testing.T) {
 	t.Parallel()
 	c := newCore(t, Config{RootCAFile: writeFile(t, "ca.crt", []byte("bundle"))})
 	start(t, c.cache.Run)
-	eventually(t, "the cache is ready", c.cache.Ready)
+	await.Until(t, "the cache is ready", c.cache.Ready)
 	createNamespace(t, c, "going")
 	c.must(t, "DELETE", "/api/v1/namespaces/going", nil, nil)
 	living := func(name string) *resource.Object {
@@ -148,7 +149,7 @@ func TestControllersAreSelected(t *testing.T) {
 				t.Errorf("%s run, want %s", runs, tc.runs)
 			}
 			start(t, c.cache.Run)
-			eventually(t, "the cache is ready", c.cache.Ready)
+			await.Until(t, "the cache is ready", c.cache.Ready)
 			createNamespace(t, c, "n")
 			d := &namespaceDefaults{
 				core: c, namespaces: &loop.Snapshot{Items: []*resource.Object{{Header: resource.Header{Name: "n"}}}},
@@ -181,7 +182,7 @@ func TestKubernetesService(t *testing.T) {
 	t.Parallel()
 	c := running(t, Config{AdvertiseAddress: "192.0.2.7:8443"})
 	var svc *corev1.Service
-	eventually(t, "the service has the port of the gateway", func() bool {
+	await.Until(t, "the service has the port of the gateway", func() bool {
 		svc = get[corev1.Service](t, c, "/api/v1/namespaces/default/services/kubernetes")
 		return svc != nil && svc.Spec.Ports[0].TargetPort.IntValue() == 8443
 	})
@@ -204,7 +205,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 	kept := inMemory{memstore.New()}
 	c := newCoreOver(t, kept, Config{})
 	start(t, c.cache.Run)
-	eventually(t, "the cache is ready", c.cache.Ready)
+	await.Until(t, "the cache is ready", c.cache.Ready)
 	createNamespace(t, c, "default")
 	k := &kubernetesService{core: c, leases: masterlease.New(kept.Store)}
 	const path, slicePath = "/api/v1/namespaces/default/endpoints/kubernetes", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
@@ -277,12 +278,12 @@ func TestWritesCheckNeedsAdmission(t *testing.T) {
 		return w.Code
 	}
 	start(t, c.cache.Run)
-	eventually(t, "the cache is ready", c.cache.Ready)
+	await.Until(t, "the cache is ready", c.cache.Ready)
 	if check() == http.StatusOK {
 		t.Error("the check passes before the webhooks are read")
 	}
 	start(t, c.engine.Run)
-	eventually(t, "webhooks and policies are known", func() bool { return c.engine.Ready() == nil })
+	await.Until(t, "webhooks and policies are known", func() bool { return c.engine.Ready() == nil })
 	if code := check(); code != http.StatusOK {
 		t.Errorf("the check is %d when all is known", code)
 	}

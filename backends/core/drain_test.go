@@ -22,6 +22,7 @@ import (
 
 	"portico/apiservice"
 	"portico/backends/process"
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/client"
@@ -110,7 +111,7 @@ func TestDrain(t *testing.T) {
 	condition := func(kind corev1.NamespaceConditionType) corev1.NamespaceCondition {
 		return condition(get[corev1.Namespace](t, c, path), kind)
 	}
-	eventually(t, "the conditions tell what is left", func() bool {
+	await.Until(t, "the conditions tell what is left", func() bool {
 		c := condition(corev1.NamespaceContentRemaining)
 		return c.Status == corev1.ConditionTrue && c.Reason == "SomeResourcesRemain" && c.Message == "Some resources are remaining: secrets. has 1 resource instances"
 	})
@@ -133,7 +134,7 @@ func TestDrain(t *testing.T) {
 	}
 	secret.Finalizers = nil
 	c.must(t, http.MethodPut, held, secret, nil)
-	eventually(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
+	await.Until(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
 	if get[corev1.ConfigMap](t, c, "/api/v1/namespaces/default/configmaps/plain") == nil {
 		t.Error("another namespace lost its content")
 	}
@@ -154,7 +155,7 @@ func TestDrainDeletesPodsFirst(t *testing.T) {
 		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "example.com/app:1"}}},
 	}, nil)
 	c.must(t, http.MethodDelete, path, nil, nil)
-	eventually(t, "the condition names the pod", func() bool {
+	await.Until(t, "the condition names the pod", func() bool {
 		c := condition(get[corev1.Namespace](t, c, path), corev1.NamespaceContentRemaining)
 		return c.Message == "Some resources are remaining: pods. has 1 resource instances"
 	})
@@ -167,7 +168,7 @@ func TestDrainDeletesPodsFirst(t *testing.T) {
 	}
 	held.Finalizers = nil
 	c.must(t, http.MethodPut, pod, held, nil)
-	eventually(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
+	await.Until(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
 }
 
 // keepsPods is a storage in which pods cannot be changed or deleted until released is set.
@@ -215,8 +216,8 @@ func TestDrainGoesOnAfterRefusedPods(t *testing.T) {
 		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "example.com/app:1"}}},
 	}, nil)
 	c.must(t, http.MethodDelete, path, nil, nil)
-	eventually(t, "the ConfigMap is gone", func() bool { return get[corev1.ConfigMap](t, c, configMap) == nil })
-	eventually(t, "the condition names the refusal", func() bool {
+	await.Until(t, "the ConfigMap is gone", func() bool { return get[corev1.ConfigMap](t, c, configMap) == nil })
+	await.Until(t, "the condition names the refusal", func() bool {
 		ns := get[corev1.Namespace](t, c, path)
 		if ns == nil {
 			t.Fatal("the namespace is gone")
@@ -228,7 +229,7 @@ func TestDrainGoesOnAfterRefusedPods(t *testing.T) {
 		t.Error("the pod is deleted")
 	}
 	kept.released.Store(true)
-	eventually(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
+	await.Until(t, "the namespace is gone", func() bool { return get[corev1.Namespace](t, c, path) == nil })
 }
 
 // The content of a namespace of the same name and another uid is not deleted.
@@ -257,7 +258,7 @@ func TestDrainKeepsForeignSpecFinalizers(t *testing.T) {
 	c := running(t, Config{})
 	c.must(t, "POST", "/api/v1/namespaces", json.RawMessage(`{"metadata":{"name":"shop"},"spec":{"finalizers":["example.com/mine"]}}`), nil)
 	c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)
-	eventually(t, "only the foreign finalizer is left", func() bool {
+	await.Until(t, "only the foreign finalizer is left", func() bool {
 		ns := get[corev1.Namespace](t, c, "/api/v1/namespaces/shop")
 		return slices.Equal(ns.Spec.Finalizers, []corev1.FinalizerName{"example.com/mine"})
 	})
@@ -273,7 +274,7 @@ func TestDrainIsNotHeldUpByStuckNamespaces(t *testing.T) {
 		c.must(t, "POST", "/api/v1/namespaces/"+name+"/configmaps", json.RawMessage(`{"metadata":{"name":"held","finalizers":["example.com/hold"]}}`), nil)
 		c.must(t, "DELETE", "/api/v1/namespaces/"+name, nil, nil)
 	}
-	eventually(t, "every stuck namespace was tried", func() bool {
+	await.Until(t, "every stuck namespace was tried", func() bool {
 		list := get[corev1.NamespaceList](t, c, "/api/v1/namespaces")
 		return !slices.ContainsFunc(list.Items, func(ns corev1.Namespace) bool {
 			return strings.HasPrefix(ns.Name, "stuck-") && condition(&ns, corev1.NamespaceContentRemaining).Status != "True"
@@ -281,7 +282,7 @@ func TestDrainIsNotHeldUpByStuckNamespaces(t *testing.T) {
 	})
 	createNamespace(t, c, "free")
 	c.must(t, "DELETE", "/api/v1/namespaces/free", nil, nil)
-	eventually(t, "the free namespace is gone", func() bool { return get[corev1.Namespace](t, c, "/api/v1/namespaces/free") == nil })
+	await.Until(t, "the free namespace is gone", func() bool { return get[corev1.Namespace](t, c, "/api/v1/namespaces/free") == nil })
 }
 
 // elsewhere is a gateway that serves a group of another server.
@@ -385,7 +386,7 @@ func TestDrainOtherServers(t *testing.T) {
 			defer server.Close()
 			c := newCore(t, Config{Config: process.Config{Gateway: trusting(t, server)}})
 			start(t, c.cache.Run, c.engine.Run)
-			eventually(t, "the cache is ready", c.cache.Ready)
+			await.Until(t, "the cache is ready", c.cache.Ready)
 			uid := string(createNamespace(t, c, "shop").UID)
 			c.must(t, "DELETE", "/api/v1/namespaces/shop", nil, nil)
 

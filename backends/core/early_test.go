@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico/backends/process"
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/client"
@@ -31,8 +32,8 @@ func TestServesWhileTheCacheIsFilled(t *testing.T) {
 	t.Parallel()
 	c := newCoreOver(t, unread{memstore.New()}, Config{Config: process.Config{Gateway: client.Gateway{URL: "https://127.0.0.1:1"}}})
 	start(t, c.runParts)
-	eventually(t, "webhooks are known", func() bool { return c.engine.Ready() == nil })
-	eventually(t, "the system namespaces are there", c.started.namespaces.Load)
+	await.Until(t, "webhooks are known", func() bool { return c.engine.Ready() == nil })
+	await.Until(t, "the system namespaces are there", c.started.namespaces.Load)
 	const path = "/api/v1/namespaces/default/configmaps"
 	m := corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "x"}, Data: map[string]string{"a": "1"}}
 	c.must(t, "POST", path, m, nil)

@@ -9,6 +9,7 @@ import (
 
 	"portico/backends/core/kinds"
 	"portico/backends/process"
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/etcd"
 )
@@ -112,7 +113,7 @@ func TestSwitchedOffVersionsAreNotServed(t *testing.T) {
 		t.Errorf("stored are %+v, %v", o, err)
 	}
 	c.must(t, http.MethodDelete, "/api/v1/namespaces/n", nil, nil)
-	eventually(t, "its objects go with the namespace", func() bool {
+	await.Until(t, "its objects go with the namespace", func() bool {
 		o, err := c.find("autoscaling", "horizontalpodautoscalers").Store.List(t.Context(), resource.ListOptions{})
 		return err == nil && len(o.Items) == 0
 	})

@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,17 +81,8 @@ func runningOver(t *testing.T, kept storage, cfg Config) *Core {
 	t.Helper()
 	c := newCoreOver(t, kept, cfg)
 	start(t, c.runParts)
-	eventually(t, "the system namespaces are there", func() bool { return c.started.namespaces.Load() && c.cache.Ready() })
+	await.Until(t, "the system namespaces are there", func() bool { return c.started.namespaces.Load() && c.cache.Ready() })
 	return c
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in time", what)
-		}
-	}
 }
 
 // do sends a request as an administrator. The response is decoded into out; a Status of failure

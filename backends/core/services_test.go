@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
@@ -58,7 +59,7 @@ func TestNoAddressTwice(t *testing.T) {
 	cfg := Config{ServiceClusterIPRanges: []string{"10.0.0.0/27"}}
 	first := runningOver(t, kept, cfg)
 	servers := []*Core{first, runningOver(t, kept, cfg)}
-	eventually(t, "default/kubernetes is there", func() bool { return get[corev1.Service](t, first, servicesPath+"/kubernetes") != nil })
+	await.Until(t, "default/kubernetes is there", func() bool { return get[corev1.Service](t, first, servicesPath+"/kubernetes") != nil })
 	var mu sync.Mutex
 	given := map[string]string{}
 	var wg sync.WaitGroup
@@ -84,7 +85,7 @@ func TestNoAddressTwice(t *testing.T) {
 	}
 	// Another ServiceCIDR gives more.
 	first.must(t, http.MethodPost, "/apis/networking.k8s.io/v1/servicecidrs", values{"metadata": values{"name": "more"}, "spec": values{"cidrs": []any{"10.1.0.0/28"}}}, nil)
-	eventually(t, "another range gives addresses", func() bool {
+	await.Until(t, "another range gives addresses", func() bool {
 		svc := &corev1.Service{}
 		err := first.do(t, http.MethodPost, servicesPath, body("more", nil), svc)
 		return err == nil && strings.HasPrefix(svc.Spec.ClusterIP, "10.1.0.")
@@ -94,7 +95,7 @@ func TestNoAddressTwice(t *testing.T) {
 func TestRequestedAddress(t *testing.T) {
 	t.Parallel()
 	c := running(t, Config{})
-	eventually(t, "default/kubernetes is there", func() bool { return get[corev1.Service](t, c, servicesPath+"/kubernetes") != nil })
+	await.Until(t, "default/kubernetes is there", func() bool { return get[corev1.Service](t, c, servicesPath+"/kubernetes") != nil })
 	c.createService(t, "a", values{"clusterIP": "10.96.0.50"})
 	if got := c.claimOf(t, "10.96.0.50"); got != "default/a" {
 		t.Errorf("its claim is of %q", got)
@@ -146,7 +147,7 @@ func TestClaimsAreReleased(t *testing.T) {
 	patch(values{"ipFamilyPolicy": "SingleStack"})
 	released := func(ip string) {
 		t.Helper()
-		eventually(t, ip+" is released", func() bool { return c.claimOf(t, ip) == "" })
+		await.Until(t, ip+" is released", func() bool { return c.claimOf(t, ip) == "" })
 	}
 	released(dual.Spec.ClusterIPs[1])
 	patch(port(30002))
@@ -240,7 +241,7 @@ func TestStartOnForeignServices(t *testing.T) {
 	}
 	// A deleted claim of a living Service comes back.
 	c.must(t, http.MethodDelete, "/apis/networking.k8s.io/v1/ipaddresses/10.96.0.3", nil, nil)
-	eventually(t, "a deleted claim is repaired", func() bool { return c.claimOf(t, "10.96.0.3") == "default/old1" })
+	await.Until(t, "a deleted claim is repaired", func() bool { return c.claimOf(t, "10.96.0.3") == "default/old1" })
 }
 
 // The default ServiceCIDR has the ranges of the configuration; a second one is added.
@@ -250,7 +251,7 @@ func TestDefaultServiceCIDR(t *testing.T) {
 	for _, ranges := range [][]string{{"10.96.0.0/16"}, {"10.96.0.0/16", "fd00::/112"}, {"fd01::/112"}} {
 		c := newCoreOver(t, kept, Config{ServiceClusterIPRanges: ranges})
 		start(t, c.cache.Run)
-		eventually(t, "it is repaired", func() bool { return c.services.Repair(t.Context()) == nil })
+		await.Until(t, "it is repaired", func() bool { return c.services.Repair(t.Context()) == nil })
 		got := get[networkingv1.ServiceCIDR](t, c, "/apis/networking.k8s.io/v1/servicecidrs/kubernetes")
 		if ranges[0] == "fd01::/112" {
 			ranges = []string{"10.96.0.0/16", "fd00::/112"} // it is not replaced

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico/backends/crd/prevalidate"
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 )
 
@@ -104,7 +105,7 @@ func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 	plant(t, kept, wide("cats", "bomb2.example.com", 60, 5000, 20000))
 	plant(t, kept, wide("fine", "fine.example.com", 1, 1, 1))
 	s := over(t, kept)
-	eventually(t, "discovery is there", func() bool { return s.documents.Load() != nil })
+	await.Until(t, "discovery is there", func() bool { return s.documents.Load() != nil })
 	if d := s.documents.Load(); d == nil || !d.Serves("/apis/bomb.example.com/v500") || d.Serves("/apis/bomb.example.com/v400") || !d.Serves("/apis/fine.example.com/v1") {
 		t.Error("discovery does not have exactly the first versions")
 	}
@@ -112,7 +113,7 @@ func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 		t.Errorf("discovery takes %d bytes", n)
 	}
 	for name, reason := range map[string]string{"vers.bomb.example.com": "TooManyVersions", "cats.bomb2.example.com": "TooManyShortNames"} {
-		eventually(t, name+" has the condition", func() bool {
+		await.Until(t, name+" has the condition", func() bool {
 			c := condition(s.must(t, "GET", definitionPath+"/"+name, "", ""), "DiscoveryTruncated")
 			return c["status"] == "True" && c["reason"] == reason
 		})
@@ -123,12 +124,12 @@ func TestStoredDefinitionsBeyondBounds(t *testing.T) {
 		t.Errorf("it grows: %d %.300s", a.code, a.body)
 	}
 	s.must(t, "PATCH", definitionPath+"/vers.bomb.example.com", mergePatch, `{"spec":`+jsonOf(t, wide("vers", "bomb.example.com", 50, 0, 0).Spec)+`}`)
-	eventually(t, "the condition is removed", func() bool {
+	await.Until(t, "the condition is removed", func() bool {
 		return condition(s.must(t, "GET", definitionPath+"/vers.bomb.example.com", "", ""), "DiscoveryTruncated") == nil
 	})
 	for _, name := range []string{"vers.bomb.example.com", "cats.bomb2.example.com"} {
 		s.must(t, "DELETE", definitionPath+"/"+name, "", "")
-		eventually(t, name+" is gone", func() bool { return s.send(t, "GET", definitionPath+"/"+name, "", "").code == 404 })
+		await.Until(t, name+" is gone", func() bool { return s.send(t, "GET", definitionPath+"/"+name, "", "").code == 404 })
 	}
 }
 
@@ -143,7 +144,7 @@ func TestDefinitionsBeyondTheTotal(t *testing.T) {
 		plant(t, kept, wide("things", fmt.Sprintf("g%03d.example.com", i), maxVersions, 0, 0))
 	}
 	s := over(t, kept)
-	eventually(t, "discovery is there", func() bool { return s.documents.Load() != nil })
+	await.Until(t, "discovery is there", func() bool { return s.documents.Load() != nil })
 	all := s.totals()
 	if all.groupVersions > maxGroupVersions || all.omitted != 2*maxVersions {
 		t.Errorf("%d group/versions in discovery, %d left out", all.groupVersions, all.omitted)
@@ -155,15 +156,15 @@ func TestDefinitionsBeyondTheTotal(t *testing.T) {
 	if st := a.status(t); a.code != http.StatusUnprocessableEntity || !strings.Contains(st.Message, "spec.versions: Forbidden: all definitions together would have 16400 group/versions") {
 		t.Errorf("beyond the total: %d %.300s", a.code, a.body)
 	}
-	eventually(t, "the last group has the condition", func() bool {
+	await.Until(t, "the last group has the condition", func() bool {
 		return condition(s.must(t, "GET", fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1), "", ""), "DiscoveryTruncated")["reason"] == reasonOmitted
 	})
 	// Another kind in existing versions adds no group/version.
 	s.install(t, jsonOf(t, wide("others", "g000.example.com", maxVersions, 0, 0)))
 	last := fmt.Sprintf("%s/things.g%03d.example.com", definitionPath, groups-1)
 	s.must(t, "DELETE", last, "", "")
-	eventually(t, "the last one is gone", func() bool { return s.send(t, "GET", last, "", "").code == 404 })
-	eventually(t, "it is no longer counted", func() bool { return s.omitted.Load() == maxVersions })
+	await.Until(t, "the last one is gone", func() bool { return s.send(t, "GET", last, "", "").code == 404 })
+	await.Until(t, "it is no longer counted", func() bool { return s.omitted.Load() == maxVersions })
 }
 
 // A definition with patterns that take much memory once compiled is rejected; one that is stored can be changed.

@@ -390,7 +390,7 @@ func TestHangingConversionWebhook(t *testing.T) {
 	}
 	s.must(t, "GET", hostsBeta+"/a", "", "")
 	s.must(t, "DELETE", definitionPath+"/hosts.example.com", "", "")
-	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", definitionPath+"/hosts.example.com", "", "").code == 404 })
+	await.Until(t, "the definition is gone", func() bool { return s.send(t, "GET", definitionPath+"/hosts.example.com", "", "").code == 404 })
 	close(release)
 	for range 64 {
 		select {
@@ -409,7 +409,7 @@ func TestConversionAfterAChangeOfTheStorageVersion(t *testing.T) {
 	s.must(t, "POST", hostsBeta, "", hostBody("v1beta1", "old", "{address: 'example.org:80'}"))
 	s.must(t, "PATCH", definitionPath+"/hosts.example.com", "application/json-patch+json",
 		`[{"op":"replace","path":"/spec/versions/0/storage","value":true},{"op":"replace","path":"/spec/versions/1/storage","value":false}]`)
-	eventually(t, "v1 is stored", func() bool { return s.definitionOf("example.com", "hosts").rows["v1"].StorageVersion == "v1" })
+	await.Until(t, "v1 is stored", func() bool { return s.definitionOf("example.com", "hosts").rows["v1"].StorageVersion == "v1" })
 	s.must(t, "POST", hostsBeta, "", hostBody("v1beta1", "new", "{address: 'example.org:81'}"))
 	for _, name := range []string{"old", "new"} {
 		if got := s.must(t, "GET", hostsV1+"/"+name, "", ""); at(got, "spec", "host") != "example.org" {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"portico/internal/testing/await"
 )
 
 func TestCreateReadWrite(t *testing.T) {
@@ -128,7 +130,7 @@ func TestDefaultsOnReading(t *testing.T) {
 	s.must(t, "PATCH", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+at(def, "metadata", "name").(string), "application/json-patch+json",
 		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/shape","value":{"type":"string","default":"round"}},
 		  {"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color"}]`)
-	eventually(t, "the new default is read", func() bool {
+	await.Until(t, "the new default is read", func() bool {
 		return at(s.must(t, "GET", widgetPath+"/a", "", ""), "spec", "shape") == "round"
 	})
 	got := s.must(t, "GET", widgetPath+"/a", "", "")

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"portico/internal/testing/await"
+
 	"sigs.k8s.io/yaml"
 )
 
@@ -96,7 +98,7 @@ func TestDefaultsOfStoredAreBounded(t *testing.T) {
 	revision := at(crd, "metadata", "resourceVersion").(string)
 	changed := strings.Replace(swellings(`{type: string, default: "`+strings.Repeat("x", 20_000)+`"}`), "swellings.example.com}", `swellings.example.com, resourceVersion: "`+revision+`"}`, 1)
 	s.must(t, "PUT", definitionPath+"/swellings.example.com", "", changed)
-	eventually(t, "the schema is in use", func() bool {
+	await.Until(t, "the schema is in use", func() bool {
 		a := s.send(t, "POST", swellingPath+"?dryRun=All", "application/json", strings.Replace(swelling(1), `"a"`, `"b"`, 1))
 		return strings.Contains(string(a.body), "xxxx")
 	})
@@ -128,7 +130,7 @@ func TestPropertiesTimesObjectsAreBounded(t *testing.T) {
 	s.must(t, "POST", swellingPath, "application/json", swelling(1500))
 	s.must(t, "PATCH", definitionPath+"/swellings.example.com", "application/json-patch+json",
 		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/p/items/properties","value":`+jsonOf(t, yamlOf(t, "{"+properties.String()+"q: {type: integer, default: 2}}"))+`}]`)
-	eventually(t, "the schema is in use", func() bool {
+	await.Until(t, "the schema is in use", func() bool {
 		a := s.send(t, "POST", swellingPath+"?dryRun=All", "application/json", strings.Replace(swelling(1), `"a"`, `"b"`, 1))
 		return strings.Contains(string(a.body), `"q":2`)
 	})

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 )
 
@@ -36,8 +37,8 @@ func TestDeleteDefinition(t *testing.T) {
 	if gone["kind"] != "CustomResourceDefinition" || at(gone, "metadata", "deletionTimestamp") == nil || condition(gone, "Terminating")["status"] != "True" {
 		t.Errorf("deletion answered %v", gone)
 	}
-	eventually(t, "the object without finalizers is gone", func() bool { return s.send(t, "GET", widgetPath+"/a", "", "").code == 404 })
-	eventually(t, "nothing can be created", func() bool {
+	await.Until(t, "the object without finalizers is gone", func() bool { return s.send(t, "GET", widgetPath+"/a", "", "").code == 404 })
+	await.Until(t, "nothing can be created", func() bool {
 		a := s.send(t, "POST", widgetPath, "", widget("c", "{size: small}"))
 		return a.code == 403 && strings.Contains(a.status(t).Message, "create not allowed while custom resource definition is terminating")
 	})
@@ -45,9 +46,9 @@ func TestDeleteDefinition(t *testing.T) {
 		t.Fatalf("the definition went before its objects: %d %s", a.code, a.body)
 	}
 	s.must(t, "PATCH", widgetPath+"/held", mergePatch, `{"metadata":{"finalizers":null}}`)
-	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", widgetsByName, "", "").code == 404 })
-	eventually(t, "its API is gone", func() bool { return s.send(t, "GET", widgetPath, "", "").code == 404 })
-	eventually(t, "discovery no longer names it", func() bool {
+	await.Until(t, "the definition is gone", func() bool { return s.send(t, "GET", widgetsByName, "", "").code == 404 })
+	await.Until(t, "its API is gone", func() bool { return s.send(t, "GET", widgetPath, "", "").code == 404 })
+	await.Until(t, "discovery no longer names it", func() bool {
 		d := s.documents.Load()
 		return !d.Serves("/apis/example.com/v1")
 	})
@@ -68,11 +69,11 @@ func TestAFreedNameIsAccepted(t *testing.T) {
 		t.Errorf("it is served: %d", a.code)
 	}
 	s.must(t, "DELETE", widgetsByName, "", "")
-	eventually(t, "the second definition is established", func() bool {
+	await.Until(t, "the second definition is established", func() bool {
 		got := s.must(t, "GET", definitionPath+"/gadgets.example.com", "", "")
 		return condition(got, "Established")["status"] == "True"
 	})
-	eventually(t, "it is served", func() bool {
+	await.Until(t, "it is served", func() bool {
 		return s.send(t, "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", "").code == 200
 	})
 }
@@ -85,22 +86,22 @@ func TestEntriesAreReused(t *testing.T) {
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	before := s.served.Load().byGR[gr]
 	s.must(t, "PATCH", widgetsByName, "application/merge-patch+json", `{"metadata":{"labels":{"a":"b"}}}`)
-	eventually(t, "the label is seen", func() bool { return s.served.Load().byGR[gr].Labels["a"] == "b" })
+	await.Until(t, "the label is seen", func() bool { return s.served.Load().byGR[gr].Labels["a"] == "b" })
 	if s.served.Load().byGR[gr].serving != before.serving {
 		t.Error("a label made a new entry")
 	}
 	s.must(t, "PATCH", widgetsByName, "application/json-patch+json", `[{"op":"replace","path":"/spec/versions/1/deprecated","value":false}]`)
-	eventually(t, "the change is seen", func() bool { return s.served.Load().byGR[gr].serving != before.serving })
+	await.Until(t, "the change is seen", func() bool { return s.served.Load().byGR[gr].serving != before.serving })
 	if v := s.served.Load().byGR[gr].watches["v1"]; v != before.watches["v1"] || v.ended.Err() != nil {
 		t.Error("its watches do not go on")
 	}
 	s.must(t, "PATCH", widgetsByName, "application/json-patch+json", `[{"op":"add","path":"/spec/versions/0/additionalPrinterColumns","value":[{"name":"N","type":"string","jsonPath":".spec.size"}]}]`)
-	eventually(t, "the watches of the version with other columns end", func() bool { return before.watches["v1"].ended.Err() != nil })
+	await.Until(t, "the watches of the version with other columns end", func() bool { return before.watches["v1"].ended.Err() != nil })
 	if before.watches["v1beta1"].ended.Err() != nil {
 		t.Error("those of the other version end, too")
 	}
 	s.must(t, "PATCH", widgetsByName, "application/json-patch+json", `[{"op":"replace","path":"/spec/versions/1/served","value":false}]`)
-	eventually(t, "the watches of a version that is no longer served end", func() bool { return before.watches["v1beta1"].ended.Err() != nil })
+	await.Until(t, "the watches of a version that is no longer served end", func() bool { return before.watches["v1beta1"].ended.Err() != nil })
 }
 
 // Definitions and objects are read again after a restart, and objects that another server
@@ -133,7 +134,7 @@ func TestMalformedStoredMetadata(t *testing.T) {
 	info := s.served.Load().byGR[schema.GroupResource{Group: "example.com", Resource: "widgets"}].rows["v1"].Kind.Info
 	put(t, kept.Store(&info), `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b","namespace":"default","uid":"u",`+
 		`"annotations":{"a":1},"creationTimestamp":"soon","managedFields":{},"deletionGracePeriodSeconds":3},"spec":{"size":"small"}}`)
-	eventually(t, "the object is there", func() bool { return s.send(t, "GET", widgetPath+"/b", "", "").code != 404 })
+	await.Until(t, "the object is there", func() bool { return s.send(t, "GET", widgetPath+"/b", "", "").code != 404 })
 	whole := s.must(t, "GET", widgetPath+"/b", "", "")["metadata"]
 	const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	if got := s.must(t, "GET", widgetPath+"/b", "", "", "Accept", partial)["metadata"]; !reflect.DeepEqual(got, whole) || at(got, "generation") != 1.0 {

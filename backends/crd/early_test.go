@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 )
@@ -72,13 +73,13 @@ func TestServesWhileTheCacheIsFilled(t *testing.T) {
 	asked.Wait()
 
 	close(feed.release)
-	eventually(t, "everything was read", s.cache.Ready)
+	await.Until(t, "everything was read", s.cache.Ready)
 	if items, _ := s.must(t, "GET", widgetPath, "", "")["items"].([]any); len(items) != 3 {
 		t.Errorf("%d objects are listed", len(items))
 	}
 	// A definition that was created meanwhile is served now, and changes are followed.
 	const gadgetsPath = "/apis/example.com/v1/namespaces/default/gadgets"
-	eventually(t, "gadgets are served", func() bool { return s.send(t, "GET", gadgetsPath, "", "").code == http.StatusOK })
+	await.Until(t, "gadgets are served", func() bool { return s.send(t, "GET", gadgetsPath, "", "").code == http.StatusOK })
 	s.must(t, "DELETE", widgetsByName, "", "")
-	eventually(t, "widgets are gone", func() bool { return s.send(t, "GET", widgetPath+"/a", "", "").code == http.StatusNotFound })
+	await.Until(t, "widgets are gone", func() bool { return s.send(t, "GET", widgetPath+"/a", "", "").code == http.StatusNotFound })
 }

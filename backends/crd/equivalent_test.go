@@ -17,6 +17,7 @@ import (
 	admissionreview "k8s.io/api/admission/v1"
 	"sigs.k8s.io/yaml"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/admission"
@@ -164,12 +165,12 @@ func admitting(t *testing.T) (*Server, *reviews) {
 		t.Fatal(err)
 	}
 	start(t, engine.Run)
-	eventually(t, "webhooks and policies are known", func() bool { return engine.Ready() == nil })
+	await.Until(t, "webhooks and policies are known", func() bool { return engine.Ready() == nil })
 
 	kept := memstore.New()
 	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), namespaces: namespaceStates(t), engine: engine}
 	serveFrom(t, s, kept, kept.Feed())
-	eventually(t, "everything was read", s.cache.Ready)
+	await.Until(t, "everything was read", s.cache.Ready)
 	return s, hooks
 }
 

@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"portico/discovery"
+	"portico/internal/testing/await"
 	"portico/internal/testing/fieldtest"
 	"portico/resource"
 	"portico/resource/authn"
@@ -66,7 +67,7 @@ func fieldServer(t *testing.T) *fieldtest.Server {
 	web := httptest.NewServer(chain)
 	t.Cleanup(web.Close)
 	return &fieldtest.Server{URL: web.URL, Client: web.Client(), Settle: func(t testing.TB, name string) {
-		eventually(t, name+" is served as it is stored", func() bool {
+		await.Until(t, name+" is served as it is stored", func() bool {
 			stored, err := s.early.Get(t.Context(), resource.Key{Name: name}, resource.At{})
 			known := s.served.Load().outlines[name]
 			return err != nil && known == nil || err == nil && known != nil && known.Stored.Revision == stored.Revision &&

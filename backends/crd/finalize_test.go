@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/backends/crd/custom"
+	"portico/internal/testing/await"
 	"portico/resource"
 )
 
@@ -27,17 +28,17 @@ func TestOldDeletionSparesARecreatedDefinition(t *testing.T) {
 	s.must(t, "POST", widgetPath, "", heldWidget)
 	s.must(t, "DELETE", widgetsByName, "", "")
 	var old string
-	eventually(t, "the deletion waits for the object", func() bool {
+	await.Until(t, "the deletion waits for the object", func() bool {
 		got := s.must(t, "GET", widgetsByName, "", "")
 		old, _ = at(got, "metadata", "uid").(string)
 		return condition(got, "Terminating")["reason"] == "InstanceDeletionInProgress"
 	})
 	s.must(t, "PATCH", widgetsByName, "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
 	s.install(t, widgets)
-	eventually(t, "objects can be created again", func() bool {
+	await.Until(t, "objects can be created again", func() bool {
 		return s.send(t, "POST", widgetPath, "", widget("new", "{size: small}")).code == 201
 	})
-	eventually(t, "the old deletion has ended", func() bool { return !s.finalizer.tasks.Running(old) })
+	await.Until(t, "the old deletion has ended", func() bool { return !s.finalizer.tasks.Running(old) })
 	if a := s.send(t, "GET", widgetPath+"/new", "", ""); a.code != 200 {
 		t.Errorf("the object of the new definition: %d %s", a.code, a.body)
 	}
@@ -57,7 +58,7 @@ func TestObjectsOfANeverEstablishedDefinitionAreDeleted(t *testing.T) {
 	}
 	s.must(t, "POST", widgetPath, "", widget("a", "{size: small}"))
 	s.must(t, "DELETE", widgetsByName, "", "")
-	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", widgetsByName, "", "").code == 404 })
+	await.Until(t, "the definition is gone", func() bool { return s.send(t, "GET", widgetsByName, "", "").code == 404 })
 	s.install(t, widgets)
 	if a := s.send(t, "GET", widgetPath+"/a", "", ""); a.code != 404 {
 		t.Errorf("the object is there again: %d %s", a.code, a.body)
@@ -82,7 +83,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `)
 	s.must(t, "DELETE", definitionPath+"/"+name, "", "")
-	eventually(t, "the definition is gone", func() bool { return s.send(t, "GET", definitionPath+"/"+name, "", "").code == 404 })
+	await.Until(t, "the definition is gone", func() bool { return s.send(t, "GET", definitionPath+"/"+name, "", "").code == 404 })
 	if got := s.must(t, "GET", widgetsByName, "", ""); at(got, "metadata", "deletionTimestamp") != nil {
 		t.Error("another definition was deleted with it")
 	}
@@ -112,7 +113,7 @@ func TestWatchedWhileTerminating(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.must(t, "DELETE", widgetsByName, "", "")
-	eventually(t, "the deletion is seen", func() bool { return s.served.Load().byGR[gr].terminating() })
+	await.Until(t, "the deletion is seen", func() bool { return s.served.Load().byGR[gr].terminating() })
 	if s.served.Load().byGR[gr].serving != before.serving || before.watches["v1"].ended.Err() != nil {
 		t.Error("its watches were ended")
 	}

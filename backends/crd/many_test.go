@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 )
@@ -57,8 +58,8 @@ func TestManyDefinitionsAreWrittenTwice(t *testing.T) {
 	if accepted := apply(); accepted != count/5*3 {
 		t.Errorf("the names of %d of %d were accepted, want %d", accepted, count, count/5*3)
 	}
-	eventually(t, "all are served", func() bool { return len(s.served.Load().byGR) == count/5*3 })
-	eventually(t, "all are established", func() bool {
+	await.Until(t, "all are served", func() bool { return len(s.served.Load().byGR) == count/5*3 })
+	await.Until(t, "all are established", func() bool {
 		established := 0
 		for _, d := range s.served.Load().byGR {
 			if isEstablished(d.CustomResourceDefinition) {

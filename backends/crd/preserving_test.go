@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 )
 
@@ -41,11 +42,11 @@ func testPreserving(t *testing.T, versionSchema, invalid string) {
 		"status":{"storedVersions":["v1"],"acceptedNames":`+names+`,"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}]}}`)
 	s := over(t, kept)
 	gr := schema.GroupResource{Group: "example.com", Resource: "olds"}
-	eventually(t, "it is served", func() bool { return s.served.Load().byGR[gr] != nil })
+	await.Until(t, "it is served", func() bool { return s.served.Load().byGR[gr] != nil })
 	const path = "/apis/example.com/v1/namespaces/default/olds"
 	put(t, kept.Store(&s.served.Load().byGR[gr].rows["v1"].Kind.Info),
 		`{"apiVersion":"example.com/v1","kind":"Old","metadata":{"name":"a","namespace":"default","uid":"u","creationTimestamp":null},"spec":{"size":1,"junk":{"deep":[true]}},"more":null}`)
-	eventually(t, "its object is there", func() bool { return s.send(t, "GET", path+"/a", "", "").code == 200 })
+	await.Until(t, "its object is there", func() bool { return s.send(t, "GET", path+"/a", "", "").code == 200 })
 
 	whole := func(got map[string]any, when string) {
 		t.Helper()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/admission"
@@ -44,7 +45,7 @@ func TestWritesCheckNeedsAdmission(t *testing.T) {
 				t.Errorf("the check passes before all is known; namespaces are first: %v", namespacesFirst)
 			}
 			start(t, part.run)
-			eventually(t, "the part is ready", func() bool { return part.ready() == nil })
+			await.Until(t, "the part is ready", func() bool { return part.ready() == nil })
 		}
 		w := httptest.NewRecorder()
 		if s.health.ServeHTTP(w, httptest.NewRequest("GET", "/readyz/"+serve.WritesCheck, nil)); w.Code != http.StatusOK {

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -33,7 +32,7 @@ func running(t testing.TB) *Server {
 func over(t testing.TB, kept *memstore.Storage) *Server {
 	t.Helper()
 	s := fed(t, kept, kept.Feed())
-	eventually(t, "everything was read", s.cache.Ready)
+	await.Until(t, "everything was read", s.cache.Ready)
 	return s
 }
 
@@ -79,7 +78,7 @@ func namespaceStates(t testing.TB) *admission.NamespaceStates {
 	}
 	n := admission.NewNamespaceStates(store, slog.New(slog.DiscardHandler))
 	start(t, n.Run)
-	eventually(t, "namespaces are known", func() bool { return n.Ready() == nil })
+	await.Until(t, "namespaces are known", func() bool { return n.Ready() == nil })
 	return n
 }
 
@@ -99,16 +98,7 @@ func serveFrom(t testing.TB, s *Server, kept *memstore.Storage, feed resource.Fe
 		t.Fatal(err)
 	}
 	start(t, s.cache.Run, s.follow, s.established.run, func(ctx context.Context) error { s.finalizer.run(ctx); return ctx.Err() })
-	eventually(t, "the definitions were read", s.complete)
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", await.Patience(), what)
-		}
-	}
+	await.Until(t, "the definitions were read", s.complete)
 }
 
 // answer is the response to a request.
@@ -182,7 +172,7 @@ func (s *Server) install(t testing.TB, text string) map[string]any {
 	out := s.must(t, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", text)
 	name, _ := at(out, "metadata", "name").(string)
 	plural, group, _ := strings.Cut(name, ".")
-	eventually(t, name+" is served", func() bool {
+	await.Until(t, name+" is served", func() bool {
 		now := s.served.Load()
 		for gr := range now.byGR {
 			if gr.Group == group && gr.Resource == plural {
@@ -191,7 +181,7 @@ func (s *Server) install(t testing.TB, text string) map[string]any {
 		}
 		return false
 	})
-	eventually(t, name+" is not waiting to be established", func() bool {
+	await.Until(t, name+" is not waiting to be established", func() bool {
 		out = s.must(t, "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+name, "", "")
 		return condition(out, "Established")["reason"] != reasonInstalling
 	})

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
 
+	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 )
@@ -172,7 +173,7 @@ status:
 func (s *Server) saysWhatIsNotStructural(t *testing.T) {
 	t.Helper()
 	var message string
-	eventually(t, "the condition NonStructuralSchema is set", func() bool {
+	await.Until(t, "the condition NonStructuralSchema is set", func() bool {
 		c := condition(s.must(t, http.MethodGet, widgetsByName, "", ""), "NonStructuralSchema")
 		message, _ = c["message"].(string)
 		return c["status"] == "True" && c["reason"] == "Violations"

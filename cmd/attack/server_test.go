@@ -75,7 +75,7 @@ func (s *server) take(t *testing.T) []*request {
 		select {
 		case <-r.whole:
 		case <-time.After(await.Patience()):
-			t.Fatalf("not within %v: the end of %s %s", await.Patience(), r.method, r.uri)
+			t.Fatalf("the test ends before this request: %s %s", r.method, r.uri)
 		}
 	}
 	isFence := func(r *request) bool { return strings.HasSuffix(r.uri, "/things/"+name) }

@@ -40,7 +40,7 @@ func settle(t *testing.T, s *Source) (changed bool, err error) {
 	s.mu.Unlock()
 	before := s.load()
 	err = s.Check(t.Context())
-	eventually(t, "the queue is empty", func() bool {
+	await.Until(t, "the queue is empty", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.fetching == nil
@@ -48,15 +48,6 @@ func settle(t *testing.T, s *Source) (changed bool, err error) {
 	after := s.load()
 	return !unchanged(before.groupVersions, after.groupVersions) || before.fetched != after.fetched || before.complete != after.complete ||
 		!sameUnread(before.unread, after.unread), err
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", await.Patience(), what)
-		}
-	}
 }
 
 // check is settle for a check that must pass.

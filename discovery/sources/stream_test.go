@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"portico/discovery"
+	"portico/internal/testing/await"
 )
 
 // follow follows the stream of a server until the test ends.
@@ -40,7 +41,7 @@ func follow(t *testing.T, s *Source) (changes *atomic.Int32, ended <-chan error)
 func groups(t *testing.T, s *Source, want ...string) []discovery.GroupVersion {
 	t.Helper()
 	var gvs []discovery.GroupVersion
-	eventually(t, fmt.Sprintf("the groups are %q", want), func() bool {
+	await.Until(t, fmt.Sprintf("the groups are %q", want), func() bool {
 		gvs, _ = s.GroupVersions()
 		return slices.EqualFunc(gvs, want, func(gv discovery.GroupVersion, group string) bool { return gv.Group == group })
 	})

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -66,16 +65,7 @@ func (b *bench) run() {
 			b.t.Errorf("Run ended with %v", err)
 		}
 	})
-	b.eventually("ready", func() bool { return b.access.Ready() == nil })
-}
-
-func (b *bench) eventually(what string, ok func() bool) {
-	b.t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("not within %v: %s", await.Patience(), what)
-		}
-	}
+	await.Until(b.t, "ready", func() bool { return b.access.Ready() == nil })
 }
 
 // as sends a request of a user, with a JSON body or a merge patch. It decodes the

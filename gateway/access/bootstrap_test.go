@@ -8,6 +8,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/authz"
 	"portico/resource/rest"
@@ -119,7 +120,7 @@ func TestBootstrapReconciles(t *testing.T) {
 func TestBootstrapIsIdempotent(t *testing.T) {
 	b := newBench(t, Config{})
 	b.run()
-	b.eventually("aggregation is complete", func() bool {
+	await.Until(b.t, "aggregation is complete", func() bool {
 		r := stored[*rbacv1.ClusterRole](b, "clusterroles", "", "admin")
 		return slices.ContainsFunc(r.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods/log") })
 	})
@@ -150,15 +151,15 @@ func TestAggregation(t *testing.T) {
 		}
 	}
 	widgets := do("get", "example.com", "widgets", "", "ns", "w")
-	b.eventually("admin has the rules of view", may(do("get", "", "pods", "log", "ns", "p")))
-	b.eventually("admin has the rules of edit", may(do("delete", "", "secrets", "", "ns", "p")))
-	b.eventually("admin has its own", may(do("create", rbacv1.GroupName, "roles", "", "ns", "")))
-	b.eventually("admin has the custom rule", may(widgets))
+	await.Until(b.t, "admin has the rules of view", may(do("get", "", "pods", "log", "ns", "p")))
+	await.Until(b.t, "admin has the rules of edit", may(do("delete", "", "secrets", "", "ns", "p")))
+	await.Until(b.t, "admin has its own", may(do("create", rbacv1.GroupName, "roles", "", "ns", "")))
+	await.Until(b.t, "admin has the custom rule", may(widgets))
 	if may(do("get", "", "pods", "", "other", "p"))() {
 		t.Error("the binding holds in another namespace")
 	}
 	if _, err := b.find(rbacv1.Resource("clusterroles")).Store.Delete(t.Context(), resource.Key{Name: "custom"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	b.eventually("the custom rule is withdrawn", func() bool { return !may(widgets)() })
+	await.Until(b.t, "the custom rule is withdrawn", func() bool { return !may(widgets)() })
 }

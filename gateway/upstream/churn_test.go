@@ -10,6 +10,7 @@ import (
 
 	"portico/apiservice/availability"
 	"portico/apiservice/backend"
+	"portico/internal/testing/await"
 )
 
 // While endpoints, policy and verdicts change, no unsafe request is carried out twice,
@@ -84,7 +85,7 @@ func TestChurn(t *testing.T) {
 		}
 	}
 	mu.Unlock()
-	eventually(t, "slots or requests are left", func() bool {
+	await.Until(t, "slots or requests are left", func() bool {
 		s := u.Status()
 		left := s.Active + s.Waiting
 		for _, e := range s.Endpoints {

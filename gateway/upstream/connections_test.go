@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // stream begins an answer and keeps it open.
@@ -161,7 +163,7 @@ func TestConnectionAge(t *testing.T) {
 				return int(n.conns.Load() - before)
 			}
 			// A request that follows another at once may find its connection not idle yet.
-			eventually(t, "two requests share a connection", func() bool { return made() == 0 })
+			await.Until(t, "two requests share a connection", func() bool { return made() == 0 })
 			watch, err := u.send(newRequest(t.Context(), "GET", watchPath, nil), c.k)
 			if err != nil {
 				t.Fatal(err)
@@ -169,12 +171,12 @@ func TestConnectionAge(t *testing.T) {
 			if c.k == short { // over HTTP/1.1 it has the connection for itself
 				made()
 			}
-			eventually(t, "the connection takes requests beyond its age", func() bool { return made() > 0 })
+			await.Until(t, "the connection takes requests beyond its age", func() bool { return made() > 0 })
 			close(end)
 			if body, err := io.ReadAll(watch.Body); err != nil || string(body) != "whole" {
 				t.Errorf("the request in progress: got %q, %v", body, err)
 			}
-			eventually(t, "the old connection is closed", func() bool {
+			await.Until(t, "the old connection is closed", func() bool {
 				made() // An idle connection is closed when a request finds it too old.
 				select {
 				case <-n.ends:

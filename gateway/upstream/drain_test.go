@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 )
 
@@ -86,11 +87,11 @@ func TestRemovedEndpointDrains(t *testing.T) {
 		}
 		e := u.endpoints[0]
 		remove(u, other.endpoint())
-		eventually(t, "no watch ends", func() bool { return ended.Load() > 0 })
+		await.Until(t, "no watch ends", func() bool { return ended.Load() > 0 })
 		if ended.Load() == 5 {
 			t.Errorf("%s: all watches end at once", network)
 		}
-		eventually(t, "not all watches end", func() bool { return ended.Load() == 5 && e.active.Load() == 1 })
+		await.Until(t, "not all watches end", func() bool { return ended.Load() == 5 && e.active.Load() == 1 })
 		cancel()
 		if _, err := io.ReadAll(log.Body); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: a request that is no watch ended: %v", network, err)
@@ -140,13 +141,13 @@ func TestWatchesOfNoWeight(t *testing.T) {
 	var began *atomic.Int32
 	var started sync.WaitGroup
 	started.Go(func() { began = watchers(t, u, 1, "/late") })
-	eventually(t, "the late watch does not arrive", func() bool { return e.active.Load() == 4 })
+	await.Until(t, "the late watch does not arrive", func() bool { return e.active.Load() == 4 })
 	u.drainWithin = 50 * time.Millisecond
 	weights(list, 0, 1)
-	eventually(t, "not all watches end", func() bool { return all.Load() == 3 })
+	await.Until(t, "not all watches end", func() bool { return all.Load() == 3 })
 	close(late)
 	started.Wait()
-	eventually(t, "a late watch stays", func() bool { return began.Load() == 1 })
+	await.Until(t, "a late watch stays", func() bool { return began.Load() == 1 })
 	if got := send(t, u, long, "GET", ""); got.code != 200 || len(other.seen()) != 1 {
 		t.Errorf("the next request: got %+v", got)
 	}

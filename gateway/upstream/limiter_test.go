@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/fairshare"
 )
@@ -306,7 +307,7 @@ func TestLimitOfStreams(t *testing.T) {
 		t.Errorf("a download takes no slot: got %v", err)
 	}
 	cancel()
-	eventually(t, "slots are not released", func() bool { return u.Status().Active == 0 })
+	await.Until(t, "slots are not released", func() bool { return u.Status().Active == 0 })
 }
 
 // Connections that carry one long-running request each are limited, shared ones are not,
@@ -333,6 +334,6 @@ func TestLimitOfLastingConnections(t *testing.T) {
 			t.Errorf("%s: got %d watches, want %d", network, open, want)
 		}
 		cancel()
-		eventually(t, "slots are not released", func() bool { return u.lasting.InUse() == 0 })
+		await.Until(t, "slots are not released", func() bool { return u.lasting.InUse() == 0 })
 	}
 }

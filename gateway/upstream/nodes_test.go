@@ -253,15 +253,6 @@ func receive[T any](t *testing.T, ch <-chan T, otherwise string) (v T) {
 	return v
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
-}
-
 // by returns a request of a user.
 func by(name string) *http.Request {
 	return newRequest(resource.WithAction(context.Background(), &resource.Action{User: &resource.User{Name: name}}), "GET", "/", nil)

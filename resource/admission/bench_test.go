@@ -230,7 +230,7 @@ func (b *bench) configure(objects ...rest.Object) {
 	for _, obj := range objects {
 		b.store(obj)
 	}
-	b.eventually("the engine knows its configurations", b.current)
+	await.Until(b.t, "the engine knows its configurations", b.current)
 }
 
 // unconfigure removes configurations and waits until they no longer apply.
@@ -241,7 +241,7 @@ func (b *bench) unconfigure(objects ...rest.Object) {
 			b.t.Fatal(err)
 		}
 	}
-	b.eventually("the engine knows its configurations", b.current)
+	await.Until(b.t, "the engine knows its configurations", b.current)
 }
 
 // current reports whether the engine applies exactly the stored configurations. Every policy
@@ -278,14 +278,4 @@ func (b *bench) current() bool {
 		}
 	}
 	return maps.Equal(applied, stored)
-}
-
-// eventually waits up to 30 s for a condition.
-func (b *bench) eventually(what string, happened func() bool) {
-	b.t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("not so: %s", what)
-		}
-	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	"k8s.io/klog/v2"
 
+	"portico/internal/testing/await"
 	"portico/resource"
 	"portico/resource/rest"
 )
@@ -97,7 +98,7 @@ func TestLastKnown(t *testing.T) {
 // Without configurations the engine reads only their six kinds.
 func TestIdle(t *testing.T) {
 	b := newBench(t)
-	b.eventually("configurations are known", func() bool { return b.engine.Ready() == nil })
+	await.Until(b.t, "configurations are known", func() bool { return b.engine.Ready() == nil })
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -55,15 +55,6 @@ func inStores(t *testing.T, storage *memstore.Storage, release <-chan struct{}, 
 	return e
 }
 
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v", await.Patience())
-		}
-	}
-}
-
 // An engine is ready, and a waiting write continues, once all configurations were read.
 func TestReadyWhenAllIsKnown(t *testing.T) {
 	t.Parallel()
@@ -72,7 +63,7 @@ func TestReadyWhenAllIsKnown(t *testing.T) {
 	} {
 		release := make(chan struct{})
 		e := inStores(t, memstore.New(), release, func(name string) bool { return name == last })
-		eventually(t, func() bool { return len(e.Configurations()) == 5 })
+		await.Until(t, "five configurations are known", func() bool { return len(e.Configurations()) == 5 })
 		answered := make(chan error, 1)
 		go func() {
 			if write {
@@ -93,7 +84,7 @@ func TestReadyWhenAllIsKnown(t *testing.T) {
 		if err := <-answered; err != nil {
 			t.Errorf("a write ended with %v", err)
 		}
-		eventually(t, func() bool { return e.Ready() == nil })
+		await.Until(t, "the engine is ready", func() bool { return e.Ready() == nil })
 	}
 }
 
@@ -110,7 +101,7 @@ func TestRestoredConfigurationsApplyUntilRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := inStores(t, before, nil, func(string) bool { return false })
-	eventually(t, func() bool { return first.Ready() == nil && len(first.Configurations()) == 6 })
+	await.Until(t, "the first engine knows six configurations", func() bool { return first.Ready() == nil && len(first.Configurations()) == 6 })
 
 	release := make(chan struct{})
 	next := inStores(t, memstore.New(), release, func(string) bool { return true })
@@ -121,7 +112,7 @@ func TestRestoredConfigurationsApplyUntilRead(t *testing.T) {
 		next.Restore(name, s.Items)
 	}
 	next.Restore("secrets", nil)
-	eventually(t, func() bool { return next.Ready() == nil })
+	await.Until(t, "the next engine is ready", func() bool { return next.Ready() == nil })
 	if !next.validatingWebhooks.informer.Some() || next.mutatingWebhooks.informer.Some() {
 		t.Error("restored configurations do not apply")
 	}
@@ -129,7 +120,7 @@ func TestRestoredConfigurationsApplyUntilRead(t *testing.T) {
 		t.Error("restored configurations count as read")
 	}
 	close(release)
-	eventually(t, func() bool { return !next.validatingWebhooks.informer.Some() && len(next.Configurations()) == 6 })
+	await.Until(t, "the webhook is gone", func() bool { return !next.validatingWebhooks.informer.Some() && len(next.Configurations()) == 6 })
 	next.Restore(hooks, first.Configurations()[hooks].Items)
 	if next.validatingWebhooks.informer.Some() {
 		t.Error("restored configurations replace newer ones")

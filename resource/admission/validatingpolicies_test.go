@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"portico/internal/testing/await"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -171,7 +173,7 @@ func TestPolicyParameters(t *testing.T) {
 			b.must(http.MethodPost, test.path, test.body)
 			b.refused(http.MethodPost, widgetsPath, large, 422, prefix+"too large")
 			b.must(http.MethodPatch, test.path+"/limit", test.changed)
-			b.eventually("the parameter has changed", func() bool {
+			await.Until(b.t, "the parameter has changed", func() bool {
 				_, status := b.do(http.MethodPost, widgetsPath, large)
 				return status == nil
 			})
@@ -206,6 +208,6 @@ func TestPoliciesAreExempt(t *testing.T) {
 	b.must(http.MethodPost, path+"validatingadmissionpolicybindings",
 		`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: x}, spec: {policyName: other}}`)
 	b.must(http.MethodDelete, path+"validatingadmissionpolicies/p", "")
-	b.eventually("the policy is gone", func() bool { return len(b.engine.validatingPolicies.source.Hooks()) == 0 })
+	await.Until(b.t, "the policy is gone", func() bool { return len(b.engine.validatingPolicies.source.Hooks()) == 0 })
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
 }

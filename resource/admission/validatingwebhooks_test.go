@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"portico/internal/testing/await"
+
 	admissionreview "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -169,7 +171,7 @@ func TestConfigurationsAreExempt(t *testing.T) {
 	b.must(http.MethodPost, path+"validatingadmissionpolicybindings",
 		`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: x}, spec: {policyName: p}}`)
 	b.must(http.MethodDelete, path+"validatingwebhookconfigurations/hooks", "")
-	b.eventually("the webhook is gone", func() bool { return !b.engine.validatingWebhooks.informer.Some() })
+	await.Until(b.t, "the webhook is gone", func() bool { return !b.engine.validatingWebhooks.informer.Some() })
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
 }
 

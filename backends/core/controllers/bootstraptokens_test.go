@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,11 +48,11 @@ func TestTokenCleaner(t *testing.T) {
 		}
 		return err == nil
 	}
-	eventually(t, "the token with an unreadable end is gone", func() bool { return !exists("kube-system", "bbbbbb") })
+	await.Until(t, "the token with an unreadable end is gone", func() bool { return !exists("kube-system", "bbbbbb") })
 	if !exists("kube-system", "aaaaaa") {
 		t.Error("a token was deleted before its end")
 	}
-	eventually(t, "the expired token is gone", func() bool {
+	await.Until(t, "the expired token is gone", func() bool {
 		now.Step(30 * time.Minute) // the controller may not wait yet
 		return !exists("kube-system", "aaaaaa")
 	})
@@ -84,16 +86,16 @@ func TestBootstrapSigner(t *testing.T) {
 			return len(info.Data) == 2+len(ids) && info.Data["other"] == "x"
 		}
 	}
-	eventually(t, "it is signed by the token that is good", signed("first", "aaaaaa"))
+	await.Until(t, "it is signed by the token that is good", signed("first", "aaaaaa"))
 	must[*corev1.Secret](t)(s.CoreV1().Secrets("kube-system").Create(t.Context(), bootstrapSecret("cccccc", ""), metav1.CreateOptions{}))
-	eventually(t, "it is signed by a new token", signed("first", "aaaaaa", "cccccc"))
+	await.Until(t, "it is signed by a new token", signed("first", "aaaaaa", "cccccc"))
 	info.Data["kubeconfig"] = "second"
 	must[*corev1.ConfigMap](t)(s.CoreV1().ConfigMaps("kube-public").Update(t.Context(), info, metav1.UpdateOptions{}))
-	eventually(t, "what changed is signed", signed("second", "aaaaaa", "cccccc"))
+	await.Until(t, "what changed is signed", signed("second", "aaaaaa", "cccccc"))
 	if err := s.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the signature of a token that is gone goes", signed("second", "cccccc"))
+	await.Until(t, "the signature of a token that is gone goes", signed("second", "cccccc"))
 }
 
 // Signatures are those of kubeadm.

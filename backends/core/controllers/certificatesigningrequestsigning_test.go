@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"portico/internal/testing/await"
 	"portico/resource/authn"
 )
 
@@ -133,7 +134,7 @@ func TestSigners(t *testing.T) {
 		if c.want == "-" {
 			continue
 		}
-		eventually(t, name+" has an outcome", func() bool {
+		await.Until(t, name+" has an outcome", func() bool {
 			r := must[*signingRequest](t)(client.Get(t.Context(), name, metav1.GetOptions{}))
 			if len(r.Status.Certificate) == 0 && !has(r, certificatesv1.CertificateFailed) {
 				return false
@@ -288,9 +289,9 @@ func TestCleaners(t *testing.T) {
 	approve(t, s, request(t, "a", clientSigner, "client auth", x509.CertificateRequest{}), certificatesv1.CertificateDenied)
 	s.run("certificatesigningrequest-cleaner-controller", Options{}, now)
 	client := s.CertificatesV1().CertificateSigningRequests()
-	eventually(t, "the controller waits", func() bool { return now.HasWaiters() })
+	await.Until(t, "the controller waits", func() bool { return now.HasWaiters() })
 	must[*signingRequest](t)(client.Get(t.Context(), "a", metav1.GetOptions{}))
-	eventually(t, "the request is gone", func() bool {
+	await.Until(t, "the request is gone", func() bool {
 		now.Step(time.Hour)
 		return len(must[*certificatesv1.CertificateSigningRequestList](t)(client.List(t.Context(), metav1.ListOptions{})).Items) == 0
 	})
@@ -322,7 +323,7 @@ func TestServingTrustBundle(t *testing.T) {
 		return own, names
 	}
 	const prefix = "kubernetes.io:kube-apiserver-serving:"
-	eventually(t, "one bundle is left", func() bool {
+	await.Until(t, "one bundle is left", func() bool {
 		own, names := published()
 		return len(names) == 2 && own != nil && own.Spec.TrustBundle == data && strings.HasPrefix(own.Name, prefix) && len(own.Name) == len(prefix)+24
 	})
@@ -330,13 +331,13 @@ func TestServingTrustBundle(t *testing.T) {
 	if err := client.Delete(t.Context(), own.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the bundle is there again", func() bool { own, _ := published(); return own != nil })
+	await.Until(t, "the bundle is there again", func() bool { own, _ := published(); return own != nil })
 	next, _, _ := newAuthority(t, nil, nil, time.Now().Add(time.Hour))
 	data += string(must[[]byte](t)(os.ReadFile(next.CertFile)))
 	if err := os.WriteFile(files.CertFile, []byte(data), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the bundle has the next authority", func() bool {
+	await.Until(t, "the bundle has the next authority", func() bool {
 		own, names := published()
 		return len(names) == 2 && own != nil && own.Spec.TrustBundle == data
 	})

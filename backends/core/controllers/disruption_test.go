@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -36,7 +38,7 @@ func (s *server) waitBudget(name, want string) *policyv1.PodDisruptionBudget {
 			s.t.Logf("the status of %s is %q", name, got)
 		}
 	}()
-	eventually(s.t, fmt.Sprintf("budget %s is %q", name, want), func() bool {
+	await.Until(s.t, fmt.Sprintf("budget %s is %q", name, want), func() bool {
 		pdb = must[*policyv1.PodDisruptionBudget](s.t)(s.PolicyV1().PodDisruptionBudgets("default").Get(s.t.Context(), name, metav1.GetOptions{}))
 		reason := "none"
 		if c := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition); c != nil {
@@ -140,7 +142,7 @@ func TestDisruptionBudgetOfLateKind(t *testing.T) {
 	s.runIn("disruption-controller", env)
 	s.waitBudget("d", "0 allowed, 0 of 0 healthy, 0 expected: SyncFailed")
 	// The second computation is because of the status of the first.
-	eventually(t, "the status is computed again", func() bool { return mapper.asked.Load() > 2 })
+	await.Until(t, "the status is computed again", func() bool { return mapper.asked.Load() > 2 })
 	mapper.defined.Store(true)
 	s.waitBudget("d", "1 allowed, 1 of 0 healthy, 2 expected: SufficientPods")
 }
@@ -164,7 +166,7 @@ func TestDisruptedPods(t *testing.T) {
 	if len(pdb.Status.DisruptedPods) != 1 {
 		t.Errorf("disrupted pods %v", pdb.Status.DisruptedPods)
 	}
-	eventually(t, "the controller waits", clock.HasWaiters)
+	await.Until(t, "the controller waits", clock.HasWaiters)
 	clock.Step(evictionTimeout + time.Second)
 	pdb = s.waitBudget("web", "1 allowed, 2 of 1 healthy, 2 expected: SufficientPods")
 	if len(pdb.Status.DisruptedPods) != 0 {
@@ -190,7 +192,7 @@ func TestStaleDisruptionTarget(t *testing.T) {
 	condition := func(name string) *corev1.PodCondition {
 		return podCondition(must[*corev1.Pod](t)(s.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})), corev1.DisruptionTarget)
 	}
-	eventually(t, "the old condition is reset", func() bool {
+	await.Until(t, "the old condition is reset", func() bool {
 		c := condition("old")
 		return c.Status == corev1.ConditionFalse && c.Reason == "" && c.Message == ""
 	})

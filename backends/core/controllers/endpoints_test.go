@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +25,7 @@ func (s *server) waitEndpoints(service, want string) *corev1.Endpoints {
 			s.t.Logf("the Endpoints of %s are %q", service, got)
 		}
 	}()
-	eventually(s.t, service+" has the Endpoints "+want, func() bool {
+	await.Until(s.t, service+" has the Endpoints "+want, func() bool {
 		var err error
 		if e, err = s.CoreV1().Endpoints("default").Get(s.t.Context(), service, metav1.GetOptions{}); err != nil {
 			return false
@@ -75,7 +77,7 @@ func TestEndpoints(t *testing.T) {
 	s.waitEndpoints("web", "10.0.0.2:8080")
 	patch := []byte(`{"metadata":{"labels":{"of":null,"more":"x"}},"spec":{"publishNotReadyAddresses":true}}`)
 	must[*corev1.Service](t)(s.CoreV1().Services("default").Patch(t.Context(), "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}))
-	eventually(t, "the labels follow", func() bool {
+	await.Until(t, "the labels follow", func() bool {
 		e := s.waitEndpoints("web", "10.0.0.2:8080")
 		return e.Labels["more"] == "x" && len(e.Labels) == 2
 	})
@@ -83,7 +85,7 @@ func TestEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"web", "left"} {
-		eventually(t, name+" is gone", func() bool {
+		await.Until(t, name+" is gone", func() bool {
 			_, err := s.CoreV1().Endpoints("default").Get(t.Context(), name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
@@ -101,7 +103,7 @@ func TestEndpointsOfHeadlessService(t *testing.T) {
 		p.Spec.Hostname, p.Spec.Subdomain = "db-0", "db"
 		running("10.0.0.1", corev1.ConditionTrue)(p)
 	})
-	eventually(t, "there is an address", func() bool {
+	await.Until(t, "there is an address", func() bool {
 		e, err := s.CoreV1().Endpoints("default").Get(t.Context(), "db", metav1.GetOptions{})
 		_, headless := e.Labels[corev1.IsHeadlessService]
 		return err == nil && headless && len(e.Subsets) == 1 && len(e.Subsets[0].Ports) == 0 &&

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +25,6 @@ import (
 	"portico/backends/core/kinds"
 	"portico/discovery"
 	"portico/discovery/openapi"
-	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/rest"
@@ -168,16 +166,6 @@ func rowOf(name string) Controller {
 		}
 	}
 	panic("no controller " + name)
-}
-
-// eventually waits until ok returns true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", await.Patience(), what)
-		}
-	}
 }
 
 // must fails the test with an error of a client.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"portico/internal/testing/await"
 	"portico/resource/authn"
 )
 
@@ -41,17 +42,17 @@ func TestUnusedTokensOfSecretsGo(t *testing.T) {
 		},
 	}, metav1.CreateOptions{}))
 	s.run("legacy-serviceaccount-token-cleaner-controller", Options{}, now)
-	eventually(t, "it is recorded since when uses are", func() bool {
+	await.Until(t, "it is recorded since when uses are", func() bool {
 		cm, err := s.CoreV1().ConfigMaps("kube-system").Get(t.Context(), trackingName, metav1.GetOptions{})
 		return err == nil && cm.Data["since"] == begin.UTC().Format(authn.DayFormat)
 	})
 	now.Step(380 * day)
-	eventually(t, "the unused token is marked", func() bool {
+	await.Until(t, "the unused token is marked", func() bool {
 		now.Step(day) // the controller may have been at work
 		return must[*corev1.Secret](t)(secrets.Get(t.Context(), "unused", metav1.GetOptions{})).Labels[authn.LabelInvalidSince] != ""
 	})
 	now.Step(370 * day)
-	eventually(t, "it is gone", func() bool {
+	await.Until(t, "it is gone", func() bool {
 		_, err := secrets.Get(t.Context(), "unused", metav1.GetOptions{})
 		if err == nil {
 			now.Step(day)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +40,7 @@ func TestPodCertificateRequestCleaner(t *testing.T) {
 	must[*certificatesv1.PodCertificateRequest](t)(client.Get(t.Context(), "a", metav1.GetOptions{}))
 	clock.Step(time.Second)
 	s.run("podcertificaterequest-cleaner-controller", Options{}, clock)
-	eventually(t, "the request is gone", func() bool {
+	await.Until(t, "the request is gone", func() bool {
 		_, err := client.Get(t.Context(), "a", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -41,7 +43,7 @@ func TestPodGCOfTerminatedPods(t *testing.T) {
 	s.addPod("d-evicted", "n1", "x", phase(corev1.PodFailed, "Evicted"))
 	s.addPod("e-runs", "n1", "x", phase(corev1.PodRunning, ""))
 	s.run("pod-garbage-collector-controller", Options{TerminatedPodGCThreshold: 2}, nil)
-	eventually(t, "two are left", func() bool {
+	await.Until(t, "two are left", func() bool {
 		names := s.podNames()
 		// Pods of the same second are in the order of their names.
 		return names == "b-failed c-done e-runs"
@@ -79,7 +81,7 @@ func TestPodGCOfAbsentNodes(t *testing.T) {
 		t.Errorf("within the quarantine, pods are %s", got)
 	}
 	s.addNode("late", "")
-	eventually(t, "the informer has the node", func() bool {
+	await.Until(t, "the informer has the node", func() bool {
 		_, err := g.nodes.Get("late")
 		return err == nil
 	})
@@ -117,7 +119,7 @@ func TestPodGCOfTerminatingPods(t *testing.T) {
 		pod := must[*corev1.Pod](t)(pods.Get(ctx, name, metav1.GetOptions{}))
 		return pod.Status.Phase == corev1.PodFailed && *pod.DeletionGracePeriodSeconds == 0
 	}
-	eventually(t, "both are deleted at once", func() bool { return failed("unscheduled") && failed("on-out") })
+	await.Until(t, "both are deleted at once", func() bool { return failed("unscheduled") && failed("on-out") })
 	if failed("on-ready") || s.podNames() != "waits" {
 		t.Error("another pod is deleted")
 	}

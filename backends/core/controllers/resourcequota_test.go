@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +30,7 @@ func (s *server) usageOf(quota string, name corev1.ResourceName) int64 {
 
 func (s *server) hasUsage(quota string, name corev1.ResourceName, want int64) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("quota %s has %d %s", quota, want, name), func() bool { return s.usageOf(quota, name) == want })
+	await.Until(s.t, fmt.Sprintf("quota %s has %d %s", quota, want, name), func() bool { return s.usageOf(quota, name) == want })
 }
 
 func (s *server) quota(name string, hard corev1.ResourceList) {
@@ -110,7 +112,7 @@ func TestResourceQuotaKeepsCharges(t *testing.T) {
 	charge = must[*corev1.ResourceQuota](t)(s.CoreV1().ResourceQuotas("default").Get(t.Context(), "q", metav1.GetOptions{}))
 	charge.Spec.Hard = resourceList("configmaps", 20)
 	must[*corev1.ResourceQuota](t)(s.CoreV1().ResourceQuotas("default").Update(t.Context(), charge, metav1.UpdateOptions{}))
-	eventually(t, "the status has the new limit", func() bool {
+	await.Until(t, "the status has the new limit", func() bool {
 		q := must[*corev1.ResourceQuota](t)(s.CoreV1().ResourceQuotas("default").Get(t.Context(), "q", metav1.GetOptions{}))
 		hard := q.Status.Hard["configmaps"]
 		return hard.Value() == 20
@@ -118,7 +120,7 @@ func TestResourceQuotaKeepsCharges(t *testing.T) {
 	if got := s.usageOf("q", "configmaps"); got != 1 {
 		t.Fatalf("usage is %d, want that of the write under way", got)
 	}
-	eventually(t, "the charge is looked at again later", func() bool { now.Step(10 * time.Second); return s.usageOf("q", "configmaps") == 0 })
+	await.Until(t, "the charge is looked at again later", func() bool { now.Step(10 * time.Second); return s.usageOf("q", "configmaps") == 0 })
 }
 
 // A ledger never lets usage fall below the stored objects and the writes under way.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,17 +50,17 @@ func TestTokenSecretsAreFilled(t *testing.T) {
 		return string(o.Data["token"]) == "ns s robot "+string(sa.UID) && string(o.Data["namespace"]) == "ns" && string(o.Data["ca.crt"]) == "CA" &&
 			o.Annotations[corev1.ServiceAccountUIDKey] == string(sa.UID)
 	}
-	eventually(t, "the Secret is filled", filled)
+	await.Until(t, "the Secret is filled", filled)
 	o := must[*corev1.Secret](t)(secrets.Get(t.Context(), "s", metav1.GetOptions{}))
 	delete(o.Data, "token")
 	o.Data["ca.crt"] = []byte("another")
 	must[*corev1.Secret](t)(secrets.Update(t.Context(), o, metav1.UpdateOptions{}))
-	eventually(t, "it is filled again", filled)
+	await.Until(t, "it is filled again", filled)
 	o = must[*corev1.Secret](t)(secrets.Get(t.Context(), "s", metav1.GetOptions{}))
 	o.Data["token"] = []byte("mine")
 	must[*corev1.Secret](t)(secrets.Update(t.Context(), o, metav1.UpdateOptions{}))
 	must[*corev1.Secret](t)(secrets.Create(t.Context(), tokenSecret("later", "robot", string(sa.UID)), metav1.CreateOptions{}))
-	eventually(t, "another one is filled", func() bool {
+	await.Until(t, "another one is filled", func() bool {
 		return len(must[*corev1.Secret](t)(secrets.Get(t.Context(), "later", metav1.GetOptions{})).Data) == 3
 	})
 	if o := must[*corev1.Secret](t)(secrets.Get(t.Context(), "s", metav1.GetOptions{})); string(o.Data["token"]) != "mine" {
@@ -80,7 +82,7 @@ func TestTokenSecretsFollowTheCA(t *testing.T) {
 		if err := os.WriteFile(ca, []byte(want), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the Secret has "+want, func() bool {
+		await.Until(t, "the Secret has "+want, func() bool {
 			o := must[*corev1.Secret](t)(secrets.Get(t.Context(), "s", metav1.GetOptions{}))
 			if token == "" {
 				token = string(o.Data["token"])
@@ -104,11 +106,11 @@ func TestTokenSecretsGoWithTheirAccount(t *testing.T) {
 		}
 		return names
 	}
-	eventually(t, "one Secret is left", func() bool { return slices.Equal(left(), []string{"kept"}) })
+	await.Until(t, "one Secret is left", func() bool { return slices.Equal(left(), []string{"kept"}) })
 	if err := s.CoreV1().ServiceAccounts("ns").Delete(t.Context(), sa.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	eventually(t, "none is left", func() bool { return len(left()) == 0 })
+	await.Until(t, "none is left", func() bool { return len(left()) == 0 })
 }
 
 // A Secret that is deleted goes from the list of its account; other entries stay.
@@ -117,7 +119,7 @@ func TestDeletedTokenSecretsAreForgotten(t *testing.T) {
 	s, sa, _ := tokenServer(t)
 	accounts, secrets := s.CoreV1().ServiceAccounts("ns"), s.CoreV1().Secrets("ns")
 	must[*corev1.Secret](t)(secrets.Create(t.Context(), tokenSecret("s", "robot", ""), metav1.CreateOptions{}))
-	eventually(t, "the Secret is filled", func() bool {
+	await.Until(t, "the Secret is filled", func() bool {
 		return len(must[*corev1.Secret](t)(secrets.Get(t.Context(), "s", metav1.GetOptions{})).Data) == 3
 	})
 	sa.Secrets = []corev1.ObjectReference{{Name: "s"}, {Name: "mountable"}}
@@ -125,7 +127,7 @@ func TestDeletedTokenSecretsAreForgotten(t *testing.T) {
 	if err := secrets.Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the account lists the other one", func() bool {
+	await.Until(t, "the account lists the other one", func() bool {
 		sa := must[*corev1.ServiceAccount](t)(accounts.Get(t.Context(), "robot", metav1.GetOptions{}))
 		return len(sa.Secrets) == 1 && sa.Secrets[0].Name == "mountable"
 	})

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -43,25 +45,25 @@ func TestServiceCIDRs(t *testing.T) {
 	make("inner", "10.1.0.0/28")
 	s.run("service-cidr-controller", Options{}, now)
 	for _, name := range []string{"used", "inner"} {
-		eventually(t, name+" is ready", func() bool { return ready(name) == metav1.ConditionTrue })
+		await.Until(t, name+" is ready", func() bool { return ready(name) == metav1.ConditionTrue })
 	}
 	must[*networkingv1.IPAddress](t)(ips.Create(t.Context(), &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.3", Labels: map[string]string{networkingv1.LabelManagedBy: addressManager}},
 		Spec:       networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "n", Name: "s"}},
 	}, metav1.CreateOptions{}))
 	remove("inner") // its addresses are those of used
-	eventually(t, "the deletion waits", func() bool { return now.HasWaiters() })
+	await.Until(t, "the deletion waits", func() bool { return now.HasWaiters() })
 	if gone("inner") {
 		t.Error("it did not wait for the grace period")
 	}
 	now.Step(serviceCIDRGrace + time.Second)
-	eventually(t, "inner is gone", func() bool { return gone("inner") })
+	await.Until(t, "inner is gone", func() bool { return gone("inner") })
 	now.SetTime(time.Now()) // the informer may see the address later than the deletion
 	remove("used")
-	eventually(t, "used is terminating", func() bool { return ready("used") == metav1.ConditionFalse })
+	await.Until(t, "used is terminating", func() bool { return ready("used") == metav1.ConditionFalse })
 	now.Step(time.Minute)
 	if err := ips.Delete(t.Context(), "10.1.0.3", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "used is gone", func() bool { return gone("used") })
+	await.Until(t, "used is gone", func() bool { return gone("used") })
 }

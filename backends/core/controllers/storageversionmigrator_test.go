@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,7 +40,7 @@ func TestStorageVersionMigrator(t *testing.T) {
 		return metav1.Condition{}
 	}
 	for _, name := range []string{"secrets", "later"} {
-		eventually(t, name+" has succeeded and does not run", func() bool {
+		await.Until(t, name+" has succeeded and does not run", func() bool {
 			return state(name, storagemigrationv1.MigrationSucceeded).Status == metav1.ConditionTrue &&
 				state(name, storagemigrationv1.MigrationRunning).Reason == "MigrationCompleted"
 		})
@@ -53,7 +55,7 @@ func TestStorageVersionMigrator(t *testing.T) {
 		t.Errorf("failed within the first minute: %+v", c)
 	}
 	now.Step(2 * migrationPatience)
-	eventually(t, "the migration of nothing fails", func() bool {
+	await.Until(t, "the migration of nothing fails", func() bool {
 		c := state("none", storagemigrationv1.MigrationFailed)
 		return c.Reason == "StorageVersionMigrationFailed" && c.Message == "resource does not exist in discovery"
 	})

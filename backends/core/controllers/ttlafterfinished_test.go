@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"portico/internal/testing/await"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,15 +55,15 @@ func TestTTLAfterFinished(t *testing.T) {
 		job := must[*batchv1.Job](t)(jobs.Get(t.Context(), name, metav1.GetOptions{}))
 		return job.DeletionTimestamp != nil && job.Finalizers[0] == metav1.FinalizerDeleteDependents
 	}
-	eventually(t, "the Job without time is deleted", func() bool { return deleting("at-once") })
-	eventually(t, "two Jobs wait", func() bool { return now.Waiters() >= 2 })
+	await.Until(t, "the Job without time is deleted", func() bool { return deleting("at-once") })
+	await.Until(t, "two Jobs wait", func() bool { return now.Waiters() >= 2 })
 	now.Step(10 * time.Second)
-	eventually(t, "the first is deleted", func() bool { return deleting("complete") })
+	await.Until(t, "the first is deleted", func() bool { return deleting("complete") })
 	if deleting("failed") {
 		t.Error("a Job is deleted before its time")
 	}
 	now.Step(10 * time.Second)
-	eventually(t, "the second is deleted", func() bool { return deleting("failed") })
+	await.Until(t, "the second is deleted", func() bool { return deleting("failed") })
 	if deleting("running") || deleting("kept") {
 		t.Error("a Job is deleted that is not to be")
 	}

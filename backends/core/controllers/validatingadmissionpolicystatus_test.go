@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"portico/internal/testing/await"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -37,7 +39,7 @@ func TestValidatingAdmissionPolicyStatus(t *testing.T) {
 	s.run("validatingadmissionpolicy-status-controller", Options{}, nil)
 	checked := func(name string, generation int64) (warnings []admissionv1.ExpressionWarning) {
 		t.Helper()
-		eventually(t, name+" is checked", func() bool {
+		await.Until(t, name+" is checked", func() bool {
 			p := must[*admissionv1.ValidatingAdmissionPolicy](t)(policies.Get(t.Context(), name, metav1.GetOptions{}))
 			if warnings = nil; p.Status.TypeChecking != nil {
 				warnings = p.Status.TypeChecking.ExpressionWarnings

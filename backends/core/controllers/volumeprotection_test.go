@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"portico/internal/testing/await"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -27,14 +29,14 @@ func TestPersistentVolumeProtection(t *testing.T) {
 		finalizers := func() []string {
 			return must[*corev1.PersistentVolume](t)(volumes.Get(ctx, name, metav1.GetOptions{})).Finalizers
 		}
-		eventually(t, name+" is protected", func() bool { return slices.Equal(finalizers(), []string{"example.com/other", pvFinalizer}) })
+		await.Until(t, name+" is protected", func() bool { return slices.Equal(finalizers(), []string{"example.com/other", pvFinalizer}) })
 		if err := volumes.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if phase == corev1.VolumeBound {
 			continue
 		}
-		eventually(t, name+" is not protected any more", func() bool { return slices.Equal(finalizers(), []string{"example.com/other"}) })
+		await.Until(t, name+" is not protected any more", func() bool { return slices.Equal(finalizers(), []string{"example.com/other"}) })
 	}
 	pv := must[*corev1.PersistentVolume](t)(volumes.Get(ctx, "bound", metav1.GetOptions{}))
 	if !slices.Contains(pv.Finalizers, pvFinalizer) || pv.Annotations[corev1.LastAppliedConfigAnnotation] != "{}" {
@@ -42,7 +44,7 @@ func TestPersistentVolumeProtection(t *testing.T) {
 	}
 	pv.Status.Phase = corev1.VolumeReleased
 	must[*corev1.PersistentVolume](t)(volumes.UpdateStatus(ctx, pv, metav1.UpdateOptions{}))
-	eventually(t, "it is not protected when it is released", func() bool {
+	await.Until(t, "it is not protected when it is released", func() bool {
 		pv := must[*corev1.PersistentVolume](t)(volumes.Get(ctx, "bound", metav1.GetOptions{}))
 		return slices.Equal(pv.Finalizers, []string{"example.com/other"})
 	})
@@ -61,7 +63,7 @@ func TestPersistentVolumeClaimProtection(t *testing.T) {
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		}}
 		pvc = must[*corev1.PersistentVolumeClaim](t)(claims.Create(ctx, pvc, metav1.CreateOptions{}))
-		eventually(t, name+" is protected", func() bool {
+		await.Until(t, name+" is protected", func() bool {
 			pvc = must[*corev1.PersistentVolumeClaim](t)(claims.Get(ctx, name, metav1.GetOptions{}))
 			return slices.Contains(pvc.Finalizers, pvcFinalizer)
 		})
@@ -70,7 +72,7 @@ func TestPersistentVolumeClaimProtection(t *testing.T) {
 	}
 	waitUnused := func(name string, status corev1.ConditionStatus, reason string) {
 		t.Helper()
-		eventually(t, name+" has the condition "+reason, func() bool {
+		await.Until(t, name+" has the condition "+reason, func() bool {
 			c := unused(must[*corev1.PersistentVolumeClaim](t)(claims.Get(ctx, name, metav1.GetOptions{})))
 			return c != nil && c.Status == status && c.Reason == reason
 		})
@@ -97,7 +99,7 @@ func TestPersistentVolumeClaimProtection(t *testing.T) {
 	claim("free")
 	waitUnused("free", corev1.ConditionTrue, "NoPodsUsingPVC")
 	remove("free")
-	eventually(t, "a claim without pods goes", func() bool { return !left("free") })
+	await.Until(t, "a claim without pods goes", func() bool { return !left("free") })
 
 	claim("used")
 	s.addPod("user", "n1", "x", mount("used"))
@@ -106,7 +108,7 @@ func TestPersistentVolumeClaimProtection(t *testing.T) {
 	s.addPod("unscheduled", "", "x", mount("named"))
 	waitUnused("named", corev1.ConditionFalse, "PodUsingPVC")
 	remove("named")
-	eventually(t, "a claim of a pod without a node goes", func() bool { return !left("named") })
+	await.Until(t, "a claim of a pod without a node goes", func() bool { return !left("named") })
 	remove("used")
 	claim("other")
 	waitUnused("other", corev1.ConditionTrue, "NoPodsUsingPVC") // the controller has been there
@@ -114,5 +116,5 @@ func TestPersistentVolumeClaimProtection(t *testing.T) {
 		t.Fatal("a claim goes that a pod uses")
 	}
 	s.remove("user")
-	eventually(t, "the claim goes after its pod", func() bool { return !left("used") })
+	await.Until(t, "the claim goes after its pod", func() bool { return !left("used") })
 }

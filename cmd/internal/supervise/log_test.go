@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"portico/internal/testing/await"
 )
 
 func TestLog(t *testing.T) {
@@ -52,7 +54,7 @@ func TestLogIsBounded(t *testing.T) {
 	for range 40 {
 		io.WriteString(log, half)
 	}
-	eventually(t, "there are four files of at most 2 MB", func() bool {
+	await.Until(t, "there are four files of at most 2 MB", func() bool {
 		files, err := filepath.Glob(filepath.Join(dir, "core*.log"))
 		if err != nil || len(files) != 4 {
 			return false

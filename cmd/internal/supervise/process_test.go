@@ -149,17 +149,6 @@ func run(t *testing.T, p *Process) (stop func() error) {
 	return stop
 }
 
-// eventually polls until ok, for at most half a minute.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(await.Patience()); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("never: %s", what)
-}
-
 func waitReady(t *testing.T, p *Process) {
 	t.Helper()
 	select {
@@ -194,7 +183,7 @@ func TestStartsAgainAfterKill(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "ready again", func() bool { return strings.Contains(said.String(), "child is ready again") })
+	await.Until(t, "ready again", func() bool { return strings.Contains(said.String(), "child is ready again") })
 	if pid := p.PID(); pid == first || pid == 0 {
 		t.Errorf("pid %d after %d", pid, first)
 	}
@@ -264,7 +253,7 @@ func TestChildDiesWithSupervisor(t *testing.T) {
 			}
 			t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 			var pid int
-			eventually(t, "child serves", func() bool { pid = askPID(filepath.Join(dir, "s")); return pid != 0 })
+			await.Until(t, "child serves", func() bool { pid = askPID(filepath.Join(dir, "s")); return pid != 0 })
 			if tc.frozen {
 				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
@@ -274,7 +263,7 @@ func TestChildDiesWithSupervisor(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd.Wait()
-			eventually(t, "child gone", func() bool { return !alive(pid) })
+			await.Until(t, "child gone", func() bool { return !alive(pid) })
 		})
 	}
 }

@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"portico/internal/testing/await"
 )
 
 const (
@@ -86,15 +84,6 @@ func (c *counted) waiting(t testing.TB) (waiting, dialing int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.queue.waiters.Len(), p.queue.dialing
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(await.Patience()); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not within 20s: " + what)
-		}
-	}
 }
 
 func trustOf(s *httptest.Server) Trust {

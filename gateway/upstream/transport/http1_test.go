@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // socket is a server on a unix socket, and the Endpoint of it.
@@ -144,7 +146,7 @@ func TestHTTP1AfterRestart(t *testing.T) {
 		s.want(t, "GET", "/a", "", 200, "GET /a ")
 		stop()
 		p := s.http1(t)
-		eventually(t, "the end of the connection is not noticed", func() bool {
+		await.Until(t, "the end of the connection is not noticed", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return p.takeReady() == nil
@@ -235,7 +237,7 @@ func TestHTTP1ClosesIdle(t *testing.T) {
 	p := s.http1(t)
 	idle := func() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.conns) }
 	s.want(t, "GET", "/a", "", 200, "GET /a ")
-	eventually(t, "it is not kept", func() bool { return idle() == 1 })
+	await.Until(t, "it is not kept", func() bool { return idle() == 1 })
 	p.mu.Lock()
 	p.conns[0].idleSince = time.Now().Add(-time.Hour)
 	p.mu.Unlock()
@@ -243,7 +245,7 @@ func TestHTTP1ClosesIdle(t *testing.T) {
 		t.Error("it is still open")
 	}
 	s.want(t, "GET", "/a", "", 200, "GET /a ")
-	eventually(t, "it is not kept", func() bool { return idle() == 1 })
+	await.Until(t, "it is not kept", func() bool { return idle() == 1 })
 	p.mu.Lock()
 	p.conns[0].expires = time.Unix(0, 0)
 	p.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // An HTTP/2 connection that is retired finishes what it carries, and closes then.
@@ -46,7 +48,7 @@ func TestHTTP2Retires(t *testing.T) {
 		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "whole" {
 			t.Errorf("%s: %q %v", name, body, err)
 		}
-		eventually(t, name+": it stays open", c.closed.Load)
+		await.Until(t, name+": it stays open", c.closed.Load)
 	}
 }
 

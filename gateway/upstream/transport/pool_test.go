@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"portico/internal/testing/await"
 )
 
 // newGated starts a TLS server that holds some connections, by their number from 1, in the
@@ -62,13 +64,13 @@ func TestBurst(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "not all wait for connections that are being made", func() bool {
+		await.Until(t, "not all wait for connections that are being made", func() bool {
 			waiting, dialing := e.waiting(t)
 			return waiting == requests && dialing == dials && opened.Load() == dials
 		})
 		open()
 		all.Wait()
-		eventually(t, "some still wait", func() bool {
+		await.Until(t, "some still wait", func() bool {
 			waiting, dialing := e.waiting(t)
 			return waiting == 0 && dialing == 0
 		})
@@ -89,7 +91,7 @@ func TestWaiterTakesIdleConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { done <- e.post(t, HTTP1, strings.NewReader("x")) }()
-	eventually(t, "the second does not wait", func() bool { waiting, _ := e.waiting(t); return waiting == 1 && opened.Load() == 2 })
+	await.Until(t, "the second does not wait", func() bool { waiting, _ := e.waiting(t); return waiting == 1 && opened.Load() == 2 })
 	w.Close()
 	for range 2 {
 		if err := <-done; err != nil {
@@ -153,7 +155,7 @@ func TestWaitersOfRetiredPool(t *testing.T) {
 	e, opened, _ := newGated(t, func(n int32) bool { return n == 1 })
 	done := make(chan error)
 	go func() { done <- e.post(t, HTTP1, strings.NewReader("x")) }()
-	eventually(t, "it does not wait", func() bool {
+	await.Until(t, "it does not wait", func() bool {
 		waiting, dialing := e.waiting(t)
 		return waiting == 1 && dialing == 1 && opened.Load() == 1
 	})
