@@ -210,12 +210,16 @@ func TestQuotaHolds(t *testing.T) {
 		watches.Go(func() { record(ctx, t, w, into) })
 	}
 
-	end := time.Now().Add(4 * time.Second)
+	const enough = 30
+	began, patience := time.Now(), await.Patience()
 	var clients sync.WaitGroup
 	var made atomic.Int64
+	goOn := func() bool {
+		return time.Since(began) < 4*time.Second || made.Load() < enough && time.Since(began) < patience
+	}
 	for range 50 {
 		clients.Go(func() {
-			for time.Now().Before(end) {
+			for goOn() {
 				o, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
 				if err != nil {
 					if !apierrors.IsForbidden(err) && !apierrors.IsConflict(err) {
@@ -233,7 +237,7 @@ func TestQuotaHolds(t *testing.T) {
 		})
 	}
 	clients.Go(func() {
-		for i := int64(0); time.Now().Before(end); i++ {
+		for i := int64(0); goOn(); i++ {
 			if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 				q, err := quotas.Get(ctx, "q", metav1.GetOptions{})
 				if err != nil {
@@ -253,7 +257,7 @@ func TestQuotaHolds(t *testing.T) {
 	watches.Wait()
 	check(t, states, changes)
 	t.Logf("%d objects, %d revisions of the quota", made.Load(), len(states))
-	if made.Load() < 30 {
+	if made.Load() < enough {
 		t.Errorf("only %d objects were created", made.Load())
 	}
 }
