@@ -21,7 +21,7 @@ func TestCertsRotate(t *testing.T) {
 	t.Parallel()
 	e2e.NeedsInstallation(t)
 	dir := t.TempDir()
-	up := e2e.Install(t, dir, "--certificate-lifetime=1m", "--certificate-authority-lifetime=10m")
+	up := e2e.Install(t, dir, "--certificate-lifetime=150s", "--certificate-authority-lifetime=10m")
 	key := func() []byte {
 		data, err := os.ReadFile(filepath.Join(up.Dir, "pki", "serving-ca.key"))
 		if err != nil {
@@ -63,7 +63,7 @@ func TestCertsRotate(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	e2e.Eventually(t, "a client with the kubeconfig of before is refused", func() error {
-		if err := get(now); err != nil {
+		if err := get(up.Config(t)); err != nil {
 			t.Fatal(err)
 		}
 		if get(before) == nil {
