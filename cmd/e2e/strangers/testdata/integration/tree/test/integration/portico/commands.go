@@ -89,12 +89,16 @@ func (s *Server) gatewayArgs(opts *options.ServerRunOptions, clients *clients, t
 	} else if opts.Authorization.AuthorizationConfigurationFile == "" {
 		args = append(args, "--authorization-mode=AlwaysAllow")
 	}
-	if ip := opts.GenericServerRunOptions.AdvertiseAddress; ip != nil && opts.EndpointReconcilerType != "none" {
+	if opts.EndpointReconcilerType != "none" {
+		// As kube-apiserver does without --advertise-address: an address of the machine, because endpoints are not on loopback.
+		if err := opts.GenericServerRunOptions.DefaultAdvertiseAddress(opts.SecureServing.SecureServingOptions); err != nil {
+			return nil, err
+		}
 		_, port, err := net.SplitHostPort(opts.SecureServing.Listener.Addr().String())
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, "--advertise-address="+net.JoinHostPort(ip.String(), port))
+		args = append(args, "--advertise-address="+net.JoinHostPort(opts.GenericServerRunOptions.AdvertiseAddress.String(), port))
 	}
 	for _, sni := range opts.SecureServing.SNICertKeys {
 		value := sni.CertFile + "," + sni.KeyFile
