@@ -65,10 +65,12 @@ func (s *Source) requestIndex(ctx context.Context, path string) error {
 		return nil
 	}
 	if a.code == http.StatusOK {
-		if err := s.decodeIndex(l, a); err != nil {
-			if err := s.readAggregated(ctx, l, etag, err); err != nil {
-				return err
-			}
+		err := s.decodeIndex(l, a)
+		if err != nil {
+			err = s.readAggregated(ctx, l, etag, err)
+		}
+		if err != nil {
+			return err
 		}
 		if l.etag == etag {
 			return nil

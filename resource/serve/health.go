@@ -29,7 +29,7 @@ type Health struct {
 	checks       []check           // in the order of addition
 	logged       map[string]string // the logged reason of each check that fails
 	logging      map[string]bool   // the checks of which a failure is being logged
-	detached     chan struct{}     // bounds the requests whose checks do not end with their clients
+	detached     chan struct{}     // a place for each detached request, see detach
 	began        time.Time
 	results      *metrics.Checks
 	warnings     []func() []string
@@ -46,8 +46,7 @@ const WritesCheck = "writes"
 const storageTimeout = 2 * time.Second
 
 const (
-	// maxDetached is the number of requests whose checks may go on without their clients, each for detachedTimeout at most. The
-	// checks of further requests are cancelled when their clients leave.
+	// maxDetached bounds the detached requests at a time, and detachedTimeout the time of the checks of each. See detach.
 	maxDetached     = 64
 	detachedTimeout = 10 * time.Second
 )
@@ -64,24 +63,6 @@ type check struct {
 	run   func(r *http.Request) error
 	// postStart is set if it is a post-start check.
 	postStart *postStartCheck
-}
-
-// postStartCheck is a check of the start. It has passed once run has returned nil.
-type postStartCheck struct {
-	run      func() error
-	passed   atomic.Bool
-	optional bool
-}
-
-func (c *postStartCheck) check() error {
-	if c.passed.Load() {
-		return nil
-	}
-	err := c.run()
-	if err == nil {
-		c.passed.Store(true)
-	}
-	return err
 }
 
 // Until returns a function that returns an error with the reason until done returns true.
@@ -120,23 +101,6 @@ func (h *Health) AddReady(name string, run func(*http.Request) error) {
 // It is for parts without which the server serves everything else. See AddLive.
 func (h *Health) AddAside(name string, run func(*http.Request) error) {
 	h.add(check{name: name, aside: true, run: run})
-}
-
-// AddPostStartCheck adds a check of the start, under kube-apiserver's name of a post-start hook. It fails until run has
-// returned nil once. /healthz and /readyz have it, /livez once it has passed. run must not block, and be safe for
-// concurrent use.
-func (h *Health) AddPostStartCheck(name string, run func() error) {
-	h.addPostStart(name, &postStartCheck{run: run})
-}
-
-// AddOptionalPostStartCheck adds a post-start check that the server does not need to serve. The endpoints have it once it
-// has passed; until then it fails under its own name only. See AddPostStartCheck.
-func (h *Health) AddOptionalPostStartCheck(name string, run func() error) {
-	h.addPostStart(name, &postStartCheck{run: run, optional: true})
-}
-
-func (h *Health) addPostStart(name string, c *postStartCheck) {
-	h.add(check{name: name, live: true, run: func(*http.Request) error { return c.check() }, postStart: c})
 }
 
 // AddInformerSync adds upstream's check informer-sync, which fails until the watch cache is ready.
@@ -281,19 +245,20 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	detached, done, _ := h.detach(r)
-	err := func() error {
-		defer done()
-		return checks[i].run(detached)
-	}()
-	if err != nil {
+	if err := h.runOne(r, checks[i]); err != nil {
 		http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 		return
 	}
 	writePlain(w, "ok")
 }
 
-// detach returns a copy of r whose context does not end when the client leaves, but after detachedTimeout. While maxDetached
+func (h *Health) runOne(r *http.Request, c check) error {
+	r, done, _ := h.detach(r)
+	defer done()
+	return c.run(r)
+}
+
+// detach returns a copy of r with a context that ends after detachedTimeout, and not when the client leaves. While maxDetached
 // requests are detached, it returns r itself, and false. Call done when the checks have run and before the response is written:
 // a client may read that slowly.
 func (h *Health) detach(r *http.Request) (detached *http.Request, done func(), ok bool) {
@@ -348,7 +313,7 @@ func (h *Health) runAll(report *strings.Builder, r *http.Request, endpoint strin
 			continue
 		}
 		err := c.run(r)
-		// A check that is cancelled, because its client has left or set a timeout, says nothing about the server.
+		// A check that is cancelled, because the client has left or set a timeout, says nothing about the server.
 		if err == nil || ok || r.Context().Err() == nil {
 			h.results.Observe(c.name, endpoint, err)
 			h.logFailure(c.name, err)
