@@ -53,7 +53,7 @@ func (c *Core) repairServices(ctx context.Context) error {
 		// Both end with ctx.
 		wake := new(loop.Signal)
 		_ = loop.Together(ctx,
-			func(ctx context.Context) error { return c.services.WatchClaims(ctx, wake) },
+			func(ctx context.Context) error { return c.services.Watch(ctx, wake) },
 			func(ctx context.Context) error { return c.reconcile(ctx, "service-repair", wake, c.services.Repair) },
 		)
 	})

@@ -1,11 +1,13 @@
 package core
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
+	"portico/resource/loop"
 	"portico/resource/rest"
 )
 
@@ -239,9 +242,63 @@ func TestStartOnForeignServices(t *testing.T) {
 	if svc := c.createService(t, "new", values{"type": "NodePort"}); svc.Spec.ClusterIP != "10.96.0.6" {
 		t.Errorf("got %s and port %d", svc.Spec.ClusterIP, svc.Spec.Ports[0].NodePort)
 	}
-	// A deleted claim of a living Service comes back.
-	c.must(t, http.MethodDelete, "/apis/networking.k8s.io/v1/ipaddresses/10.96.0.3", nil, nil)
-	await.Until(t, "a deleted claim is repaired", func() bool { return c.claimOf(t, "10.96.0.3") == "default/old1" })
+}
+
+// A repair is woken by the deletion of a claim that is in use, and by a Service that another server
+// writes without one. It is not woken by what needs none.
+func TestRepairIsWoken(t *testing.T) {
+	t.Parallel()
+	kept := inMemory{memstore.New()}
+	writer, c := newCoreOver(t, kept, Config{}), newCoreOver(t, kept, Config{})
+	start(t, c.cache.Run)
+	c.must(t, http.MethodPost, "/api/v1/namespaces", values{"metadata": values{"name": "default"}}, nil)
+	wake, repairs := new(loop.Signal), atomic.Int64{}
+	start(t, func(ctx context.Context) error { return c.services.Watch(ctx, wake) })
+	start(t, func(ctx context.Context) error { // as Core.repairServices, which repairs every minute, too
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-wake.C():
+				repairs.Add(1)
+				if err := c.services.Repair(ctx); err != nil {
+					wake.Set()
+				}
+			}
+		}
+	})
+	claimed := func(ip, by string) {
+		t.Helper()
+		await.Until(t, fmt.Sprintf("%s is claimed by %q", ip, by), func() bool { return c.claimOf(t, ip) == by })
+	}
+	store := func(name string, ips ...string) {
+		t.Helper()
+		svc := &corev1.Service{Spec: corev1.ServiceSpec{Type: "ClusterIP", ClusterIP: ips[0], ClusterIPs: ips}}
+		svc.Namespace, svc.Name = "default", name
+		if _, err := rest.CreateObject(t.Context(), writer.find("", "services"), svc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store("first", "10.96.0.20")
+	claimed("10.96.0.20", "default/first")
+	store("later", "10.96.0.21")
+	claimed("10.96.0.21", "default/later")
+	c.must(t, http.MethodDelete, "/apis/networking.k8s.io/v1/ipaddresses/10.96.0.20", nil, nil)
+	claimed("10.96.0.20", "default/first")
+
+	before := repairs.Load()
+	for i := range 20 {
+		c.createService(t, fmt.Sprint("quiet", i), nil)
+	}
+	store("headless", "None")
+	for i := range 5 { // not repaired
+		store(fmt.Sprint("foreign", i), "192.0.2.1")
+	}
+	store("last", "10.96.0.22")
+	claimed("10.96.0.22", "default/last")
+	if n := repairs.Load() - before; n > 2 { // one for the last Service
+		t.Errorf("%d repairs, which nothing needed", n)
+	}
 }
 
 // The default ServiceCIDR has the ranges of the configuration; a second one is added.

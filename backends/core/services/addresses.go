@@ -242,6 +242,15 @@ func (s *Services) usableRanges(ctx context.Context) ([]ipRange, error) {
 	return out, nil
 }
 
+// knownRanges returns the ranges of all ServiceCIDRs, also of those that give no addresses.
+func (s *Services) knownRanges(ctx context.Context) (out []ipRange, err error) {
+	cidrs, err := s.serviceCIDRs(ctx)
+	for _, c := range cidrs {
+		out = append(out, rangesOf(c)...)
+	}
+	return out, err
+}
+
 // rangesOf returns the ranges of a ServiceCIDR; one that is not supported gives none.
 func rangesOf(c *networkingv1.ServiceCIDR) (out []ipRange) {
 	for _, cidr := range c.Spec.CIDRs {

@@ -91,14 +91,11 @@ func (s *Services) repairAddresses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cidrs, err := s.serviceCIDRs(ctx)
+	ranges, err := s.knownRanges(ctx)
 	if err != nil {
 		return err
 	}
-	r := &addressRepair{s: s, claims: map[string]*networkingv1.IPAddress{}, users: map[string][]*corev1.Service{}}
-	for _, c := range cidrs {
-		r.ranges = append(r.ranges, rangesOf(c)...)
-	}
+	r := &addressRepair{s: s, ranges: ranges, claims: map[string]*networkingv1.IPAddress{}, users: map[string][]*corev1.Service{}}
 	for _, ip := range claims {
 		r.claims[ip.Name] = ip
 	}

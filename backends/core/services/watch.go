@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,37 +14,80 @@ import (
 	"portico/resource/rest"
 )
 
-// WatchClaims sets wake when a claim is deleted on an address that its Service has, until ctx
-// ends.
-func (s *Services) WatchClaims(ctx context.Context, wake *loop.Signal) error {
+// Watch sets wake when a repair has something to do, until ctx ends: a claim is deleted on an
+// address that its Service has, or a Service is written with an address without a claim, as by
+// a server that does not store claims.
+func (s *Services) Watch(ctx context.Context, wake *loop.Signal) error {
+	return loop.Together(ctx,
+		func(ctx context.Context) error { return watch(ctx, s.ipAddresses(), wake, s.lostClaim) },
+		func(ctx context.Context) error { return watch(ctx, s.services(), wake, s.unclaimed) },
+	)
+}
+
+// watch sets wake at every event that needs a repair, and at the start: there may have been
+// others before.
+func watch(ctx context.Context, r *rest.Resource, wake *loop.Signal, needsRepair func(context.Context, resource.Event) bool) error {
 	return loop.Retry(ctx, loop.Backoff{}, func(ctx context.Context) error {
-		w, err := s.ipAddresses().Store.Watch(ctx, resource.WatchOptions{})
+		w, err := r.Store.Watch(ctx, resource.WatchOptions{})
 		if err != nil {
 			return err
 		}
 		defer w.Close()
-		wake.Set() // claims may have been deleted before
+		wake.Set()
 		for {
 			events, err := w.Next(ctx)
 			if err != nil {
 				return err
 			}
-			if slices.ContainsFunc(events, func(e resource.Event) bool { return e.Type == resource.Deleted && s.claimInUse(ctx, e.Object) }) {
+			if slices.ContainsFunc(events, func(e resource.Event) bool { return needsRepair(ctx, e) }) {
 				wake.Set()
 			}
 		}
 	})
 }
 
-// claimInUse reports whether the Service of a claim has the address, by the cache.
-func (s *Services) claimInUse(ctx context.Context, claim *resource.Object) bool {
-	ip, err := rest.DecodeAs[*networkingv1.IPAddress](s.ipAddresses().Kind, claim)
+// lostClaim reports whether a claim is deleted on an address that its Service has, by the cache.
+func (s *Services) lostClaim(ctx context.Context, e resource.Event) bool {
+	if e.Type != resource.Deleted {
+		return false
+	}
+	ip, err := rest.DecodeAs[*networkingv1.IPAddress](s.ipAddresses().Kind, e.Object)
 	if err != nil || ip.Spec.ParentRef == nil {
 		return false
 	}
 	key := resource.Key{Namespace: ip.Spec.ParentRef.Namespace, Name: ip.Spec.ParentRef.Name}
 	has, err := s.hasAddress(ctx, key, ip.Name, resource.At{Freshness: resource.Any})
 	return err == nil && has
+}
+
+// unclaimed reports whether a Service is written with an address of a known range that has no
+// claim. The cache may be behind on the claims, so that etcd decides.
+func (s *Services) unclaimed(ctx context.Context, e resource.Event) bool {
+	if e.Type == resource.Deleted {
+		return false
+	}
+	svc, err := rest.DecodeAs[*corev1.Service](s.services().Kind, e.Object)
+	if err != nil || svc.Spec.Type == corev1.ServiceTypeExternalName || isHeadless(&svc.Spec) {
+		return false
+	}
+	return slices.ContainsFunc(svc.Spec.ClusterIPs, func(ip string) bool {
+		addr, err := netip.ParseAddr(ip)
+		if err != nil || s.claimed(ctx, addr, resource.At{Freshness: resource.Any}) || s.claimed(ctx, addr, resource.At{}) {
+			return false
+		}
+		ranges, err := s.knownRanges(ctx)
+		if err != nil || !slices.ContainsFunc(ranges, func(r ipRange) bool { return r.has(addr.Unmap()) }) {
+			return false
+		}
+		has, err := s.hasAddress(ctx, keyOf(svc), ip, resource.At{})
+		return err == nil && has
+	})
+}
+
+// claimed reports whether an address has a claim; an error counts as one.
+func (s *Services) claimed(ctx context.Context, addr netip.Addr, at resource.At) bool {
+	_, err := s.ipAddresses().Store.Get(ctx, resource.Key{Name: addr.Unmap().String()}, at)
+	return !apierrors.IsNotFound(err)
 }
 
 // hasAddress reports whether a Service exists and has an address.
