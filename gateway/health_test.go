@@ -42,6 +42,7 @@ func TestChecksOfOtherServers(t *testing.T) {
 		"poststarthook/start-system-namespaces-controller":            "no server is registered for v1",
 		"poststarthook/start-service-ip-repair-controllers":           "no server is registered for v1",
 		"poststarthook/scheduling/bootstrap-system-priority-classes":  "no server is registered for v1",
+		"poststarthook/start-legacy-token-tracking-controller":        "no server is registered for v1",
 		"poststarthook/start-apiextensions-informers":                 "no server is registered for apiextensions.k8s.io/v1",
 		"poststarthook/start-apiextensions-controllers":               "no server is registered for apiextensions.k8s.io/v1",
 		"poststarthook/crd-informer-synced":                           "no server is registered for apiextensions.k8s.io/v1",

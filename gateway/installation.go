@@ -33,6 +33,7 @@ var serversBehind = []struct {
 	{"core", schema.GroupVersion{Version: "v1"}, []string{
 		"poststarthook/bootstrap-controller", "poststarthook/start-system-namespaces-controller",
 		"poststarthook/start-service-ip-repair-controllers", "poststarthook/scheduling/bootstrap-system-priority-classes",
+		"poststarthook/start-legacy-token-tracking-controller",
 	}},
 	{"crd", schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, []string{
 		"poststarthook/start-apiextensions-informers", "poststarthook/start-apiextensions-controllers", "poststarthook/crd-informer-synced",

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -11,8 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -53,9 +56,40 @@ func TestStarted(t *testing.T) {
 	t.Parallel()
 	c := running(t, Config{})
 	for name, done := range map[string]func() bool{
-		"Service default/kubernetes": c.started.kubernetesService.Load, "system priority classes": c.started.priorityClasses.Load, "repair": c.started.repair.Load,
+		"Service default/kubernetes": c.started.kubernetesService.Load, "system priority classes": c.started.priorityClasses.Load,
+		"legacy token tracking": c.started.tokenTracking.Load, "repair": c.started.repair.Load,
 	} {
 		await.Until(t, name, done)
+	}
+}
+
+// The day from which on uses of tokens are recorded is stored, and stored again if it is missing or
+// is none. A day stays.
+func TestTokenTracking(t *testing.T) {
+	t.Parallel()
+	c := newCore(t, Config{})
+	start(t, c.cache.Run)
+	createNamespace(t, c, "kube-system")
+	const collection, path = "/api/v1/namespaces/kube-system/configmaps", "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking"
+	tracking := &tokenTracking{core: c}
+	today := func() string { return time.Now().UTC().Format("2006-01-02") }
+	begin := today()
+	for before, kept := range map[string]bool{"": false, `{"since":"2024-01-31"}`: true, `{"since":"yesterday"}`: false, `{"other":"2024-01-31"}`: false} {
+		if before != "" {
+			c.must(t, http.MethodPost, collection, json.RawMessage(`{"metadata":{"name":"`+filepath.Base(path)+`"},"data":`+before+`}`), nil)
+		}
+		if err := tracking.ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		since := get[corev1.ConfigMap](t, c, path).Data["since"]
+		if kept && since != "2024-01-31" || !kept && (since < begin || since > today()) {
+			t.Errorf("%q becomes since %q", before, since)
+		}
+		c.must(t, http.MethodDelete, path, nil, nil)
+		await.Until(t, "the deletion is known", func() bool {
+			_, err := c.find("", "configmaps").Store.Get(t.Context(), resource.Key{Namespace: "kube-system", Name: filepath.Base(path)}, resource.At{Freshness: resource.Any})
+			return apierrors.IsNotFound(err)
+		})
 	}
 }
 

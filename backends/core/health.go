@@ -20,6 +20,8 @@ func (c *Core) addHealthChecks() {
 			serve.Until(c.started.repair.Load, "the claims of addresses and ports have not been repaired yet"))
 		c.health.AddOptionalPostStartCheck("poststarthook/scheduling/bootstrap-system-priority-classes",
 			serve.Until(c.started.priorityClasses.Load, "the system priority classes have not been created yet"))
+		c.health.AddOptionalPostStartCheck("poststarthook/start-legacy-token-tracking-controller",
+			serve.Until(c.started.tokenTracking.Load, "the day from which on uses of tokens are recorded has not been stored yet"))
 	}
 	c.health.AddAside(serve.WritesCheck, func(*http.Request) error { return errors.Join(c.engine.Ready(), c.shard.ready()) })
 }

@@ -23,9 +23,6 @@ const (
 	// long an unused token stays valid, and how long it is kept after that.
 	legacyInterval = 24 * time.Hour
 	keptUnused     = 365 * 24 * time.Hour
-	// trackingName is the ConfigMap of kube-system with the day, in its key since, from which
-	// on uses are recorded.
-	trackingName, trackingKey = "kube-apiserver-legacy-service-account-token-tracking", "since"
 )
 
 // cleanLegacyTokens marks the tokens of Secrets that service accounts list (auto-generated ones)
@@ -55,22 +52,15 @@ func cleanLegacyTokens(ctx context.Context, env *Env) error {
 	})
 }
 
-// trackedSince returns the first whole day of which uses are recorded. The ConfigMap is created
-// if it is missing: uses are recorded by every gateway.
+// trackedSince returns the first whole day of which uses are recorded.
 func (e *Env) trackedSince(ctx context.Context) (time.Time, error) {
-	client := e.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	cm, err := client.Get(ctx, trackingName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		cm, err = client.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: trackingName}, Data: map[string]string{trackingKey: e.Clock.Now().UTC().Format(authn.DayFormat)},
-		}, metav1.CreateOptions{})
-	}
+	cm, err := e.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authn.TrackingName, metav1.GetOptions{})
 	if err != nil {
 		return time.Time{}, err
 	}
-	day, err := time.Parse(authn.DayFormat, cm.Data[trackingKey])
+	day, err := time.Parse(authn.DayFormat, cm.Data[authn.TrackingKey])
 	if err != nil {
-		return time.Time{}, fmt.Errorf("ConfigMap %s: %w", trackingName, err)
+		return time.Time{}, fmt.Errorf("ConfigMap %s: %w", authn.TrackingName, err)
 	}
 	return day.AddDate(0, 0, 1), nil
 }

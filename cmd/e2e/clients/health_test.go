@@ -13,6 +13,7 @@ var upstreamChecks = []string{
 	"poststarthook/start-apiextensions-informers", "poststarthook/start-apiextensions-controllers", "poststarthook/crd-informer-synced",
 	"poststarthook/bootstrap-controller", "poststarthook/start-system-namespaces-controller",
 	"poststarthook/start-service-ip-repair-controllers", "poststarthook/scheduling/bootstrap-system-priority-classes",
+	"poststarthook/start-legacy-token-tracking-controller",
 	"poststarthook/start-cluster-authentication-info-controller", "poststarthook/start-kube-aggregator-informers",
 	"poststarthook/apiservice-registration-controller", "poststarthook/apiservice-status-local-available-controller",
 	"poststarthook/apiservice-status-remote-available-controller", "poststarthook/kube-apiserver-autoregistration",
