@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"portico/internal/testing/await"
+	"portico/internal/testing/memstore"
 )
 
 func TestCreateReadWrite(t *testing.T) {
@@ -288,6 +289,45 @@ func TestNumbersAreValidatedAsSent(t *testing.T) {
 		body := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"X","metadata":{"name":"a-%d"},"spec":{%s}}`, i, c.spec)
 		if a := s.send(t, "POST", "/apis/example.com/v1/namespaces/default/xs", "application/json", body); a.code != c.code {
 			t.Errorf("%s got %d %s", c.spec, a.code, a.body)
+		}
+	}
+}
+
+// An apply patch may have the fields of every object in embedded resources, at any depth, which
+// their schemas do not name. A field of them that no object has is refused.
+func TestApplyOfEmbeddedResources(t *testing.T) {
+	t.Parallel()
+	s := over(t, memstore.New())
+	s.install(t, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: bundles.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: bundles, kind: Bundle}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          template: {type: object, x-kubernetes-embedded-resource: true, properties: {spec: {type: object}}}
+          list: {type: array, items: {type: object, x-kubernetes-embedded-resource: true, properties: {spec: {type: object}}}}
+          byName: {type: object, additionalProperties: {type: object, x-kubernetes-embedded-resource: true, properties: {spec: {type: object}}}}
+`)
+	const path = "/apis/example.com/v1/namespaces/default/bundles/b?fieldManager=m"
+	body := func(field, metadata string) string {
+		object := "{apiVersion: v1, kind: ConfigMap, metadata: " + metadata + "}"
+		value := map[string]string{"template": object, "list": "[" + object + "]", "byName": "{x: " + object + "}"}[field]
+		return "{apiVersion: example.com/v1, kind: Bundle, metadata: {name: b}, " + field + ": " + value + "}"
+	}
+	for _, field := range []string{"template", "list", "byName"} {
+		s.must(t, "PATCH", path, "application/apply-patch+yaml", body(field, "{name: a, labels: {app: bundle}}"))
+		if a := s.send(t, "PATCH", path, "application/apply-patch+yaml", body(field, "{name: a, other: bundle}")); a.code < 400 {
+			t.Errorf("%s with an unknown field: %d %s", field, a.code, a.body)
 		}
 	}
 }
