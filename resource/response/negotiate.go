@@ -295,7 +295,13 @@ func parseAccept(header string) []clause {
 
 func parseClause(text string) (clause, bool) {
 	mediaType, params, err := mime.ParseMediaType(text)
-	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+	if errors.Is(err, mime.ErrInvalidMediaParameter) { // kube-apiserver permits empty values
+		params = map[string]string{}
+		for _, p := range strings.Split(text, ";")[1:] {
+			name, value, _ := strings.Cut(p, "=")
+			params[strings.ToLower(strings.TrimSpace(name))] = strings.TrimSpace(value)
+		}
+	} else if err != nil {
 		return clause{}, false
 	}
 	c := clause{quality: 1, params: params}
