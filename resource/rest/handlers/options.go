@@ -26,20 +26,15 @@ type listQuery struct {
 }
 
 // parseListQuery parses and validates a query. Errors are 400s and 422s, and a 500 for the
-// resourceVersion of a watch (docs/wire.md 5.1).
+// resourceVersion of a watch (docs/wire.md 5.1). Of several errors the one of kube-apiserver is
+// returned.
 func parseListQuery(query url.Values, watch bool) (*listQuery, error) {
 	q := &listQuery{}
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &q.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	var err error
-	if q.revision, err = parseRevision(q.ResourceVersion); err != nil {
-		if watch {
-			return nil, err
-		}
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
-	}
-	if q.ResourceVersion != "" && q.revision == 0 {
+	var badRevision error
+	if q.revision, badRevision = parseRevision(q.ResourceVersion); badRevision == nil && q.revision == 0 && q.ResourceVersion != "" {
 		q.ResourceVersion = "0"
 	}
 	if errs := listvalidation.ValidateListOptions(&internalversion.ListOptions{
@@ -47,6 +42,17 @@ func parseListQuery(query url.Values, watch bool) (*listQuery, error) {
 		Continue: q.Continue, SendInitialEvents: q.SendInitialEvents,
 	}, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	switch {
+	case watch:
+		return q, badRevision
+	case q.Continue != "" && (badRevision != nil || q.revision != 0):
+		if _, _, err := resource.DecodeContinue(q.Continue); err != nil {
+			return nil, err
+		}
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	case badRevision != nil:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", badRevision))
 	}
 	return q, nil
 }
@@ -75,16 +81,14 @@ func listOptions(r *http.Request, act *resource.Action, res *rest.Resource) (res
 	if res.Namespaced {
 		opts.Namespace = act.Namespace
 	}
-	return opts, q.listAt(&opts)
+	q.listAt(&opts)
+	return opts, nil
 }
 
 // listAt sets the point in history of a list (docs/wire.md 5.2).
-func (q *listQuery) listAt(opts *resource.ListOptions) error {
+func (q *listQuery) listAt(opts *resource.ListOptions) {
 	switch {
 	case q.Continue != "":
-		if q.revision != 0 {
-			return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
-		}
 	case q.ResourceVersion == "":
 		opts.At.Freshness = resource.Latest
 	case q.revision == 0:
@@ -95,7 +99,6 @@ func (q *listQuery) listAt(opts *resource.ListOptions) error {
 	default:
 		opts.At = resource.At{Freshness: resource.NotOlderThan, Revision: q.revision}
 	}
-	return nil
 }
 
 // watchOptions returns the options of a watch.

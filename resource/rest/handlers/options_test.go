@@ -27,6 +27,9 @@ func checkOptions[T any](t *testing.T, query string, got T, err error, want T, m
 // The query parameters of a list select a point in history and a page (docs/wire.md 5.2).
 func TestListOptions(t *testing.T) {
 	res := &rest.Resource{Kind: resttest.ConfigMaps()}
+	valid := resource.EncodeContinue(5, "a")
+	_, _, badContinue := resource.DecodeContinue("x")
+	badToken, notAllowed := badContinue.Error(), "specifying resource version is not allowed when using continue"
 	at := func(f resource.Freshness, rev int64) resource.At { return resource.At{Freshness: f, Revision: rev} }
 	for _, c := range []struct {
 		query string
@@ -45,7 +48,12 @@ func TestListOptions(t *testing.T) {
 		{query: "resourceVersion=7&resourceVersionMatch=Exact", at: at(resource.Exact, 7)},
 		{query: "continue=x&limit=5", limit: 5},
 		{query: "continue=x&resourceVersion=0&limit=5", limit: 5},
-		{query: "continue=x&resourceVersion=7", err: "specifying resource version is not allowed when using continue"},
+		{query: "continue=" + valid + "&resourceVersion=7", err: notAllowed},
+		{query: "continue=" + valid + "&resourceVersion=x", err: notAllowed},
+		{query: "continue=x&resourceVersion=7", err: badToken},
+		{query: "continue=x&resourceVersion=x", err: badToken},
+		{query: "continue=x&resourceVersion=x&resourceVersionMatch=Exact", err: invalid + `resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided`},
+		{query: "resourceVersion=x&resourceVersionMatch=Newer", err: invalid + `resourceVersionMatch: Unsupported value: "Newer": supported values: "Exact", "NotOlderThan", ""`},
 		{query: "resourceVersion=x", err: `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
 		{query: "resourceVersion=-1", err: `invalid resource version: resourceVersion: Invalid value: "-1": strconv.ParseUint: parsing "-1": invalid syntax`},
 		{query: "limit=", err: `strconv.ParseInt: parsing "": invalid syntax`},
