@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -139,4 +140,27 @@ func (s *Subresource) PatchTypes(k *Kind, version string) []string {
 func hasProtobuf(obj runtime.Object) bool {
 	_, ok := obj.(runtime.ProtobufMarshaller)
 	return ok
+}
+
+// hasRaw reports whether values of a type can have a RawExtension. seen has the types that need no
+// further look.
+func hasRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
+	switch {
+	case t == reflect.TypeFor[runtime.RawExtension]():
+		return true
+	case seen[t]:
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return hasRaw(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if hasRaw(t.Field(i).Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }

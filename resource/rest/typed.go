@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"strconv"
 
@@ -32,6 +33,8 @@ type typed struct {
 	json, strictJSON *jsonserializer.Serializer
 	yaml, strictYAML *jsonserializer.Serializer
 	protobuf         *protobuf.Serializer
+	// raw is set if objects may have JSON in a RawExtension.
+	raw bool
 }
 
 // Typed returns the Codec of a kind that is a Go type of the scheme. Objects are stored in
@@ -78,6 +81,9 @@ func newTyped(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert C
 	if c.convert == nil {
 		c.convert = c.convertByShape
 	}
+	if obj, err := scheme.New(storage); err == nil {
+		c.raw = hasRaw(reflect.TypeOf(obj), map[reflect.Type]bool{})
+	}
 	return c
 }
 
@@ -97,6 +103,13 @@ func (c *typed) Decode(data []byte, mediaType string, defaultGVK schema.GroupVer
 	}
 	if err := ExpectKind(*gvk, defaultGVK); err != nil {
 		return nil, nil, err
+	}
+	if c.raw && mediaType == runtime.ContentTypeProtobuf {
+		// The decoder takes any bytes for JSON, which then could not be read as JSON by anyone.
+		if err := c.json.Encode(obj, io.Discard); err != nil {
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: a field is not JSON: %v",
+				gvk.Kind, gvk.GroupVersion(), gvk.Kind, err))
+		}
 	}
 	obj, err = c.toHub(obj, *gvk)
 	if err != nil {

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -194,5 +196,32 @@ func TestTypedConvertsWithoutBytes(t *testing.T) {
 	u.SetAPIVersion("v0")
 	if _, err := codec.ConvertTo(u, corev1.SchemeGroupVersion); !runtime.IsNotRegisteredError(err) {
 		t.Errorf("from a version that is none: %v", err)
+	}
+}
+
+// Bytes in a protobuf body that stand for JSON and are none are a 400: stored, they would make
+// every list of the kind fail.
+func TestRawFieldsOfProtobuf(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := appsv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	gvk := appsv1.SchemeGroupVersion.WithKind("ControllerRevision")
+	codec := rest.Typed(scheme, gvk)
+	for raw, ok := range map[string]bool{`{"a":1}`: true, `null`: true, ``: false, `"`: false, `{`: false, `[`: false, `1z`: false, `z`: false} {
+		body, err := codec.Encode(&appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(raw)}}, gvk, runtime.ContentTypeProtobuf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := codec.Decode(body, runtime.ContentTypeProtobuf, gvk, true); ok != (err == nil) || !ok && !apierrors.IsBadRequest(err) {
+			t.Errorf("%q: %v", raw, err)
+		}
+	}
+	body, err := codec.Encode(&appsv1.ControllerRevision{}, gvk, runtime.ContentTypeProtobuf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := codec.Decode(body, runtime.ContentTypeProtobuf, gvk, true); err != nil {
+		t.Errorf("without the field: %v", err)
 	}
 }
