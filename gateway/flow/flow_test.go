@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -278,5 +279,30 @@ func TestMandatorySpecsAreFixed(t *testing.T) {
 	exempt.Spec = systemLevel().Spec
 	if errs := validateLevel(exempt); len(errs) == 0 {
 		t.Error("the exempt level may become limited")
+	}
+}
+
+// An update of the status changes neither metadata nor the spec.
+func TestStatusUpdateKeepsTheRest(t *testing.T) {
+	kinds, err := new(Flow).Kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds {
+		read := func(text string) rest.Object {
+			t.Helper()
+			obj, _, err := k.Codec.Decode([]byte(text), "", k.GVK("v1"), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return obj.(rest.Object)
+		}
+		old := read(`{"metadata":{"name":"a","labels":{"a":"b"}}}`)
+		obj := read(`{"metadata":{"name":"a","labels":{"c":"d"},"annotations":{"e":"f"}},"status":{"conditions":[{"type":"Dangling"}]}}`)
+		status := k.Subresources[0].Strategy
+		status.PrepareUpdate(t.Context(), obj, old)
+		if got := obj.GetLabels(); got["a"] != "b" || len(got) != 1 || obj.GetAnnotations() != nil || !slices.Contains(status.Resets, "metadata") {
+			t.Errorf("%s: labels %v, annotations %v", k.Kind, got, obj.GetAnnotations())
+		}
 	}
 }

@@ -37,11 +37,14 @@ func (f *Flow) Kinds() ([]*rest.Kind, error) {
 	}, nil
 }
 
-// statusOf returns the subresource status. Its updates keep the rest of the object by
-// keepSpec.
+// statusOf returns the subresource status. Its updates keep metadata, and the spec by keepSpec.
 func statusOf(keepSpec func(obj, old rest.Object)) []rest.Subresource {
 	return []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{
-		PrepareUpdate: func(_ context.Context, obj, old rest.Object) { keepSpec(obj, old) },
+		Resets: []string{"metadata", "spec"},
+		PrepareUpdate: func(_ context.Context, obj, old rest.Object) {
+			metav1.ResetObjectMetaForStatus(obj, old)
+			keepSpec(obj, old)
+		},
 	}}}
 }
 
