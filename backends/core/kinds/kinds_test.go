@@ -238,11 +238,12 @@ func TestWriteSemantics(t *testing.T) {
 		"mutatingadmissionpolicybindings.admissionregistration.k8s.io":   admission,
 	}
 	for _, name := range []string{
-		"daemonsets.apps", "deployments.apps", "podtemplates", "priorityclasses.scheduling.k8s.io", "replicasets.apps", "replicationcontrollers",
+		"daemonsets.apps", "deployments.apps", "priorityclasses.scheduling.k8s.io", "replicasets.apps", "replicationcontrollers",
 		"statefulsets.apps",
 	} {
 		want[name] = semantics{unconditional: true, generation: true}
 	}
+	want["podtemplates"] = semantics{unconditional: true, returnDeleted: true, generation: true}
 	want["limitranges"] = semantics{createOnUpdate: true, unconditional: true}
 	want["resourcequotas"] = semantics{unconditional: true, returnDeleted: true}
 	want["runtimeclasses.node.k8s.io"] = semantics{createOnUpdate: true}

@@ -19,6 +19,7 @@ import (
 func podTemplates() *rest.Kind {
 	return &rest.Kind{
 		Info: resource.Info{Versions: []string{"v1"}, Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true},
+		ReturnDeleted: true,
 		Strategy: rest.Strategy{
 			Default:         onDefault(func(t *corev1.PodTemplate) { podspec.SetDefaults(&t.Template.Spec) }),
 			TrackGeneration: true,
