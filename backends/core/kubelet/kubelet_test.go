@@ -1,10 +1,12 @@
 package kubelet
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -28,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/backends/core/kinds"
+	"portico/internal/testing/await"
 	"portico/internal/testing/kubelettest"
 	"portico/internal/testing/memstore"
 	"portico/resource"
@@ -294,6 +297,43 @@ func TestCertificates(t *testing.T) {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s is no error", name)
 		}
+	}
+}
+
+// Connections are made anew with a renewed certificate: the kubelet may refuse requests on those
+// that have the former one.
+func TestRenewedClientCertificate(t *testing.T) {
+	t.Parallel()
+	first, second := kubelettest.New(t), kubelettest.New(t)
+	dir := t.TempDir()
+	cfg := &Config{ClientCertFile: filepath.Join(dir, "tls.crt"), ClientKeyFile: filepath.Join(dir, "tls.key")}
+	write := func(k *kubelettest.Kubelet) {
+		t.Helper()
+		for from, to := range map[string]string{k.CertFile: cfg.ClientCertFile, k.KeyFile: cfg.ClientKeyFile} {
+			data, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(to, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(first)
+	made, err := newTransports(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := made.get(toKubelet)
+	if made.get(toKubelet) != before {
+		t.Error("connections are made anew without a change")
+	}
+	write(second)
+	await.Until(t, "the certificate is read again", func() bool { return made.get(toKubelet) != before })
+	shown, err := made.get(toKubelet).TLSClientConfig.GetClientCertificate(nil)
+	want, loadErr := tls.LoadX509KeyPair(second.CertFile, second.KeyFile)
+	if err := errors.Join(err, loadErr); err != nil || !bytes.Equal(shown.Certificate[0], want.Certificate[0]) {
+		t.Errorf("a connection has another certificate: %v", err)
 	}
 }
 

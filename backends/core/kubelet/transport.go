@@ -32,9 +32,10 @@ type transports struct {
 	loopback bool        // Config.AllowLoopback
 	dial     egress.Dial // nil connects directly
 
-	mu   sync.Mutex
-	cas  *x509.CertPool // of verified kubelets
-	made map[transportKind]*http.Transport
+	mu    sync.Mutex
+	cas   *x509.CertPool   // of verified kubelets
+	shown *tls.Certificate // of connections to kubelets
+	made  map[transportKind]*http.Transport
 }
 
 // transportKind says how connections are made.
@@ -69,17 +70,25 @@ func newTransports(cfg *Config) (t *transports, err error) {
 	return t, nil
 }
 
-// get returns the transport of a kind. When the CA file has changed connections are made
-// anew.
+// get returns the transport of a kind. When the CA file or the client certificate has changed
+// connections are made anew: a kubelet may refuse requests on a connection with the former one.
 func (t *transports) get(kind transportKind) *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ca != nil && t.ca.Pool() != t.cas {
+	var cas *x509.CertPool
+	if t.ca != nil {
+		cas = t.ca.Pool()
+	}
+	var cert *tls.Certificate
+	if t.cert != nil {
+		cert, _ = t.cert.GetClientCertificate(nil) // it has no errors
+	}
+	if cas != t.cas || cert != t.shown {
 		for kind, transport := range t.made {
 			transport.CloseIdleConnections()
 			delete(t.made, kind)
 		}
-		t.cas = t.ca.Pool()
+		t.cas, t.shown = cas, cert
 	}
 	if t.made[kind] == nil {
 		t.made[kind] = t.build(kind)
@@ -90,8 +99,8 @@ func (t *transports) get(kind transportKind) *http.Transport {
 // build makes a transport. It uses no proxy of the environment.
 func (t *transports) build(kind transportKind) *http.Transport {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: t.cas, InsecureSkipVerify: kind.insecure || t.cas == nil}
-	if kind.kubelet && t.cert != nil {
-		config.GetClientCertificate = t.cert.GetClientCertificate
+	if cert := t.shown; kind.kubelet && cert != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	dial := t.dialer(kind)
 	return &http.Transport{
