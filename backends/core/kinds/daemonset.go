@@ -67,6 +67,9 @@ func daemonSets() *rest.Kind {
 }
 
 func defaultDaemonSet(ds *appsv1.DaemonSet) {
+	if _, ok := ds.Annotations[appsv1.DeprecatedTemplateGeneration]; !ok { // so that the writer owns it
+		setTemplateGeneration(ds, 0)
+	}
 	rules.Default(&ds.Spec.RevisionHistoryLimit, 10)
 	s := &ds.Spec.UpdateStrategy
 	s.Type = cmp.Or(s.Type, appsv1.RollingUpdateDaemonSetStrategyType)
