@@ -72,6 +72,27 @@ func TestWebhookRules(t *testing.T) {
 	}
 }
 
+// A rule that names a resource whose requests no webhook sees is a warning, unless * may mean others.
+func TestWarningsOfExemptResources(t *testing.T) {
+	for _, plural := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
+		k := kind(t, plural+".admissionregistration.k8s.io")
+		warnings := func(rules string) []string {
+			return k.Strategy.Warnings(t.Context(), decode[rest.Object](t, k, `{"metadata":{"name":"a"},"webhooks":[{"name":"a.example.com","rules":[`+rules+`]}]}`), nil)
+		}
+		for _, rule := range []string{
+			`{"apiGroups":["authentication.k8s.io"],"resources":["*"]}`, `{"apiGroups":["*"],"resources":["tokenreviews"]}`, `{"apiGroups":[""],"resources":["tokenreviews"]}`,
+		} {
+			if got := warnings(rule); got != nil {
+				t.Errorf("%s: %v", rule, got)
+			}
+		}
+		got := warnings(`{"apiGroups":[""],"resources":["pods"]},{"apiGroups":["authorization.k8s.io","authorization.k8s.io"],"resources":["subjectaccessreviews","x"]}`)
+		if want := "webhooks[0].rules[1]: subjectaccessreviews.authorization.k8s.io is excluded from admission webhooks; this rule will have no effect"; len(got) != 1 || got[0] != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // An update may keep what the stored object already violates.
 func TestWebhookRatchet(t *testing.T) {
 	some := strings.Replace(goodHook, `"None"`, `"Some"`, 1)

@@ -18,7 +18,7 @@ import (
 // podTemplates is the row of v1 PodTemplate.
 func podTemplates() *rest.Kind {
 	return &rest.Kind{
-		Info: resource.Info{Versions: []string{"v1"}, Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true},
+		Info:          resource.Info{Versions: []string{"v1"}, Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true},
 		ReturnDeleted: true,
 		Strategy: rest.Strategy{
 			Default:         onDefault(func(t *corev1.PodTemplate) { podspec.SetDefaults(&t.Template.Spec) }),

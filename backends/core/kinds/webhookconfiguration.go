@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -58,6 +59,7 @@ func webhookConfigurations[T rest.Object](plural, kind string) *rest.Kind {
 			SpecChanged:     changed(webhooksChanged[T]),
 			Validate:        check(validateWebhooks[T]),
 			ValidateUpdate:  checkUpdate(validateWebhooksUpdate[T]),
+			Warnings:        func(_ context.Context, obj, _ rest.Object) []string { return warnOfExempt(obj) },
 		},
 		Columns: []metav1.TableColumnDefinition{nameColumn(), column("Webhooks", "integer", "The number of webhooks."), ageColumn()},
 		Cells: cells(func(c T) []any {
@@ -113,6 +115,33 @@ func hooksOf(config rest.Object) []*webhook {
 		}
 	}
 	return all
+}
+
+// exempt are the resources whose requests no webhook sees.
+var exempt = map[string][]string{
+	"authentication.k8s.io": {"selfsubjectreviews", "tokenreviews"},
+	"authorization.k8s.io":  {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
+}
+
+// warnOfExempt returns a warning for each resource that a rule without * names although its requests
+// are exempt.
+func warnOfExempt(config rest.Object) (warnings []string) {
+	for i, h := range hooksOf(config) {
+		for j, rule := range h.rules {
+			if slices.Contains(rule.APIGroups, "*") || slices.Contains(rule.Resources, "*") {
+				continue
+			}
+			for _, group := range rule.APIGroups {
+				for _, res := range rule.Resources {
+					text := fmt.Sprintf("webhooks[%d].rules[%d]: %s.%s is excluded from admission webhooks; this rule will have no effect", i, j, res, group)
+					if slices.Contains(exempt[group], res) && !slices.Contains(warnings, text) {
+						warnings = append(warnings, text)
+					}
+				}
+			}
+		}
+	}
+	return warnings
 }
 
 // webhooksChanged tells empty lists from absent ones, as kube-apiserver does.
