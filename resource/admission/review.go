@@ -162,13 +162,17 @@ func (r *review) exemptFromPolicies() bool {
 	return false
 }
 
-// newAttributes returns a write in upstream's form.
+// newAttributes returns a write in upstream's form. The objects of a deletecollection have no name
+// in it, as in the request: only their old state names them.
 func newAttributes(a *rest.Attributes) admission.Attributes {
-	version, subresource := a.Kind.Versions[0], ""
+	version, subresource, name := a.Kind.Versions[0], "", a.Key.Name
 	if a.Action != nil {
 		version, subresource = a.Action.Version, a.Action.Subresource
+		if a.Action.Verb == "deletecollection" {
+			name = ""
+		}
 	}
-	return admission.NewAttributesRecord(a.Object, a.Old, bodyKind(a.Kind, a.Kind.GVK(version).GroupVersion(), subresource), namespaceOf(a), a.Key.Name,
+	return admission.NewAttributesRecord(a.Object, a.Old, bodyKind(a.Kind, a.Kind.GVK(version).GroupVersion(), subresource), namespaceOf(a), name,
 		a.Kind.GVR(version), subresource, admission.Operation(a.Operation), a.Options, a.DryRun, userOf(a.Action))
 }
 

@@ -175,7 +175,7 @@ func TestConfigurationsAreExempt(t *testing.T) {
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
 }
 
-// Deleting a collection sends one review per object.
+// Deleting a collection sends one review per object, which is named by its old state alone.
 func TestDeleteCollectionIsReviewed(t *testing.T) {
 	b, hook := newBench(t), newHookServer(t, allow)
 	b.must(http.MethodPost, configMapsPath, configMap("x"))
@@ -184,7 +184,11 @@ func TestDeleteCollectionIsReviewed(t *testing.T) {
 	b.must(http.MethodDelete, configMapsPath, "")
 	names := map[string]bool{}
 	for _, review := range hook.asked() {
-		names[review.Request.Name] = review.Request.Operation == "DELETE"
+		old := metav1.PartialObjectMetadata{}
+		if err := json.Unmarshal(review.Request.OldObject.Raw, &old); err != nil {
+			t.Fatal(err)
+		}
+		names[old.Name] = review.Request.Operation == "DELETE" && review.Request.Name == ""
 	}
 	if len(names) != 2 || !names["x"] || !names["z"] {
 		t.Errorf("reviewed %v", names)
