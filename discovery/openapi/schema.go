@@ -71,6 +71,9 @@ func (s *schemas) scalar(zero any) *schemaType {
 		for _, t := range o.OpenAPIV3OneOfTypes() {
 			out.OneOf = append(out.OneOf, &schemaType{Type: t})
 		}
+		if t, ok := zero.(typed); ok {
+			out.Format = t.OpenAPISchemaFormat()
+		}
 		return out
 	}
 	if t, ok := zero.(typed); ok && len(t.OpenAPISchemaType()) > 0 {
