@@ -5,8 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	generatedopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
@@ -28,7 +29,11 @@ func newOwnership(o *Outline, b *built, preserving bool) (managedfields.TypeConv
 	slices.Reverse(labels)
 	group, kind := strings.Join(labels, "."), o.Status.AcceptedNames.Kind
 	for version, s := range b.versions {
-		root := s.structural.ToKubeOpenAPI()
+		structural := s.structural
+		if len(structuralschema.ValidateStructural(nil, structural)) > 0 { // of a definition that only another server accepts
+			structural = &structuralschema.Structural{Generic: structuralschema.Generic{Type: "object"}, Extensions: structuralschema.Extensions{XPreserveUnknownFields: true}}
+		}
+		root := structural.ToKubeOpenAPI()
 		complete(root, metadata, true)
 		root.AddExtension("x-kubernetes-group-version-kind", []any{map[string]any{
 			"group": o.Spec.Group, "version": version, "kind": kind,
