@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico/resource"
@@ -33,7 +35,13 @@ func (a *Access) bootstrap(ctx context.Context, resources *[numKinds]*rest.Resou
 		var at [numKinds]int64
 		var errs [numKinds]error
 		for _, kind := range []int{clusterRoles, clusterRoleBindings, roles, roleBindings} {
-			at[kind], errs[kind] = ensureAll(ctx, resources[kind], p.objects[kind])
+			want := p.objects[kind]
+			if kind == clusterRoleBindings {
+				want, errs[kind] = splitDiscovery(ctx, resources[kind], want)
+			}
+			if errs[kind] == nil {
+				at[kind], errs[kind] = ensureAll(ctx, resources[kind], want)
+			}
 		}
 		if err := errors.Join(errs[:]...); err != nil {
 			if ctx.Err() == nil {
@@ -47,6 +55,32 @@ func (a *Access) bootstrap(ctx context.Context, resources *[numKinds]*rest.Resou
 		a.ready.Store(true)
 		return nil
 	})
+}
+
+// splitDiscovery returns want with what an administrator changed in the binding system:discovery, if
+// system:public-info-viewer is not stored: its rights were those of system:discovery before
+// Kubernetes 1.14. So a cluster that is closed to users without credentials remains so.
+func splitDiscovery(ctx context.Context, r *rest.Resource, want []rest.Object) ([]rest.Object, error) {
+	const from, to = "system:discovery", "system:public-info-viewer"
+	if _, err := r.Store.Get(ctx, resource.Key{Name: to}, resource.At{}); !apierrors.IsNotFound(err) {
+		return want, err
+	}
+	stored, err := rest.GetObject[*rbacv1.ClusterRoleBinding](ctx, r, resource.Key{Name: from}, resource.At{})
+	if apierrors.IsNotFound(err) {
+		return want, nil
+	}
+	i := slices.IndexFunc(want, func(o rest.Object) bool { return o.GetName() == to })
+	if err != nil || i < 0 {
+		return want, err
+	}
+	split := want[i].DeepCopyObject().(*rbacv1.ClusterRoleBinding)
+	split.Labels, split.Annotations, split.Subjects = stored.Labels, stored.Annotations, stored.Subjects
+	if !optedOut(split) {
+		merge(split, want[i])
+	}
+	want = slices.Clone(want)
+	want[i] = split
+	return want, nil
 }
 
 // ensureAll creates missing objects and merges the others. A stored binding of another role

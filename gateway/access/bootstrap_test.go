@@ -116,6 +116,31 @@ func TestBootstrapReconciles(t *testing.T) {
 	}
 }
 
+// A cluster whose discovery is closed to users without credentials in the way of before Kubernetes
+// 1.14 remains closed: system:public-info-viewer gets the subjects of system:discovery, and the
+// default ones unless that opted out.
+func TestBootstrapSplitsDiscovery(t *testing.T) {
+	for autoupdate, closed := range map[string]bool{"false": true, "true": false} {
+		b := newBench(t, Config{})
+		put(b, "clusterrolebindings", &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "system:discovery", Labels: map[string]string{"own": "label"}, Annotations: map[string]string{autoupdateAnnotation: autoupdate}},
+			Subjects:   []rbacv1.Subject{group("system:authenticated")},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:discovery"},
+		})
+		b.run()
+		got := stored[*rbacv1.ClusterRoleBinding](b, "clusterrolebindings", "", "system:public-info-viewer")
+		if got.Labels["own"] != "label" || got.RoleRef.Name != "system:public-info-viewer" ||
+			!slices.Contains(got.Subjects, group("system:authenticated")) || slices.Contains(got.Subjects, group("system:unauthenticated")) == closed {
+			t.Errorf("autoupdate %s: %+v", autoupdate, got)
+		}
+		for _, o := range bootstrapPolicy().objects[clusterRoleBindings] {
+			if o.GetName() == got.Name && o.GetLabels()["own"] != "" {
+				t.Error("the policy itself has changed")
+			}
+		}
+	}
+}
+
 // A second bootstrap writes nothing.
 func TestBootstrapIsIdempotent(t *testing.T) {
 	b := newBench(t, Config{})
