@@ -71,12 +71,12 @@ func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case object:
 		fields := z.fields()
 		fields["kind"], fields["apiVersion"] = z.kind, "config.k8s.io/v1beta1"
-		fields["metadata"] = map[string]string{"name": "gateway"}
+		fields["metadata"] = map[string]string{"name": "apiserver"}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(fields)
 	default:
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintf(w, "\ngateway %s\n%s\n\n", strings.ToLower(z.kind), zpageWarning)
+		fmt.Fprintf(w, "\napiserver %s\n%s\n\n", strings.ToLower(z.kind), zpageWarning)
 		z.text(w)
 	}
 }

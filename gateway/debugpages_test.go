@@ -65,7 +65,7 @@ func TestDebugPages(t *testing.T) {
 		code                       int
 		text                       string
 	}{
-		{"GET", "/statusz", "", "", 200, "gateway statusz"},
+		{"GET", "/statusz", "", "", 200, "apiserver statusz"},
 		{"GET", "/statusz", "application/json, */*", "", 200, "Binary version: v1."},
 		{"GET", "/statusz", "application/json", "", 406, "Statusz"},
 		{"POST", "/statusz", "", "", 405, ""},
