@@ -156,7 +156,7 @@ func (t *tokens) bind(ctx context.Context, account resource.Key, ref *authentica
 	}
 	of := boundKinds[ref.Kind]
 	if of == "" || ref.APIVersion != "v1" {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount to object of type %s", schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)))
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)))
 	}
 	key := resource.Key{Namespace: account.Namespace, Name: ref.Name}
 	if of == "nodes" {

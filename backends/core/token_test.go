@@ -43,7 +43,7 @@ func TestTokenRequestErrors(t *testing.T) {
 		"no account":   {strings.Replace(tokenPath, "robot", "none", 1), spec(nil), apierrors.IsNotFound, `serviceaccounts "none" not found`},
 		"too short":    {tokenPath, spec(map[string]any{"expirationSeconds": 599}), apierrors.IsInvalid, "may not specify a duration less than 10 minutes"},
 		"too long":     {tokenPath, spec(map[string]any{"expirationSeconds": 1<<32 + 1}), apierrors.IsInvalid, "may not specify a duration larger than 2^32 seconds"},
-		"kind":         {tokenPath, bound("ConfigMap", "p", ""), apierrors.IsBadRequest, "cannot bind token for serviceaccount to object of type /v1, Kind=ConfigMap"},
+		"kind":         {tokenPath, bound("ConfigMap", "p", ""), apierrors.IsBadRequest, "cannot bind token to object of type /v1, Kind=ConfigMap"},
 		"no pod":       {tokenPath, bound("Pod", "none", ""), apierrors.IsNotFound, `pods "none" not found`},
 		"other pod":    {tokenPath, bound("Pod", "p", ""), apierrors.IsBadRequest, `cannot bind token for serviceaccount "robot" to pod running with different serviceaccount name.`},
 		"no node":      {tokenPath, bound("Node", "none", ""), apierrors.IsNotFound, `nodes "none" not found`},
