@@ -28,11 +28,11 @@ type stub struct {
 	called bool
 }
 
-func newStub() *stub {
+func newStub(decision authorizer.Decision) *stub {
 	s := &stub{}
 	s.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		s.called = true
-		return authorizer.DecisionNoOpinion, "", nil
+		return decision, "", nil
 	})
 	return s
 }
@@ -62,7 +62,11 @@ func Configure(t ktesting.TB, opts *options.ServerRunOptions, modify func(*contr
 	config := &controlplane.Config{}
 	generic := genericapiserver.NewConfig(legacyscheme.Codecs)
 	config.ControlPlane.Generic = generic
-	authn, authz := newStub(), newStub()
+	allowed, decision := slices.Contains(opts.Authorization.Modes, "AlwaysAllow"), authorizer.DecisionNoOpinion
+	if allowed {
+		decision = authorizer.DecisionAllow
+	}
+	authn, authz := newStub(decision), newStub(decision)
 	generic.Authentication.Authenticator, generic.Authorization.Authorizer = authn, authz
 	generic.LoopbackClientConfig = &rest.Config{BearerToken: "own"}
 	generic.EnableProfiling = true
@@ -95,9 +99,10 @@ func Configure(t ktesting.TB, opts *options.ServerRunOptions, modify func(*contr
 		serveTokenReviews(t, opts, generic.Authentication.Authenticator)
 	}
 	if custom := generic.Authorization.Authorizer; custom != authorizer.Authorizer(authz) {
-		// The webhook comes after the other authorizers if the authorizer of the test calls them.
+		// The webhook comes after the other authorizers if the authorizer of the test calls them and one of them may
+		// have no opinion.
 		custom.Authorize(context.Background(), &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "probe"}, Verb: "get", Path: "/probe"})
-		if !authz.called {
+		if !authz.called || allowed {
 			opts.Authorization.Modes = nil
 		}
 		opts.Authorization.Modes = append(slices.Clone(opts.Authorization.Modes), "Webhook")

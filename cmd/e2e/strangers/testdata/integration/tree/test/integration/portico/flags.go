@@ -65,6 +65,8 @@ func values(f *pflag.Flag) []string {
 		return list.GetSlice()
 	case ok:
 		return []string{strings.Join(list.GetSlice(), ",")}
+	case f.Value.Type() == "stringSlice": // in a type that has no more than the text
+		return []string{strings.Trim(f.Value.String(), "[]")}
 	}
 	return []string{f.Value.String()}
 }
