@@ -31,6 +31,7 @@ func (g *Gateway) addPostStartChecks() {
 	g.health.AddPostStartCheck("poststarthook/generic-apiserver-start-informers", stored)
 	g.health.AddPostStartCheck("poststarthook/storage-readiness", stored)
 	g.health.AddPostStartCheck("poststarthook/rbac/bootstrap-roles", g.access.Ready)
+	g.encrypted.AddPostStartCheck(g.health.AddPostStartCheck)
 	g.health.AddPostStartCheck("poststarthook/start-kube-aggregator-informers", serve.Until(g.sync.Known, "APIServices and Backends have not been read yet"))
 	g.health.AddPostStartCheck("poststarthook/apiservice-registration-controller", serve.Until(g.sync.Ready, "routes have not been computed yet"))
 	g.health.AddPostStartCheck("poststarthook/apiservice-discovery-controller", serve.Until(g.sync.Discovered, "the discovery of servers has not been read yet"))

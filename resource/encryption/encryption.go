@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -95,6 +96,7 @@ type Encryption struct {
 	resources    sync.Map // value.Transformer by schema.GroupResource
 	checks       []check
 	reload       func(context.Context) // nil: the file is read once
+	following    atomic.Bool           // reload has begun
 	outages      outages
 }
 
@@ -169,9 +171,23 @@ func (e *Encryption) AddChecks(add func(name string, run func(*http.Request) err
 	}
 }
 
+// AddPostStartCheck adds the check that Run has begun, if the file is read again, under upstream's name.
+func (e *Encryption) AddPostStartCheck(add func(name string, run func() error)) {
+	if e == nil || e.reload == nil {
+		return
+	}
+	add("poststarthook/start-encryption-provider-config-automatic-reload", func() error {
+		if !e.following.Load() {
+			return errors.New("changes of the encryption configuration are not followed yet")
+		}
+		return nil
+	})
+}
+
 // Run reloads the configuration until ctx ends.
 func (e *Encryption) Run(ctx context.Context) error {
 	if e != nil && e.reload != nil {
+		e.following.Store(true)
 		e.reload(ctx)
 	}
 	<-ctx.Done()

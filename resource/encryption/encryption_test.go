@@ -331,10 +331,20 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
 	e, file := open(t, true, rule("secrets", keys("aescbc", "one")))
+	var started func() error
+	e.AddPostStartCheck(func(name string, run func() error) {
+		if name == "poststarthook/start-encryption-provider-config-automatic-reload" {
+			started = run
+		}
+	})
+	if started() == nil {
+		t.Error("the file is followed before Run")
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
+	eventually(t, "the file is followed", func() bool { return started() == nil })
 	c := client(t, server.DirectEndpoint(), e)
 	create(t, c, secrets, "old")
 	if err := health(t, e); err != nil {

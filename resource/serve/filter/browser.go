@@ -92,7 +92,7 @@ func (c *Chain) cors(w http.ResponseWriter, r *http.Request) bool {
 // crossOrigin answers 403 to a write and to an upgrade that a page of another origin makes a browser send,
 // before anything reads the credentials that the browser adds by itself: a client certificate, or the cookie
 // of a proxy in front of this server. A page needs no permission to send either, and may read the messages
-// of a WebSocket. Clients other than browsers send none of the headers that say so (docs/wire.md 0.1).
+// of a WebSocket. Few clients other than browsers send the headers that say so (docs/wire.md 0.1).
 func (c *Chain) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header["Origin"] == nil && r.Header["Sec-Fetch-Site"] == nil || c.cfg.ManyUsers {
 		return true // a gateway has checked what it sends on
