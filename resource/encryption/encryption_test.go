@@ -344,7 +344,7 @@ func TestReload(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
-	eventually(t, "the file is followed", func() bool { return started() == nil })
+	eventually(t, "the file is followed", started)
 	c := client(t, server.DirectEndpoint(), e)
 	create(t, c, secrets, "old")
 	if err := health(t, e); err != nil {
