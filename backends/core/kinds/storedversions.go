@@ -26,7 +26,6 @@ func addStoredVersions(scheme *runtime.Scheme) {
 		admissionregistrationv1beta1.SchemeGroupVersion: {
 			&admissionregistrationv1beta1.ValidatingAdmissionPolicy{}, &admissionregistrationv1beta1.ValidatingAdmissionPolicyBinding{},
 			&admissionregistrationv1beta1.MutatingAdmissionPolicy{}, &admissionregistrationv1beta1.MutatingAdmissionPolicyBinding{},
-			&admissionregistrationv1beta1.ValidatingWebhookConfiguration{}, &admissionregistrationv1beta1.MutatingWebhookConfiguration{},
 		},
 		batchv1beta1.SchemeGroupVersion:        {&batchv1beta1.CronJob{}},
 		certificatesv1beta1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.PodCertificateRequest{}},

@@ -62,8 +62,8 @@ func TestVersionsThatAreStoredOnly(t *testing.T) {
 			}
 		}
 	}
-	if tested != 26 {
-		t.Errorf("%d versions, want 26", tested)
+	if tested != 24 {
+		t.Errorf("%d versions, want 24", tested)
 	}
 }
 
