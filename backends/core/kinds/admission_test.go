@@ -73,7 +73,7 @@ func TestWebhookRules(t *testing.T) {
 }
 
 // A rule that names a resource whose requests no webhook sees is a warning, unless * may mean others.
-func TestWarningsOfExemptResources(t *testing.T) {
+func TestWarningsOfExcludedResources(t *testing.T) {
 	for _, plural := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
 		k := kind(t, plural+".admissionregistration.k8s.io")
 		warnings := func(rules string) []string {

@@ -67,7 +67,7 @@ func daemonSets() *rest.Kind {
 }
 
 func defaultDaemonSet(ds *appsv1.DaemonSet) {
-	if _, ok := ds.Annotations[appsv1.DeprecatedTemplateGeneration]; !ok { // so that the writer owns it
+	if _, ok := ds.Annotations[appsv1.DeprecatedTemplateGeneration]; !ok { // before field ownership is recorded, so that the writer owns it
 		setTemplateGeneration(ds, 0)
 	}
 	rules.Default(&ds.Spec.RevisionHistoryLimit, 10)

@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"reflect"
 	"slices"
@@ -59,7 +60,7 @@ func webhookConfigurations[T rest.Object](plural, kind string) *rest.Kind {
 			SpecChanged:     changed(webhooksChanged[T]),
 			Validate:        check(validateWebhooks[T]),
 			ValidateUpdate:  checkUpdate(validateWebhooksUpdate[T]),
-			Warnings:        func(_ context.Context, obj, _ rest.Object) []string { return warnOfExempt(obj) },
+			Warnings:        func(_ context.Context, obj, _ rest.Object) []string { return warnOfExcludedResources(obj) },
 		},
 		Columns: []metav1.TableColumnDefinition{nameColumn(), column("Webhooks", "integer", "The number of webhooks."), ageColumn()},
 		Cells: cells(func(c T) []any {
@@ -117,31 +118,41 @@ func hooksOf(config rest.Object) []*webhook {
 	return all
 }
 
-// exempt are the resources whose requests no webhook sees.
-var exempt = map[string][]string{
+// excludedResources are the resources that admission webhooks do not intercept, by group, as in
+// kubernetes pkg/kubeapiserver/admission/exclusion.
+var excludedResources = map[string][]string{
 	"authentication.k8s.io": {"selfsubjectreviews", "tokenreviews"},
 	"authorization.k8s.io":  {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
 }
 
-// warnOfExempt returns a warning for each resource that a rule without * names although its requests
-// are exempt.
-func warnOfExempt(config rest.Object) (warnings []string) {
+// warnOfExcludedResources returns a warning for each excluded resource that a rule without * names.
+func warnOfExcludedResources(config rest.Object) (warnings []string) {
 	for i, h := range hooksOf(config) {
 		for j, rule := range h.rules {
-			if slices.Contains(rule.APIGroups, "*") || slices.Contains(rule.Resources, "*") {
-				continue
-			}
-			for _, group := range rule.APIGroups {
-				for _, res := range rule.Resources {
-					text := fmt.Sprintf("webhooks[%d].rules[%d]: %s.%s is excluded from admission webhooks; this rule will have no effect", i, j, res, group)
-					if slices.Contains(exempt[group], res) && !slices.Contains(warnings, text) {
-						warnings = append(warnings, text)
-					}
-				}
+			for _, name := range excludedByRule(rule) {
+				warnings = append(warnings, fmt.Sprintf("webhooks[%d].rules[%d]: %s is excluded from admission webhooks; this rule will have no effect", i, j, name))
 			}
 		}
 	}
 	return warnings
+}
+
+// excludedByRule returns the excluded resources that a rule without * names.
+func excludedByRule(rule admissionregistrationv1.RuleWithOperations) (names []string) {
+	if slices.Contains(rule.APIGroups, "*") || slices.Contains(rule.Resources, "*") {
+		return nil
+	}
+	for _, group := range slices.Sorted(maps.Keys(excludedResources)) {
+		if !slices.Contains(rule.APIGroups, group) {
+			continue
+		}
+		for _, res := range excludedResources[group] {
+			if slices.Contains(rule.Resources, res) {
+				names = append(names, res+"."+group)
+			}
+		}
+	}
+	return names
 }
 
 // webhooksChanged tells empty lists from absent ones, as kube-apiserver does.
