@@ -295,10 +295,13 @@ func parseAccept(header string) []clause {
 
 func parseClause(text string) (clause, bool) {
 	mediaType, params, err := mime.ParseMediaType(text)
-	if errors.Is(err, mime.ErrInvalidMediaParameter) { // kube-apiserver permits empty values
+	if errors.Is(err, mime.ErrInvalidMediaParameter) { // kube-apiserver ignores the parameter, and reads the others
 		params = map[string]string{}
 		for _, p := range strings.Split(text, ";")[1:] {
 			name, value, _ := strings.Cut(p, "=")
+			if value == "" || strings.Contains(value, "=") {
+				continue
+			}
 			params[strings.ToLower(strings.TrimSpace(name))] = strings.TrimSpace(value)
 		}
 	} else if err != nil {

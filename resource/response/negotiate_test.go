@@ -59,6 +59,7 @@ func TestNegotiate(t *testing.T) {
 		{name: "unknown transform is skipped", accept: "application/json;as=Graph;g=meta.k8s.io;v=v1,application/yaml", offer: list, want: Format{Media: YAML}},
 		{name: "transform of another group is skipped", accept: "application/json;as=Table;g=example.com;v=v1,application/yaml", offer: list, want: Format{Media: YAML}},
 		{name: "transform without a group is skipped", accept: "application/json;as=Table;g=;v=v1,application/yaml; charset=", offer: list, want: Format{Media: YAML}},
+		{name: "parameters without a value", accept: "application/json;g=;as;v=;q=", offer: list},
 		{name: "no transforms here", accept: kubectl, offer: plain},
 		{name: "server version", accept: "application/json;sv=v2,application/yaml;sv=v1", offer: object, want: Format{Media: YAML}},
 		{name: "pretty", accept: "application/json;pretty=1", offer: object, want: Format{Pretty: true}},
