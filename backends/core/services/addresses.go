@@ -242,7 +242,8 @@ func (s *Services) usableRanges(ctx context.Context) ([]ipRange, error) {
 	return out, nil
 }
 
-// knownRanges returns the ranges of all ServiceCIDRs, also of those that give no addresses.
+// knownRanges returns the ranges of all ServiceCIDRs, including the ones that are not ready or are
+// being deleted.
 func (s *Services) knownRanges(ctx context.Context) (out []ipRange, err error) {
 	cidrs, err := s.serviceCIDRs(ctx)
 	for _, c := range cidrs {

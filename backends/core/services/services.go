@@ -49,8 +49,9 @@ type Services struct {
 	ports   *ports
 	metrics *allocations
 	// ready is closed when every stored Service has its claims.
-	ready chan struct{}
-	leaks map[int]int // ports without a user, to the repairs until they are freed
+	ready         chan struct{}
+	portsRepaired time.Time
+	leaks         map[int]int // ports without a user, to the repairs until they are freed
 }
 
 // apiService owns the first address of the first range.

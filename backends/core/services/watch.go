@@ -14,9 +14,8 @@ import (
 	"portico/resource/rest"
 )
 
-// Watch sets wake when a repair has something to do, until ctx ends: a claim is deleted on an
-// address that its Service has, or a Service is written with an address without a claim, as by
-// a server that does not store claims.
+// Watch sets wake until ctx ends when a repair is needed: the IPAddress of a Service is deleted, or
+// a Service is written with an address that has none, as by a server that stores no IPAddresses.
 func (s *Services) Watch(ctx context.Context, wake *loop.Signal) error {
 	return loop.Together(ctx,
 		func(ctx context.Context) error { return watch(ctx, s.ipAddresses(), wake, s.lostClaim) },
@@ -24,8 +23,8 @@ func (s *Services) Watch(ctx context.Context, wake *loop.Signal) error {
 	)
 }
 
-// watch sets wake at every event that needs a repair, and at the start: there may have been
-// others before.
+// watch sets wake at every event that needs a repair, and at the start, because it misses earlier
+// events.
 func watch(ctx context.Context, r *rest.Resource, wake *loop.Signal, needsRepair func(context.Context, resource.Event) bool) error {
 	return loop.Retry(ctx, loop.Backoff{}, func(ctx context.Context) error {
 		w, err := r.Store.Watch(ctx, resource.WatchOptions{})
@@ -46,7 +45,8 @@ func watch(ctx context.Context, r *rest.Resource, wake *loop.Signal, needsRepair
 	})
 }
 
-// lostClaim reports whether a claim is deleted on an address that its Service has, by the cache.
+// lostClaim reports whether the event deletes the claim of a Service that still has the address,
+// according to the cache.
 func (s *Services) lostClaim(ctx context.Context, e resource.Event) bool {
 	if e.Type != resource.Deleted {
 		return false
@@ -60,8 +60,8 @@ func (s *Services) lostClaim(ctx context.Context, e resource.Event) bool {
 	return err == nil && has
 }
 
-// unclaimed reports whether a Service is written with an address of a known range that has no
-// claim. The cache may be behind on the claims, so that etcd decides.
+// unclaimed reports whether the event writes a Service with an address of a known range that has no
+// claim. A claim that the cache lacks is looked up in etcd.
 func (s *Services) unclaimed(ctx context.Context, e resource.Event) bool {
 	if e.Type == resource.Deleted {
 		return false
@@ -72,11 +72,14 @@ func (s *Services) unclaimed(ctx context.Context, e resource.Event) bool {
 	}
 	return slices.ContainsFunc(svc.Spec.ClusterIPs, func(ip string) bool {
 		addr, err := netip.ParseAddr(ip)
-		if err != nil || s.claimed(ctx, addr, resource.At{Freshness: resource.Any}) || s.claimed(ctx, addr, resource.At{}) {
+		if err != nil || s.claimed(ctx, addr, resource.At{Freshness: resource.Any}) {
 			return false
 		}
-		ranges, err := s.knownRanges(ctx)
+		ranges, err := s.knownRanges(ctx) // of the cache
 		if err != nil || !slices.ContainsFunc(ranges, func(r ipRange) bool { return r.has(addr.Unmap()) }) {
+			return false
+		}
+		if s.claimed(ctx, addr, resource.At{}) {
 			return false
 		}
 		has, err := s.hasAddress(ctx, keyOf(svc), ip, resource.At{})
@@ -84,7 +87,7 @@ func (s *Services) unclaimed(ctx context.Context, e resource.Event) bool {
 	})
 }
 
-// claimed reports whether an address has a claim; an error counts as one.
+// claimed reports whether an address has a claim. It returns true if the claim cannot be read.
 func (s *Services) claimed(ctx context.Context, addr netip.Addr, at resource.At) bool {
 	_, err := s.ipAddresses().Store.Get(ctx, resource.Key{Name: addr.Unmap().String()}, at)
 	return !apierrors.IsNotFound(err)
