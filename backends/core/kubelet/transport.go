@@ -33,8 +33,8 @@ type transports struct {
 	dial     egress.Dial // nil connects directly
 
 	mu    sync.Mutex
-	cas   *x509.CertPool   // of verified kubelets
-	shown *tls.Certificate // of connections to kubelets
+	cas   *x509.CertPool   // that the transports in made verify kubelets with
+	shown *tls.Certificate // that the transports in made present to kubelets
 	made  map[transportKind]*http.Transport
 }
 
@@ -70,8 +70,9 @@ func newTransports(cfg *Config) (t *transports, err error) {
 	return t, nil
 }
 
-// get returns the transport of a kind. When the CA file or the client certificate has changed
-// connections are made anew: a kubelet may refuse requests on a connection with the former one.
+// get returns the transport of a kind. It makes new transports when the CA file or the client
+// certificate has changed, because a kubelet may refuse requests on a connection with the former
+// certificate.
 func (t *transports) get(kind transportKind) *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +82,7 @@ func (t *transports) get(kind transportKind) *http.Transport {
 	}
 	var cert *tls.Certificate
 	if t.cert != nil {
-		cert, _ = t.cert.GetClientCertificate(nil) // it has no errors
+		cert, _ = t.cert.GetClientCertificate(nil) // never fails
 	}
 	if cas != t.cas || cert != t.shown {
 		for kind, transport := range t.made {
