@@ -45,7 +45,8 @@ func (c *Core) runParts(ctx context.Context) error {
 		return loop.Together(process.ClientLog(ctx, c.log), append(parts, c.shard.namespaces.Run, c.shard.quotas.Run)...)
 	}
 	kubernetes := &kubernetesService{core: c}
-	parts = append(parts, c.system.run, (&priorityClasses{core: c}).run, (&tokenTracking{core: c}).run, kubernetes.run, c.repairServices)
+	parts = append(parts, c.system.run, kubernetes.run, c.repairServices,
+		(&priorityClasses{core: c}).run, (&legacyTokenTracking{core: c}).run)
 	for _, run := range c.selectedParts() {
 		parts = append(parts, run)
 	}

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -17,13 +16,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"portico/backends/process"
 	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
+	"portico/resource/authn"
 	"portico/resource/client"
 	"portico/resource/loop"
 	"portico/resource/masterlease"
@@ -58,39 +57,45 @@ func TestStarted(t *testing.T) {
 	c := running(t, Config{})
 	for name, done := range map[string]func() bool{
 		"Service default/kubernetes": c.started.kubernetesService.Load, "system priority classes": c.started.priorityClasses.Load,
-		"legacy token tracking": c.started.tokenTracking.Load, "repair": c.started.repair.Load,
+		"legacy token tracking": c.started.legacyTokenTracking.Load, "repair": c.started.repair.Load,
 	} {
 		await.Until(t, name, done)
 	}
 }
 
-// The day from which on uses of tokens are recorded is stored, and stored again if it is missing or
-// is none. A day stays.
-func TestTokenTracking(t *testing.T) {
+// The ConfigMap of legacy token tracking is created. A value that is not a day is replaced; a day and
+// other keys are kept.
+func TestLegacyTokenTracking(t *testing.T) {
 	t.Parallel()
 	c := newCore(t, Config{})
 	start(t, c.cache.Run)
 	createNamespace(t, c, "kube-system")
-	const collection, path = "/api/v1/namespaces/kube-system/configmaps", "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking"
-	tracking := &tokenTracking{core: c}
-	today := func() string { return time.Now().UTC().Format("2006-01-02") }
+	const collection = "/api/v1/namespaces/kube-system/configmaps"
+	path, key := collection+"/"+authn.LegacyTokenTrackingConfigMap, resource.Key{Namespace: "kube-system", Name: authn.LegacyTokenTrackingConfigMap}
+	cached := func(want bool) {
+		t.Helper()
+		await.Until(t, "the cache follows", func() bool {
+			_, err := c.find("", "configmaps").Store.Get(t.Context(), key, resource.At{Freshness: resource.Any})
+			return want == (err == nil)
+		})
+	}
+	today := func() string { return time.Now().UTC().Format(authn.DayFormat) }
 	begin := today()
 	for before, kept := range map[string]bool{"": false, `{"since":"2024-01-31"}`: true, `{"since":"yesterday"}`: false, `{"other":"2024-01-31"}`: false} {
 		if before != "" {
-			c.must(t, http.MethodPost, collection, json.RawMessage(`{"metadata":{"name":"`+filepath.Base(path)+`"},"data":`+before+`}`), nil)
+			c.must(t, http.MethodPost, collection, json.RawMessage(`{"metadata":{"name":"`+key.Name+`"},"data":`+before+`}`), nil)
+			cached(true)
 		}
-		await.Until(t, fmt.Sprintf("%q is kept: %t", before, kept), func() bool {
-			if err := tracking.ensure(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			since := get[corev1.ConfigMap](t, c, path).Data["since"]
-			return kept == (since == "2024-01-31") && (kept || begin <= since && since <= today())
-		})
+		if err := (&legacyTokenTracking{core: c}).ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		data := get[corev1.ConfigMap](t, c, path).Data
+		since := data[authn.LegacyTokenTrackingKey]
+		if kept && since != "2024-01-31" || !kept && (since < begin || since > today()) || strings.Contains(before, "other") != (data["other"] != "") {
+			t.Errorf("%q becomes %v", before, data)
+		}
 		c.must(t, http.MethodDelete, path, nil, nil)
-		await.Until(t, "the deletion is known", func() bool {
-			_, err := c.find("", "configmaps").Store.Get(t.Context(), resource.Key{Namespace: "kube-system", Name: filepath.Base(path)}, resource.At{Freshness: resource.Any})
-			return apierrors.IsNotFound(err)
-		})
+		cached(false)
 	}
 }
 

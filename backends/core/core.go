@@ -136,7 +136,7 @@ type Core struct {
 	// stopped is closed when Run returns.
 	stopped chan struct{}
 	// started records which parts of the start have succeeded.
-	started struct{ namespaces, kubernetesService, priorityClasses, tokenTracking, repair atomic.Bool }
+	started struct{ namespaces, kubernetesService, priorityClasses, legacyTokenTracking, repair atomic.Bool }
 }
 
 // New assembles a core server; it neither connects nor listens.

@@ -21,7 +21,7 @@ func (c *Core) addHealthChecks() {
 		c.health.AddOptionalPostStartCheck("poststarthook/scheduling/bootstrap-system-priority-classes",
 			serve.Until(c.started.priorityClasses.Load, "the system priority classes have not been created yet"))
 		c.health.AddOptionalPostStartCheck("poststarthook/start-legacy-token-tracking-controller",
-			serve.Until(c.started.tokenTracking.Load, "the day from which on uses of tokens are recorded has not been stored yet"))
+			serve.Until(c.started.legacyTokenTracking.Load, "the ConfigMap of legacy token tracking has not been created yet"))
 	}
 	c.health.AddAside(serve.WritesCheck, func(*http.Request) error { return errors.Join(c.engine.Ready(), c.shard.ready()) })
 }

@@ -14,40 +14,46 @@ import (
 	"portico/resource/rest"
 )
 
-// tokenTracking keeps the ConfigMap with the day from which on uses of tokens of Secrets are
-// recorded. The controller that cleans up unused tokens reads it, in this process or in
-// kube-controller-manager.
-type tokenTracking struct{ core *Core }
+// legacyTokenTracking keeps the ConfigMap of legacy token tracking, which names the day on which
+// servers began to record uses of tokens of Secrets. The controller that cleans up unused tokens,
+// here or in kube-controller-manager, reads it.
+type legacyTokenTracking struct{ core *Core }
 
 // run creates the ConfigMap, and repairs it every minute.
-func (t *tokenTracking) run(ctx context.Context) error {
+func (t *legacyTokenTracking) run(ctx context.Context) error {
 	return t.core.reconcile(ctx, "legacy token tracking", &loop.Signal{}, t.ensure)
 }
 
-func (t *tokenTracking) ensure(ctx context.Context) error {
+// ensure creates the ConfigMap, or sets its day if it has none.
+func (t *legacyTokenTracking) ensure(ctx context.Context) error {
 	configMaps := t.core.find("", "configmaps")
-	key := resource.Key{Namespace: metav1.NamespaceSystem, Name: authn.TrackingName}
-	today := map[string]string{authn.TrackingKey: time.Now().UTC().Format(authn.DayFormat)}
+	key := resource.Key{Namespace: metav1.NamespaceSystem, Name: authn.LegacyTokenTrackingConfigMap}
+	today := time.Now().UTC().Format(authn.DayFormat)
 	cm, err := rest.GetObject[*corev1.ConfigMap](ctx, configMaps, key, resource.At{Freshness: resource.Any})
 	switch {
 	case apierrors.IsNotFound(err):
-		err = create(ctx, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: today})
-	case err == nil && !tracksSince(cm):
+		err = create(ctx, configMaps, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: map[string]string{authn.LegacyTokenTrackingKey: today},
+		})
+	case err == nil && !hasDay(cm):
 		_, err = rest.Modify(ctx, configMaps, key, func(cm *corev1.ConfigMap) error {
-			if !tracksSince(cm) {
-				cm.Data = today
+			if hasDay(cm) {
+				return nil
 			}
+			if cm.Data == nil {
+				cm.Data = map[string]string{}
+			}
+			cm.Data[authn.LegacyTokenTrackingKey] = today
 			return nil
 		})
 	}
 	if err == nil {
-		t.core.started.tokenTracking.Store(true)
+		t.core.started.legacyTokenTracking.Store(true)
 	}
 	return err
 }
 
-// tracksSince reports whether the ConfigMap has a day.
-func tracksSince(cm *corev1.ConfigMap) bool {
-	_, err := time.Parse(authn.DayFormat, cm.Data[authn.TrackingKey])
+func hasDay(cm *corev1.ConfigMap) bool {
+	_, err := time.Parse(authn.DayFormat, cm.Data[authn.LegacyTokenTrackingKey])
 	return err == nil
 }

@@ -24,9 +24,9 @@ const (
 	DayFormat = "2006-01-02"
 	// LabelInvalidSince marks a Secret with a token that is no longer accepted. Its value is a date.
 	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// TrackingName is the name of the ConfigMap of kube-system with the day, as DayFormat in its key
-	// TrackingKey, from which on LabelLastUsed is set.
-	TrackingName, TrackingKey = "kube-apiserver-legacy-service-account-token-tracking", "since"
+	// LegacyTokenTrackingConfigMap is the ConfigMap in kube-system whose key LegacyTokenTrackingKey has
+	// the day, as DayFormat, on which servers began to set LabelLastUsed.
+	LegacyTokenTrackingConfigMap, LegacyTokenTrackingKey = "kube-apiserver-legacy-service-account-token-tracking", "since"
 )
 
 // legacyClaims are the contents of a token of a Secret, besides issuer and subject.

@@ -38,8 +38,8 @@ func cleanLegacyTokens(ctx context.Context, env *Env) error {
 	return env.everyInterval(ctx, legacyInterval, secrets, func(ctx context.Context) {
 		since, err := env.trackedSince(ctx)
 		if err != nil || env.Clock.Now().Before(since.Add(keptUnused)) {
-			if err != nil && ctx.Err() == nil {
-				env.Log.Warn("cannot read since when the use of tokens is recorded", "err", err)
+			if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil { // without the ConfigMap no use is a year old
+				env.Log.Warn("cannot read the first day of token tracking", "err", err)
 			}
 			return
 		}
@@ -52,15 +52,16 @@ func cleanLegacyTokens(ctx context.Context, env *Env) error {
 	})
 }
 
-// trackedSince returns the first whole day of which uses are recorded.
+// trackedSince returns the first day on which every use is recorded: the one after the day of the
+// ConfigMap.
 func (e *Env) trackedSince(ctx context.Context) (time.Time, error) {
-	cm, err := e.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authn.TrackingName, metav1.GetOptions{})
+	cm, err := e.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authn.LegacyTokenTrackingConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return time.Time{}, err
 	}
-	day, err := time.Parse(authn.DayFormat, cm.Data[authn.TrackingKey])
+	day, err := time.Parse(authn.DayFormat, cm.Data[authn.LegacyTokenTrackingKey])
 	if err != nil {
-		return time.Time{}, fmt.Errorf("ConfigMap %s: %w", authn.TrackingName, err)
+		return time.Time{}, fmt.Errorf("ConfigMap %s: %w", authn.LegacyTokenTrackingConfigMap, err)
 	}
 	return day.AddDate(0, 0, 1), nil
 }

@@ -42,7 +42,7 @@ func TestUnusedTokensOfSecretsGo(t *testing.T) {
 		},
 	}, metav1.CreateOptions{}))
 	must[*corev1.ConfigMap](t)(s.CoreV1().ConfigMaps("kube-system").Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: authn.TrackingName}, Data: map[string]string{authn.TrackingKey: begin.UTC().Format(authn.DayFormat)},
+		ObjectMeta: metav1.ObjectMeta{Name: authn.LegacyTokenTrackingConfigMap}, Data: map[string]string{authn.LegacyTokenTrackingKey: begin.UTC().Format(authn.DayFormat)},
 	}, metav1.CreateOptions{}))
 	s.run("legacy-serviceaccount-token-cleaner-controller", Options{}, now)
 	now.Step(380 * day)
