@@ -57,9 +57,10 @@ func (a *Access) bootstrap(ctx context.Context, resources *[numKinds]*rest.Resou
 	})
 }
 
-// splitDiscovery returns want with what an administrator changed in the binding system:discovery, if
-// system:public-info-viewer is not stored: its rights were those of system:discovery before
-// Kubernetes 1.14. So a cluster that is closed to users without credentials remains so.
+// splitDiscovery returns want. If system:public-info-viewer is not stored, its binding in want gets
+// the subjects, labels and annotations of the stored binding system:discovery, which had its rights
+// before Kubernetes 1.14 (primeSplitClusterRoleBindings of kube-apiserver). So a cluster that denies
+// discovery to users without credentials still does.
 func splitDiscovery(ctx context.Context, r *rest.Resource, want []rest.Object) ([]rest.Object, error) {
 	const from, to = "system:discovery", "system:public-info-viewer"
 	if _, err := r.Store.Get(ctx, resource.Key{Name: to}, resource.At{}); !apierrors.IsNotFound(err) {
@@ -70,8 +71,8 @@ func splitDiscovery(ctx context.Context, r *rest.Resource, want []rest.Object) (
 		return want, nil
 	}
 	i := slices.IndexFunc(want, func(o rest.Object) bool { return o.GetName() == to })
-	if err != nil || i < 0 {
-		return want, err
+	if err != nil {
+		return nil, err
 	}
 	split := want[i].DeepCopyObject().(*rbacv1.ClusterRoleBinding)
 	split.Labels, split.Annotations, split.Subjects = stored.Labels, stored.Annotations, stored.Subjects
