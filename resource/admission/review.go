@@ -162,8 +162,8 @@ func (r *review) exemptFromPolicies() bool {
 	return false
 }
 
-// newAttributes returns a write in upstream's form. The objects of a deletecollection have no name
-// in it, as in the request: only their old state names them.
+// newAttributes returns a write in upstream's form. In a deletecollection the name is
+// empty, as in kube-apiserver; the old object has it.
 func newAttributes(a *rest.Attributes) admission.Attributes {
 	version, subresource, name := a.Kind.Versions[0], "", a.Key.Name
 	if a.Action != nil {

@@ -142,8 +142,8 @@ func hasProtobuf(obj runtime.Object) bool {
 	return ok
 }
 
-// hasRaw reports whether values of a type can have a RawExtension. seen has the types that need no
-// further look.
+// hasRaw reports whether a value of type t can contain a RawExtension. seen has the types that were
+// searched.
 func hasRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	switch {
 	case t == reflect.TypeFor[runtime.RawExtension]():

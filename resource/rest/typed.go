@@ -33,7 +33,7 @@ type typed struct {
 	json, strictJSON *jsonserializer.Serializer
 	yaml, strictYAML *jsonserializer.Serializer
 	protobuf         *protobuf.Serializer
-	// raw is set if objects may have JSON in a RawExtension.
+	// raw reports whether objects can have a RawExtension.
 	raw bool
 }
 
@@ -105,7 +105,7 @@ func (c *typed) Decode(data []byte, mediaType string, defaultGVK schema.GroupVer
 		return nil, nil, err
 	}
 	if c.raw && mediaType == runtime.ContentTypeProtobuf {
-		// The decoder takes any bytes for JSON, which then could not be read as JSON by anyone.
+		// The decoder does not check that the bytes of a RawExtension are JSON.
 		if err := c.json.Encode(obj, io.Discard); err != nil {
 			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: a field is not JSON: %v",
 				gvk.Kind, gvk.GroupVersion(), gvk.Kind, err))

@@ -199,8 +199,8 @@ func TestTypedConvertsWithoutBytes(t *testing.T) {
 	}
 }
 
-// Bytes in a protobuf body that stand for JSON and are none are a 400: stored, they would make
-// every list of the kind fail.
+// A protobuf body with a RawExtension that is not JSON is refused with 400. Field ownership panics on
+// it, and if it were stored, each list of the kind would fail.
 func TestRawFieldsOfProtobuf(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := appsv1.AddToScheme(scheme); err != nil {

@@ -26,8 +26,8 @@ type listQuery struct {
 }
 
 // parseListQuery parses and validates a query. Errors are 400s and 422s, and a 500 for the
-// resourceVersion of a watch (docs/wire.md 5.1). Of several errors the one of kube-apiserver is
-// returned.
+// resourceVersion of a watch (docs/wire.md 5.1). If several parameters are
+// invalid, it returns the error that kube-apiserver returns.
 func parseListQuery(query url.Values, watch bool) (*listQuery, error) {
 	q := &listQuery{}
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &q.ListOptions, nil); err != nil {
@@ -88,7 +88,7 @@ func listOptions(r *http.Request, act *resource.Action, res *rest.Resource) (res
 // listAt sets the point in history of a list (docs/wire.md 5.2).
 func (q *listQuery) listAt(opts *resource.ListOptions) {
 	switch {
-	case q.Continue != "":
+	case q.Continue != "": // the token has the revision
 	case q.ResourceVersion == "":
 		opts.At.Freshness = resource.Latest
 	case q.revision == 0:
