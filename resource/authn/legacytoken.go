@@ -24,8 +24,8 @@ const (
 	DayFormat = "2006-01-02"
 	// LabelInvalidSince marks a Secret with a token that is no longer accepted. Its value is a date.
 	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// LegacyTokenTrackingConfigMap is the ConfigMap in kube-system whose key LegacyTokenTrackingKey has
-	// the day, as DayFormat, on which servers began to set LabelLastUsed.
+	// LegacyTokenTrackingConfigMap is a ConfigMap in kube-system. Its key LegacyTokenTrackingKey has the
+	// day, as DayFormat, on which servers began to set LabelLastUsed.
 	LegacyTokenTrackingConfigMap, LegacyTokenTrackingKey = "kube-apiserver-legacy-service-account-token-tracking", "since"
 )
 

@@ -72,7 +72,7 @@ func TestWebhookRules(t *testing.T) {
 	}
 }
 
-// A rule that names a resource whose requests no webhook sees is a warning, unless * may mean others.
+// A rule that names an excluded resource gets a warning, unless it has *, which may mean others.
 func TestWarningsOfExcludedResources(t *testing.T) {
 	for _, plural := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
 		k := kind(t, plural+".admissionregistration.k8s.io")
