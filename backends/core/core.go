@@ -268,11 +268,11 @@ func (c *Core) assembleEngine() (err error) {
 		return err
 	}
 	c.cfg.AdmissionConfigFile = c.cfg.Admission.ConfigFile
-	c.engine, err = c.cfg.Engine(name, c.transport, func(i *resource.Info) resource.Store {
+	c.engine, err = c.cfg.Engine(name, c.transport, func(i *resource.Info) (resource.Store, rest.Codec) {
 		if r := c.find(i.Group, i.Resource); r != nil && c.serves(r.GVR(r.Versions[0])) {
-			return c.cache.Early(&r.Info) // before the cache is filled: writes wait for the engine
+			return c.cache.Early(&r.Info), r.Codec // before the cache is filled: writes wait for the engine
 		}
-		return nil
+		return nil, nil
 	})
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/admission"
+	"portico/resource/rest"
 	"portico/resource/serve/metrics"
 )
 
@@ -159,7 +160,7 @@ func admitting(t *testing.T) (*Server, *reviews) {
 		put(t, configurations.Store(&resource.Info{Group: "admissionregistration.k8s.io", Versions: []string{"v1"}, Resource: plural, Kind: kind}), string(data))
 	}
 	engine, err := admission.NewEngine(admission.EngineConfig{
-		Transport: http.DefaultTransport, Store: func(i *resource.Info) resource.Store { return configurations.Store(i) },
+		Transport: http.DefaultTransport, Store: func(i *resource.Info) (resource.Store, rest.Codec) { return configurations.Store(i), nil },
 	})
 	if err != nil {
 		t.Fatal(err)

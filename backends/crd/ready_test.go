@@ -12,6 +12,7 @@ import (
 	"portico/internal/testing/memstore"
 	"portico/resource"
 	"portico/resource/admission"
+	"portico/resource/rest"
 	"portico/resource/serve"
 	"portico/resource/serve/metrics"
 )
@@ -22,7 +23,7 @@ func TestWritesCheckNeedsAdmission(t *testing.T) {
 	t.Parallel()
 	for _, namespacesFirst := range []bool{false, true} {
 		kept := memstore.New()
-		engine, err := admission.NewEngine(admission.EngineConfig{Transport: http.DefaultTransport, Store: func(i *resource.Info) resource.Store { return kept.Store(i) }})
+		engine, err := admission.NewEngine(admission.EngineConfig{Transport: http.DefaultTransport, Store: func(i *resource.Info) (resource.Store, rest.Codec) { return kept.Store(i), nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,7 @@ import (
 	"portico/resource/encryption"
 	"portico/resource/etcd"
 	"portico/resource/identity"
+	"portico/resource/rest"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/inflight"
@@ -149,7 +150,7 @@ func Authorize(gateway *client.Client) func(context.Context, *resource.Action) e
 // Engine returns the engine that calls admission webhooks and policies. It reads them, and
 // the objects that they refer to, through the gateway, except the resources for which store
 // returns a Store; store may be nil.
-func (cfg *Config) Engine(name string, transport http.RoundTripper, store func(*resource.Info) resource.Store) (*admission.Engine, error) {
+func (cfg *Config) Engine(name string, transport http.RoundTripper, store func(*resource.Info) (resource.Store, rest.Codec)) (*admission.Engine, error) {
 	return admission.NewEngine(admission.EngineConfig{
 		Store: store, BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: UserAgent(name), Warn: filter.AddWarning, Egress: cfg.Egress,
 		ConfigFile: cfg.AdmissionConfigFile, Logger: cfg.Logger, Waited: filter.AddWait,

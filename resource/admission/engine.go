@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,9 +56,10 @@ type EngineConfig struct {
 	Transport http.RoundTripper
 	// UserAgent of the requests; "": that of package client.
 	UserAgent string
-	// Store returns this process's own store of a resource; nil: the resource is read through
+	// Store returns this process's own store of a resource, and the codec of the objects in it;
+	// a nil codec decodes version v1 only. If the store is nil, the resource is read through
 	// Transport. May be nil.
-	Store func(info *resource.Info) resource.Store
+	Store func(info *resource.Info) (resource.Store, rest.Codec)
 	// Egress says how webhooks are reached. Default: directly.
 	Egress egress.Selector
 	// ConfigFile is an AdmissionConfiguration with the credentials for webhooks, read once; "": none.
@@ -191,14 +193,16 @@ func (e *Engine) register(obj runtime.Object, i cache.SharedIndexInformer) {
 	e.factory.InformerFor(obj, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return i })
 }
 
-// store returns the store of a resource: the process's own, or one over HTTP.
-func (e *Engine) store(info *resource.Info) resource.Reader {
+// open returns the store of a resource, which is the process's own or one over HTTP, and the
+// codec of its objects.
+func (e *Engine) open(info *resource.Info) (resource.Reader, rest.Codec) {
+	v1 := rest.Typed(e.scheme, info.GVK("v1"))
 	if e.cfg.Store != nil {
-		if s := e.cfg.Store(info); s != nil {
-			return s
+		if s, codec := e.cfg.Store(info); s != nil {
+			return s, cmp.Or(codec, v1)
 		}
 	}
-	return e.client.Reader(info)
+	return e.client.Reader(info), v1
 }
 
 // Run follows the configurations until ctx ends, and returns its error.

@@ -26,7 +26,8 @@ const (
 // newInformer returns an informer of a kind in the scheme of the engine. used is called when
 // there are objects, and may be called again.
 func newInformer(e *Engine, info *resource.Info, used func()) *informer.Informer {
-	return informer.New(informer.Config{Store: e.store(info), Codec: rest.Typed(e.scheme, info.GVK(info.Versions[0])), Used: used, Logger: e.logger})
+	store, codec := e.open(info)
+	return informer.New(informer.Config{Store: store, Codec: codec, Used: used, Logger: e.logger})
 }
 
 // waitAll waits until the gates are open, at most for limit, and reports whether they are.
@@ -61,9 +62,8 @@ type namespaces struct {
 
 func newNamespaces(e *Engine) *namespaces {
 	info := namespaceInfo()
-	return &namespaces{
-		Informer: newInformer(e, info, nil), store: e.store(info), codec: rest.Typed(e.scheme, info.GVK("v1")), needed: informer.NewGate(),
-	}
+	store, codec := e.open(info)
+	return &namespaces{Informer: newInformer(e, info, nil), store: store, codec: codec, needed: informer.NewGate()}
 }
 
 // namespaceInfo describes the resource namespaces.

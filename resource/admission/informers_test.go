@@ -13,6 +13,7 @@ import (
 	"portico/internal/testing/await"
 	"portico/internal/testing/memstore"
 	"portico/resource"
+	"portico/resource/rest"
 )
 
 // held is a store with watches that wait for release.
@@ -34,11 +35,11 @@ func (h held) Watch(ctx context.Context, opts resource.WatchOptions) (resource.W
 // which late returns true are read once release is closed.
 func inStores(t *testing.T, storage *memstore.Storage, release <-chan struct{}, late func(name string) bool) *Engine {
 	t.Helper()
-	e, err := NewEngine(EngineConfig{Transport: http.DefaultTransport, Logger: quiet(), FirstRead: time.Minute, Store: func(i *resource.Info) resource.Store {
+	e, err := NewEngine(EngineConfig{Transport: http.DefaultTransport, Logger: quiet(), FirstRead: time.Minute, Store: func(i *resource.Info) (resource.Store, rest.Codec) {
 		if late(i.Resource) {
-			return held{storage.Store(i), release}
+			return held{storage.Store(i), release}, nil
 		}
-		return storage.Store(i)
+		return storage.Store(i), nil
 	}})
 	if err != nil {
 		t.Fatal(err)

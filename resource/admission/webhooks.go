@@ -205,11 +205,10 @@ type endpoints struct {
 func newServiceResolver(e *Engine) *serviceResolver {
 	services := &resource.Info{Versions: []string{"v1"}, Resource: "services", Kind: "Service", Namespaced: true}
 	slices := &resource.Info{Group: discoveryv1.GroupName, Versions: []string{"v1"}, Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true}
-	return &serviceResolver{
-		services: e.store(services), servicesCodec: rest.Typed(e.scheme, services.GVK("v1")),
-		slices: e.store(slices), slicesCodec: rest.Typed(e.scheme, slices.GVK("v1")),
-		found: map[servicePort]endpoints{},
-	}
+	r := &serviceResolver{found: map[servicePort]endpoints{}}
+	r.services, r.servicesCodec = e.open(services)
+	r.slices, r.slicesCodec = e.open(slices)
+	return r
 }
 
 // Services resolves the Services of webhooks to their endpoints; nil if e is nil.

@@ -10,10 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	admissionv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -69,6 +73,50 @@ func TestRecordedKubeAPIServer(t *testing.T) {
 	if found := markedIn(t, storedIn(t, client)); found != updated {
 		t.Errorf("kube-apiserver's types read %d objects that Portico has updated, want %d", found, updated)
 	}
+	checkEarlierPolicy(t, client, up)
+}
+
+// checkEarlierPolicy stores a policy in the version in which kube-apiserver 1.36 stored it, and
+// checks that it applies.
+func checkEarlierPolicy(t *testing.T, etcd *clientv3.Client, up *e2e.Installation) {
+	t.Helper()
+	fail, equivalent := admissionv1beta1.Fail, admissionv1beta1.Equivalent
+	policy := &admissionv1beta1.MutatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1beta1", Kind: "MutatingAdmissionPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: "earlier", UID: "earlier-policy", CreationTimestamp: metav1.Now()},
+		Spec: admissionv1beta1.MutatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1beta1.MatchResources{MatchPolicy: &equivalent, NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}, ResourceRules: []admissionv1beta1.NamedRuleWithOperations{{
+				ResourceNames: []string{"earlier"},
+				RuleWithOperations: admissionv1beta1.RuleWithOperations{
+					Operations: []admissionv1beta1.OperationType{admissionv1beta1.Create},
+					Rule:       admissionv1beta1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+				},
+			}}},
+			Mutations: []admissionv1beta1.Mutation{{PatchType: admissionv1beta1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionv1beta1.ApplyConfiguration{
+				Expression: `Object{metadata: Object.metadata{labels: {"mutated": "yes"}}}`,
+			}}},
+			FailurePolicy: &fail, ReinvocationPolicy: admissionv1beta1.NeverReinvocationPolicy,
+		},
+	}
+	binding := &admissionv1beta1.MutatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1beta1", Kind: "MutatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: "earlier", UID: "earlier-binding", CreationTimestamp: metav1.Now()},
+		Spec:       admissionv1beta1.MutatingAdmissionPolicyBindingSpec{PolicyName: "earlier"},
+	}
+	for key, obj := range map[string]runtime.Object{"mutatingadmissionpolicies": policy, "mutatingadmissionpolicybindings": binding} {
+		value, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), obj)
+		if err == nil {
+			_, err = etcd.Put(t.Context(), "/registry/"+key+"/earlier", string(value))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	maps := up.Client(t).CoreV1().ConfigMaps("default")
+	await.Until(t, "the policy applies", func() bool {
+		got, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "earlier"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && got.Labels["mutated"] == "yes"
+	})
 }
 
 // adopt runs portico adopt: it says what it would do, does it, and then finds nothing to do.
