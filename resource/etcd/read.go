@@ -34,7 +34,7 @@ const (
 // again, which the balancer does on the next member. A member that hangs keeps its
 // connection, and its share of the requests, until keep-alive fails. The attempt after
 // these lasts as long as the read may: on a slow network a page takes seconds.
-var readAttempts = []time.Duration{500 * time.Millisecond, time.Second}
+var readAttempts = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}
 
 // read reads a key, or a page of a range, and counts it under op.
 func (c *Client) read(ctx context.Context, scope *scope, op operation, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {

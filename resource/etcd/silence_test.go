@@ -160,10 +160,28 @@ func TestHungMember(t *testing.T) {
 	members, c := newCluster(t)
 	store := c.Store(storetest.Namespaced())
 	mustCreate(t, store, "x")
+	ctx := t.Context()
+	// Without a connection to the others, all attempts would go to the member that hangs.
+	eventually(t, "requests are sent to each member", func(context.Context) error {
+		var before [3]int64
+		for i, m := range members {
+			before[i] = m.Received.Load()
+		}
+		for range members {
+			if _, err := store.Get(ctx, keyX, resource.At{}); err != nil {
+				return err
+			}
+		}
+		for i, m := range members {
+			if m.Received.Load() == before[i] {
+				return fmt.Errorf("member %d received nothing", i)
+			}
+		}
+		return nil
+	})
 	members[0].Pause()
 	defer members[0].Resume()
 	c.timeout = 10 * time.Second
-	ctx := t.Context()
 	var writing sync.WaitGroup
 	for i := range 9 { // a third of them is sent to the member that hangs
 		writing.Go(func() {
