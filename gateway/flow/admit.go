@@ -24,7 +24,7 @@ import (
 // function of its runs; that function runs beside the request and waits for Release, so that
 // the seats can be released before the request ends.
 func (e *engine) Admit(r *http.Request, a *resource.Action) filter.Admission {
-	q := &admission{engine: e, request: r, info: requestInfo(a), mutating: a.Mutating(), decided: make(chan struct{}), released: make(chan struct{})}
+	q := &admission{engine: e, request: r, info: requestInfo(a), mutating: a.Mutating(), decided: make(chan struct{}), released: make(chan struct{}), handled: make(chan struct{})}
 	go q.handle(digest(a, q.info))
 	<-q.decided
 	if q.panicked != nil {
@@ -101,15 +101,18 @@ type admission struct {
 
 	release  sync.Once
 	released chan struct{}
+	handled  chan struct{} // closed when handle returns
 	forget   func() // of a watch; nil: none
 }
 
 // Release implements filter.Seats.
 func (q *admission) Release() { q.release.Do(func() { close(q.released) }) }
 
-// End implements filter.Seats.
+// End implements filter.Seats. It returns when the seats are free: a client that has the whole
+// response may send the next request for them.
 func (q *admission) End() {
 	q.Release()
+	<-q.handled
 	if q.forget != nil {
 		q.forget()
 		q.forget = nil
@@ -119,6 +122,7 @@ func (q *admission) End() {
 // handle passes the request through upstream's engine. It returns when the request is refused,
 // or its seats are released.
 func (q *admission) handle(digest flowcontrol.RequestDigest) {
+	defer close(q.handled)
 	defer func() {
 		cause := recover()
 		switch {

@@ -179,6 +179,22 @@ func TestQueue(t *testing.T) {
 	second.Seats.End()
 }
 
+// The seat of a request that has ended is free for the next one.
+func TestSeatIsFreeAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	f := run(t)
+	f.level(t, "eve", 0)
+	held := f.fill(t, "eve")
+	for i := range 500 {
+		held[0].End()
+		a := f.ask(t.Context(), "eve")
+		if a.Seats == nil {
+			t.Fatalf("request %d is refused: %+v", i, a)
+		}
+		held[0] = a.Seats
+	}
+}
+
 // A request of a client that has gone leaves the queue.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
