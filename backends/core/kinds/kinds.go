@@ -84,7 +84,7 @@ func All(cfg Config) []*rest.Kind {
 	scheme := newScheme()
 	all := slices.Concat(
 		coreKinds(cfg, scheme), bindings(cfg),
-		admissionKinds(cfg),
+		admissionKinds(cfg, scheme),
 		appsKinds(scheme),
 		autoscalingKinds(scheme),
 		batchKinds(),
@@ -94,7 +94,7 @@ func All(cfg Config) []*rest.Kind {
 		eventsKinds(cfg, scheme),
 		networkingKinds(),
 		nodeKinds(),
-		policyKinds(),
+		policyKinds(scheme),
 		resourceKinds(cfg),
 		schedulingKinds(),
 		storageKinds(),
@@ -116,10 +116,10 @@ func coreKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 	}
 }
 
-func admissionKinds(cfg Config) []*rest.Kind {
+func admissionKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
 	return []*rest.Kind{
-		webhookConfigurations[*admissionregistrationv1.ValidatingWebhookConfiguration]("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
-		webhookConfigurations[*admissionregistrationv1.MutatingWebhookConfiguration]("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+		webhookConfigurations[*admissionregistrationv1.ValidatingWebhookConfiguration](scheme, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+		webhookConfigurations[*admissionregistrationv1.MutatingWebhookConfiguration](scheme, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
 		validatingAdmissionPolicies(cfg), validatingAdmissionPolicyBindings(cfg),
 		mutatingAdmissionPolicies(cfg), mutatingAdmissionPolicyBindings(cfg),
 	}
@@ -153,7 +153,9 @@ func networkingKinds() []*rest.Kind {
 
 func nodeKinds() []*rest.Kind { return []*rest.Kind{runtimeClasses()} }
 
-func policyKinds() []*rest.Kind { return []*rest.Kind{podDisruptionBudgets()} }
+func policyKinds(scheme *runtime.Scheme) []*rest.Kind {
+	return []*rest.Kind{podDisruptionBudgets(scheme)}
+}
 
 func storageMigrationKinds() []*rest.Kind { return []*rest.Kind{storageVersionMigrations()} }
 

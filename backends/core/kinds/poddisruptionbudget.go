@@ -1,13 +1,17 @@
 package kinds
 
 import (
+	"fmt"
 	"slices"
 
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -21,8 +25,9 @@ import (
 const emptyMatchKey = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 
 // podDisruptionBudgets is the row of policy/v1 PodDisruptionBudget.
-func podDisruptionBudgets() *rest.Kind {
+func podDisruptionBudgets(scheme *runtime.Scheme) *rest.Kind {
 	return &rest.Kind{
+		Codec: rest.TypedConverted(scheme, policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), convertBudget),
 		Info: resource.Info{
 			Group: policyv1.GroupName, Versions: []string{"v1"}, Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget",
 			ShortNames: []string{"pdb"}, Namespaced: true,
@@ -71,10 +76,40 @@ func podDisruptionBudgets() *rest.Kind {
 	}
 }
 
+// convertBudget converts a stored v1beta1 PodDisruptionBudget to v1, with a selector that selects
+// the same pods. The result shares memory with in.
+func convertBudget(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
+	b, ok := in.(*policyv1beta1.PodDisruptionBudget)
+	if !ok || to.GroupVersion() != policyv1.SchemeGroupVersion {
+		return nil, fmt.Errorf("convert PodDisruptionBudget: %T cannot become %s", in, to)
+	}
+	selector := b.Spec.Selector
+	switch {
+	case equality.Semantic.DeepEqual(selector, &metav1.LabelSelector{}):
+		selector = emptyMatch(metav1.LabelSelectorOpExists)
+	case equality.Semantic.DeepEqual(selector, emptyMatch(metav1.LabelSelectorOpDoesNotExist)):
+		selector = &metav1.LabelSelector{}
+	default:
+		dropEmptyMatch(selector)
+	}
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: b.ObjectMeta,
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: b.Spec.MinAvailable, Selector: selector, MaxUnavailable: b.Spec.MaxUnavailable,
+			UnhealthyPodEvictionPolicy: (*policyv1.UnhealthyPodEvictionPolicyType)(b.Spec.UnhealthyPodEvictionPolicy),
+		},
+		Status: policyv1.PodDisruptionBudgetStatus(b.Status),
+	}, nil
+}
+
+// emptyMatch returns the selector of emptyMatchKey with an operator.
+func emptyMatch(operator metav1.LabelSelectorOperator) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: emptyMatchKey, Operator: operator}}}
+}
+
 // dropEmptyMatch removes the key from a selector that has others beside it.
 func dropEmptyMatch(s *metav1.LabelSelector) {
-	nothing := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: emptyMatchKey, Operator: metav1.LabelSelectorOpExists}}}
-	if s == nil || equality.Semantic.DeepEqual(*s, nothing) {
+	if s == nil || equality.Semantic.DeepEqual(s, emptyMatch(metav1.LabelSelectorOpExists)) {
 		return
 	}
 	s.MatchExpressions = slices.DeleteFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == emptyMatchKey })

@@ -7,6 +7,7 @@ import (
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	nodev1beta1 "k8s.io/api/node/v1beta1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1beta1 "k8s.io/api/storage/v1beta1"
@@ -19,11 +20,12 @@ import (
 )
 
 // addStoredVersions adds the versions that kube-apiserver stores objects in, or did once, and that
-// are not served: those that have the JSON fields of the version of the row. They are read, and
-// written in the version of the row.
+// are not served: those that have the JSON fields of the version of the row, and those that the
+// codec of the row converts. They are read, and written in the version of the row.
 func addStoredVersions(scheme *runtime.Scheme) {
 	for gv, types := range map[schema.GroupVersion][]runtime.Object{
 		admissionregistrationv1beta1.SchemeGroupVersion: {
+			&admissionregistrationv1beta1.ValidatingWebhookConfiguration{}, &admissionregistrationv1beta1.MutatingWebhookConfiguration{},
 			&admissionregistrationv1beta1.ValidatingAdmissionPolicy{}, &admissionregistrationv1beta1.ValidatingAdmissionPolicyBinding{},
 			&admissionregistrationv1beta1.MutatingAdmissionPolicy{}, &admissionregistrationv1beta1.MutatingAdmissionPolicyBinding{},
 		},
@@ -32,6 +34,7 @@ func addStoredVersions(scheme *runtime.Scheme) {
 		coordinationv1beta1.SchemeGroupVersion: {&coordinationv1beta1.Lease{}},
 		networkingv1beta1.SchemeGroupVersion:   {&networkingv1beta1.IPAddress{}, &networkingv1beta1.ServiceCIDR{}},
 		nodev1beta1.SchemeGroupVersion:         {&nodev1beta1.RuntimeClass{}},
+		policyv1beta1.SchemeGroupVersion:       {&policyv1beta1.PodDisruptionBudget{}},
 		resourcev1beta2.SchemeGroupVersion: {
 			&resourcev1beta2.DeviceClass{}, &resourcev1beta2.DeviceTaintRule{}, &resourcev1beta2.ResourceClaim{},
 			&resourcev1beta2.ResourceClaimTemplate{}, &resourcev1beta2.ResourceSlice{},

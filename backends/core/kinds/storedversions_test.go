@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -62,8 +63,52 @@ func TestVersionsThatAreStoredOnly(t *testing.T) {
 			}
 		}
 	}
-	if tested != 24 {
-		t.Errorf("%d versions, want 24", tested)
+	if tested != 27 {
+		t.Errorf("%d versions, want 27", tested)
+	}
+}
+
+// An empty selector of v1beta1 selects nothing, and one of v1 everything: what a stored
+// PodDisruptionBudget selects stays the same.
+func TestSelectorsOfStoredBudgets(t *testing.T) {
+	t.Parallel()
+	const key = `"pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"`
+	budgets := kind(t, "poddisruptionbudgets.policy")
+	for stored, want := range map[string]string{
+		`{}`: `{"matchExpressions":[{"key":` + key + `,"operator":"Exists"}]}`,
+		`{"matchExpressions":[{"key":` + key + `,"operator":"DoesNotExist"}]}`:                                 `{}`,
+		`{"matchExpressions":[{"key":"a","operator":"Exists"},{"key":` + key + `,"operator":"DoesNotExist"}]}`: `{"matchExpressions":[{"key":"a","operator":"Exists"}]}`,
+		`{"matchLabels":{"a":"b"}}`: `{"matchLabels":{"a":"b"}}`,
+		`null`:                      `null`,
+	} {
+		obj, err := budgets.Codec.DecodeStored(&resource.Object{Data: []byte(`{"apiVersion":"policy/v1beta1","kind":"PodDisruptionBudget","metadata":{"name":"a"},"spec":{"selector":` + stored + `}}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := json.Marshal(obj.(*policyv1.PodDisruptionBudget).Spec.Selector); err != nil || string(got) != want {
+			t.Errorf("%s is read as %s, want %s (%v)", stored, got, want, err)
+		}
+	}
+}
+
+// A stored v1beta1 webhook has the defaults of that version.
+func TestDefaultsOfStoredWebhooks(t *testing.T) {
+	t.Parallel()
+	for _, kinds := range [][2]string{{"validatingwebhookconfigurations", "ValidatingWebhookConfiguration"}, {"mutatingwebhookconfigurations", "MutatingWebhookConfiguration"}} {
+		row := kind(t, kinds[0]+".admissionregistration.k8s.io")
+		obj, err := row.Codec.DecodeStored(&resource.Object{Data: []byte(`{"apiVersion":"admissionregistration.k8s.io/v1beta1","kind":"` + kinds[1] +
+			`","metadata":{"name":"a"},"webhooks":[{"name":"a.example.com","clientConfig":{"url":"https://a"}}]}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := hooksOf(obj.(rest.Object))[0]
+		if **h.failurePolicy != "Ignore" || **h.matchPolicy != "Exact" || **h.timeoutSeconds != 30 || **h.sideEffects != "Unknown" ||
+			(*h.reviewVersions)[0] != "v1beta1" || *h.namespaceSelector == nil || *h.objectSelector == nil {
+			text, _ := json.Marshal(obj)
+			t.Errorf("got %s", text)
+		}
+		// It can be updated, although v1 does not permit such side effects in a new one.
+		expect(t, row.Strategy.ValidateUpdate(t.Context(), obj.(rest.Object), obj.(rest.Object)))
 	}
 }
 

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -13,6 +14,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission/plugin/manifest"
@@ -45,9 +48,10 @@ func apiName(name string, prefix bool) []string {
 
 // webhookConfigurations is the row of ValidatingWebhookConfiguration or
 // MutatingWebhookConfiguration.
-func webhookConfigurations[T rest.Object](plural, kind string) *rest.Kind {
+func webhookConfigurations[T rest.Object](scheme *runtime.Scheme, plural, kind string) *rest.Kind {
 	return &rest.Kind{
-		Info: admissionInfo(plural, kind),
+		Codec: rest.TypedConverted(scheme, admissionregistrationv1.SchemeGroupVersion.WithKind(kind), convertWebhooks(scheme)),
+		Info:  admissionInfo(plural, kind),
 		Strategy: rest.Strategy{
 			LooseFinalizers: true,
 			ValidateName:    apiName,
@@ -78,9 +82,9 @@ type webhook struct {
 	failurePolicy                     **admissionregistrationv1.FailurePolicyType
 	matchPolicy                       **admissionregistrationv1.MatchPolicyType
 	namespaceSelector, objectSelector **metav1.LabelSelector
-	sideEffects                       *admissionregistrationv1.SideEffectClass
+	sideEffects                       **admissionregistrationv1.SideEffectClass
 	timeoutSeconds                    **int32
-	reviewVersions                    []string
+	reviewVersions                    *[]string
 	matchConditions                   []admissionregistrationv1.MatchCondition
 	reinvocation                      **admissionregistrationv1.ReinvocationPolicyType // nil: validating
 }
@@ -88,16 +92,16 @@ type webhook struct {
 func validatingHook(h *admissionregistrationv1.ValidatingWebhook) *webhook {
 	return &webhook{
 		name: h.Name, client: &h.ClientConfig, rules: h.Rules, failurePolicy: &h.FailurePolicy, matchPolicy: &h.MatchPolicy,
-		namespaceSelector: &h.NamespaceSelector, objectSelector: &h.ObjectSelector, sideEffects: h.SideEffects,
-		timeoutSeconds: &h.TimeoutSeconds, reviewVersions: h.AdmissionReviewVersions, matchConditions: h.MatchConditions,
+		namespaceSelector: &h.NamespaceSelector, objectSelector: &h.ObjectSelector, sideEffects: &h.SideEffects,
+		timeoutSeconds: &h.TimeoutSeconds, reviewVersions: &h.AdmissionReviewVersions, matchConditions: h.MatchConditions,
 	}
 }
 
 func mutatingHook(h *admissionregistrationv1.MutatingWebhook) *webhook {
 	return &webhook{
 		name: h.Name, client: &h.ClientConfig, rules: h.Rules, failurePolicy: &h.FailurePolicy, matchPolicy: &h.MatchPolicy,
-		namespaceSelector: &h.NamespaceSelector, objectSelector: &h.ObjectSelector, sideEffects: h.SideEffects,
-		timeoutSeconds: &h.TimeoutSeconds, reviewVersions: h.AdmissionReviewVersions, matchConditions: h.MatchConditions,
+		namespaceSelector: &h.NamespaceSelector, objectSelector: &h.ObjectSelector, sideEffects: &h.SideEffects,
+		timeoutSeconds: &h.TimeoutSeconds, reviewVersions: &h.AdmissionReviewVersions, matchConditions: h.MatchConditions,
 		reinvocation: &h.ReinvocationPolicy,
 	}
 }
@@ -179,6 +183,35 @@ func defaultWebhook(h *webhook) {
 	}
 }
 
+// convertWebhooks returns the conversion of stored v1beta1 configurations, which have the JSON
+// fields of v1 and other defaults.
+func convertWebhooks(scheme *runtime.Scheme) rest.ConvertFunc {
+	return func(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
+		out, err := scheme.New(to)
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(data, out); err != nil {
+			return nil, err
+		}
+		for _, h := range hooksOf(out.(rest.Object)) {
+			rules.Default(h.failurePolicy, admissionregistrationv1.Ignore)
+			rules.Default(h.matchPolicy, admissionregistrationv1.Exact)
+			rules.Default(h.timeoutSeconds, 30)
+			rules.Default(h.sideEffects, admissionregistrationv1.SideEffectClassUnknown)
+			if len(*h.reviewVersions) == 0 {
+				*h.reviewVersions = []string{"v1beta1"}
+			}
+			defaultWebhook(h)
+		}
+		return out, nil
+	}
+}
+
 func defaultRule(r *admissionregistrationv1.Rule) {
 	rules.Default(&r.Scope, admissionregistrationv1.AllScopes)
 }
@@ -199,8 +232,8 @@ func validateWebhooksUpdate[T rest.Object](config, oldConfig T) field.ErrorList 
 	rules := webhookRules{true, true, true, true, len(hooks) != len(old), newCELRules(false)}
 	names := map[string]bool{}
 	for i, h := range old {
-		rules.noSideEffects = rules.noSideEffects && hasNoSideEffects(h.sideEffects)
-		rules.knownReviewVersion = rules.knownReviewVersion && (len(h.reviewVersions) == 0 || hasKnownReviewVersion(h.reviewVersions))
+		rules.noSideEffects = rules.noSideEffects && hasNoSideEffects(*h.sideEffects)
+		rules.knownReviewVersion = rules.knownReviewVersion && (len(*h.reviewVersions) == 0 || hasKnownReviewVersion(*h.reviewVersions))
 		rules.uniqueNames = rules.uniqueNames && !names[h.name]
 		names[h.name] = true
 		rules.strictSelectors = rules.strictSelectors && !hasInvalidLabelValue(*h.namespaceSelector) && !hasInvalidLabelValue(*h.objectSelector)
@@ -218,7 +251,7 @@ func checkWebhooks(hooks []*webhook, rules webhookRules) field.ErrorList {
 	for i, h := range hooks {
 		path := field.NewPath("webhooks").Index(i)
 		errs = append(errs, checkWebhook(h, rules, path)...)
-		errs = append(errs, checkReviewVersions(h.reviewVersions, rules.knownReviewVersion, path.Child("admissionReviewVersions"))...)
+		errs = append(errs, checkReviewVersions(*h.reviewVersions, rules.knownReviewVersion, path.Child("admissionReviewVersions"))...)
 		if rules.uniqueNames && h.name != "" {
 			if names[h.name] {
 				errs = append(errs, field.Duplicate(path.Child("name"), h.name))
@@ -240,7 +273,7 @@ func checkWebhook(h *webhook, rules webhookRules, path *field.Path) field.ErrorL
 	if p := *h.matchPolicy; p != nil {
 		errs = append(errs, validateMatchPolicy(*p, path.Child("matchPolicy"))...)
 	}
-	errs = append(errs, checkSideEffects(h.sideEffects, rules.noSideEffects, path.Child("sideEffects"))...)
+	errs = append(errs, checkSideEffects(*h.sideEffects, rules.noSideEffects, path.Child("sideEffects"))...)
 	if t := *h.timeoutSeconds; t != nil && (*t < 1 || *t > 30) {
 		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
