@@ -145,3 +145,40 @@ func TestMalformedStoredMetadata(t *testing.T) {
 		t.Errorf("partial list %v, want metadata %v", list, whole)
 	}
 }
+
+// A definition in the group of definitions is stored and defines nothing: discovery and OpenAPI
+// describe the resource customresourcedefinitions once.
+func TestDefinitionInTheGroupOfDefinitions(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	described := func() string {
+		t.Helper()
+		document, ok, err := s.openAPI.JSON(t.Context(), "apis/apiextensions.k8s.io/v1")
+		if err != nil || !ok {
+			t.Fatalf("OpenAPI: %t, %v", ok, err)
+		}
+		return string(document) + string(jsonOf(t, s.documents.Load()))
+	}
+	before := described()
+	s.must(t, "POST", definitionPath, "application/yaml", `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: customresourcedefinitions.apiextensions.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, test-only"}}
+spec:
+  group: apiextensions.k8s.io
+  scope: Cluster
+  names: {plural: customresourcedefinitions, singular: customresourcedefinition, kind: CustomResourceDefinition, listKind: CustomResourceDefinitionList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {probe: {type: boolean}}}}}
+`)
+	await.Until(t, "it is established", func() bool {
+		return condition(s.must(t, "GET", definitionPath+"/customresourcedefinitions.apiextensions.k8s.io", "", ""), "Established")["status"] == "True"
+	})
+	if after := described(); after != before {
+		t.Errorf("got %s\nwant %s", after, before)
+	}
+	s.must(t, "DELETE", definitionPath+"/customresourcedefinitions.apiextensions.k8s.io", "", "")
+	await.Until(t, "it is gone", func() bool {
+		return s.send(t, "GET", definitionPath+"/customresourcedefinitions.apiextensions.k8s.io", "", "").code == 404
+	})
+}

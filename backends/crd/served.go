@@ -73,8 +73,8 @@ func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone
 		}
 		now.outlines[out.Name] = out
 		now.stored[out.Spec.Group] = append(now.stored[out.Spec.Group], out.CustomResourceDefinition)
-		if !isServed(out.CustomResourceDefinition) {
-			continue
+		if out.Spec.Group == s.definitions.Group || !isServed(out.CustomResourceDefinition) {
+			continue // of its own group the server serves definitions only (lookup)
 		}
 		d := s.define(old, out)
 		kept[d.serving] = true

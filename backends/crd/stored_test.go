@@ -219,6 +219,10 @@ func TestNonStructuralDefinition(t *testing.T) {
 		}
 		return nil
 	}
+	if got := s.send(t, http.MethodPatch, "/apis/example.com/v1/namespaces/default/xs/a?fieldManager=m", "application/apply-patch+yaml",
+		`{"apiVersion":"example.com/v1","kind":"X","metadata":{"name":"a"},"a":{"b":1},"c":[1]}`); got.code != http.StatusCreated {
+		t.Errorf("apply: %d %s", got.code, got.body)
+	}
 	const violations = "[spec.preserveUnknownFields: Invalid value: true: must be false, " +
 		"spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]"
 	if got := condition(`{"metadata":{"labels":{"a":"b"}}}`); got != violations {
