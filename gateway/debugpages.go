@@ -1,33 +1,26 @@
 package gateway
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"os"
-	"runtime"
-	"slices"
 	"strings"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/server/flagz"
+	"k8s.io/apiserver/pkg/server/statusz"
+	"k8s.io/component-base/compatibility"
 
-	"portico/resource/response"
 	"portico/resource/serve/version"
 )
 
 // Pages for operators, at the paths that kube-apiserver has them: /statusz and /flagz
 // (KEP 4827 and 4828), /debug/flags/v, which sets the log level, and /logs/.
 
-const zpageWarning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only."
-
 // debugPages returns the handlers of these pages by path.
 func (g *Gateway) debugPages() map[string]http.Handler {
-	pages := map[string]http.Handler{"/statusz": statusz(time.Now()), "/flagz": flagz(g.cfg.Flags)}
+	pages := g.zpages()
 	if g.cfg.Profiling {
 		pages["/debug/flags"] = http.HandlerFunc(listDebugFlags)
 		pages["/debug/flags/*flag"] = debugFlag(g.cfg.SetVerbosity)
@@ -51,79 +44,26 @@ func (g *Gateway) openLogs() (err error) {
 	return nil
 }
 
-// zpage is a page as text and as an object of config.k8s.io/v1beta1.
-type zpage struct {
-	kind   string
-	text   func(io.Writer)
-	fields func() map[string]any
+// zpages returns the pages of kube-apiserver's own packages. As there, the name of the component
+// is apiserver.
+func (g *Gateway) zpages() map[string]http.Handler {
+	pages, v := zpages{}, version.Info()
+	emulated := v.EmulationMajor + "." + v.EmulationMinor
+	statusz.Install(pages, "apiserver", statusz.NewRegistry(compatibility.NewEffectiveVersionFromString(v.GitVersion, emulated, emulated),
+		statusz.WithListedPaths([]string{"/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"})))
+	flagz.Install(pages, "apiserver", flags(g.cfg.Flags))
+	return pages
 }
 
-func (z *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		response.WriteStatus(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{}, r.Method))
-		return
-	}
-	object, ok := z.negotiate(r.Header.Values("Accept"))
-	switch {
-	case !ok:
-		response.WriteStatus(w, r, response.NotAcceptable("text/plain", "application/json;v=v1beta1;g=config.k8s.io;as="+z.kind))
-	case object:
-		fields := z.fields()
-		fields["kind"], fields["apiVersion"] = z.kind, "config.k8s.io/v1beta1"
-		fields["metadata"] = map[string]string{"name": "apiserver"}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(fields)
-	default:
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintf(w, "\napiserver %s\n%s\n\n", strings.ToLower(z.kind), zpageWarning)
-		z.text(w)
-	}
-}
+type zpages map[string]http.Handler
 
-// negotiate reports whether the object is requested; ok is false if neither form is.
-func (z *zpage) negotiate(accept []string) (object, ok bool) {
-	header := strings.Join(accept, ",")
-	if strings.TrimSpace(header) == "" {
-		return false, true
-	}
-	for clause := range strings.SplitSeq(header, ",") {
-		media, params, err := mime.ParseMediaType(clause)
-		switch {
-		case err != nil:
-		case media == "*/*", media == "text/*", media == "text/plain":
-			return false, true
-		case media == "application/json" && params["as"] == z.kind && params["g"] == "config.k8s.io" && params["v"] == "v1beta1":
-			return true, true
-		}
-	}
-	return false, false
-}
+// Handle has the name that Install of both packages calls.
+func (p zpages) Handle(path string, h http.Handler) { p[path] = h }
 
-// statusz shows the version of the program and when it started.
-func statusz(started time.Time) http.Handler {
-	paths := []string{"/healthz", "/livez", "/metrics", "/readyz", "/version"}
-	up := func() time.Duration { return time.Since(started).Truncate(time.Second) }
-	v := version.Info()
-	return &zpage{"Statusz", func(w io.Writer) {
-		fmt.Fprintf(w, "Started: %s\nUp: %v\nGo version: %s\nBinary version: %s\nEmulation version: %s.%s\nPaths: %s\n",
-			started.Format(time.UnixDate), up(), runtime.Version(), v.GitVersion, v.EmulationMajor, v.EmulationMinor, strings.Join(paths, " "))
-	}, func() map[string]any {
-		return map[string]any{
-			"startTime": started.UTC().Format(time.RFC3339), "uptimeSeconds": int64(up().Seconds()), "goVersion": runtime.Version(),
-			"binaryVersion": v.GitVersion, "emulationVersion": v.EmulationMajor + "." + v.EmulationMinor, "paths": paths,
-		}
-	}}
-}
+// flags implements flagz.Reader.
+type flags map[string]string
 
-// flagz shows the flags that the process was started with.
-func flagz(flags map[string]string) http.Handler {
-	return &zpage{"Flagz", func(w io.Writer) {
-		for _, name := range slices.Sorted(maps.Keys(flags)) {
-			fmt.Fprintf(w, "%s=%s\n", name, flags[name])
-		}
-	}, func() map[string]any { return map[string]any{"flags": flags} }}
-}
+func (f flags) GetFlagz() map[string]string { return f }
 
 // maxVerbosity bounds the body of a PUT to /debug/flags/v, in bytes.
 const maxVerbosity = 16

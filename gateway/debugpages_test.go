@@ -66,10 +66,10 @@ func TestDebugPages(t *testing.T) {
 		text                       string
 	}{
 		{"GET", "/statusz", "", "", 200, "apiserver statusz"},
-		{"GET", "/statusz", "application/json, */*", "", 200, "Binary version: v1."},
-		{"GET", "/statusz", "application/json", "", 406, "Statusz"},
-		{"POST", "/statusz", "", "", 405, ""},
-		{"GET", "/flagz", "text/plain", "", 200, "listen=:0\n"},
+		{"GET", "/statusz", "application/xml, */*", "", 200, "Binary version"},
+		{"GET", "/statusz", "application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz", "", 200, "binaryVersion: 1."},
+		{"GET", "/statusz", "application/json", "", 406, "application/yaml"},
+		{"GET", "/flagz", "text/plain", "", 200, "listen"},
 		{"PUT", "/debug/flags/v", "", "4", 200, "successfully set klog.logging.verbosity to 4"},
 		{"PUT", "/debug/flags/v", "", "many", 400, "bad level"},
 		{"PUT", "/debug/flags/v", "", strings.Repeat("1", 100), 400, ""},

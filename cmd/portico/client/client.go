@@ -128,6 +128,11 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values) ([]byte
 	return c.do(ctx, http.MethodGet, path, query, nil, "")
 }
 
+// GetAs is Get with a media type.
+func (c *Client) GetAs(ctx context.Context, path, accept string) ([]byte, error) {
+	return c.do(ctx, http.MethodGet, path, nil, nil, accept)
+}
+
 // Host returns the URL of the gateway, and Config the configuration for other clients of it.
 func (c *Client) Host() string         { return c.host }
 func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }

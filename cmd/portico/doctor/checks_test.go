@@ -186,10 +186,10 @@ var badTargets = []badTarget{
 	{"servers", failed, "crd: away", seen(inspect.View{Installation: &installation.Report{Version: "v1.37.2", Servers: []installation.Server{{Name: "crd", Error: "away"}}}}, "")},
 	{"leaders", failed, "crd has no leader", reported(elected("controllers", "garbage-collector", "gateway", "service-repair"))},
 	{"refusals", warns, "7 with 429, 2 for Backend billing", seen(inspect.View{}, `apiserver_request_terminations_total{code="429"} 7`+"\n"+`portico_upstream_queue_rejections_total{backend="billing"} 2`)},
-	{"audit", failed, "no sink", answering(map[string]string{"/flagz": "audit-policy-file=p.yaml\n"})},
-	{"audit", failed, "no policy", answering(map[string]string{"/flagz": "audit-log-path=-\n"})},
+	{"audit", failed, "no sink", answering(map[string]string{"/flagz": `{"flags":{"audit-policy-file":"p.yaml"}}`})},
+	{"audit", failed, "no policy", answering(map[string]string{"/flagz": `{"flags":{"audit-log-path":"-"}}`})},
 	{"audit", failed, "3 events were lost", func(t *testing.T) *target {
-		p := answering(map[string]string{"/flagz": "audit-log-path=-\naudit-policy-file=p.yaml\n"})(t)
+		p := answering(map[string]string{"/flagz": `{"flags":{"audit-log-path":"-","audit-policy-file":"p.yaml"}}`})(t)
 		p.view = seen(inspect.View{}, `apiserver_audit_error_total{plugin="log"} 3`)(t).view
 		return p
 	}},

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -199,17 +200,15 @@ func (t *target) flags(ctx context.Context) (all map[string]string, why finding,
 	if t.away() {
 		return nil, noGateway(), false
 	}
-	text, err := t.gateway.Get(ctx, "/flagz", nil)
+	data, err := t.gateway.GetAs(ctx, "/flagz", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz")
+	var page struct{ Flags map[string]string }
+	if err == nil {
+		err = json.Unmarshal(data, &page)
+	}
 	if err != nil {
-		return nil, skip("%v", err), false
+		return nil, skip("/flagz: %v", err), false
 	}
-	all = map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
-			all[name] = value
-		}
-	}
-	return all, finding{}, true
+	return page.Flags, finding{}, true
 }
 
 // certificate returns the connection state of the answer; nil without TLS.
