@@ -205,7 +205,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 		Handler: serve.NewRouter(routes), Authenticator: authenticator, Complete: p.Complete,
 		MaxInFlight: -1, MaxMutatingInFlight: -1, // gateways have admitted the requests
 		ManyUsers: true, Ahead: timeoutAhead, Connections: connections,
-		Metrics: p.Metrics, Audit: audited, Tracer: tracer, Logger: cfg.Logger.With("server", p.Name),
+		Metrics: p.Metrics, Audit: audited, RelayAnnotations: true, Tracer: tracer, Logger: cfg.Logger.With("server", p.Name),
 	})
 	if err != nil {
 		return nil, err

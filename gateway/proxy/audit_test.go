@@ -159,9 +159,61 @@ func auditing(t *testing.T, level string) (change func(*filter.Config), events f
 			if took, err := time.ParseDuration(e.Annotations[annotationUpstream]); err == nil && took > audit.Slow {
 				object += " waited for the server"
 			}
+			if v := e.Annotations[annotationOfServer]; v != "" {
+				object += " annotated " + v
+			}
 			lines = append(lines, fmt.Sprintf("%s %s %d %q %s", e.Verb, e.RequestURI, e.ResponseStatus.Code, e.ObjectRef.Name, object))
 		}
 		return strings.Join(lines, "\n")
+	}
+}
+
+const annotationOfServer = "pod-security.kubernetes.io/audit-violations"
+
+// The core and the CRD server are asked for the annotations of admission, which are in the event
+// and not in the response. Other servers, and pods behind the core server, are not believed.
+func TestAnnotationsOfServers(t *testing.T) {
+	t.Parallel()
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Asked", r.Header.Get(audit.HeaderAnnotations))
+		w.Header().Set(audit.HeaderAnnotations, `{"`+annotationOfServer+`":"a Ω","authorization.k8s.io/decision":"allow"}`)
+	})
+	for name, c := range map[string]struct {
+		path   string
+		static bool
+		asked  string
+		event  string
+	}{
+		"of the gateway":    {shortPath + "/x", true, "1", "annotated a Ω"},
+		"of a registration": {shortPath + "/x", false, "", ""},
+		"a pod behind it":   {"/api/v1/namespaces/default/pods/p/proxy/x", true, "1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change, events := auditing(t, "Metadata")
+			rt := routeTo(upstreamOnSocket(t, answer))
+			rt.Static = c.static
+			front, _ := startTLS(t, newChain(t, along(rt), change).ServeHTTP)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, front.URL+c.path, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set(audit.HeaderAnnotations, "client")
+			res, err := front.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if got := res.Header.Get("Asked"); got != c.asked {
+				t.Errorf("the server is asked %q, want %q", got, c.asked)
+			}
+			if got := res.Header[audit.HeaderAnnotations]; got != nil {
+				t.Errorf("the client gets %q", got)
+			}
+			await.Until(t, "there is an event", func() bool { return events() != "" })
+			if got := events(); strings.Contains(got, "annotated") != (c.event != "") || !strings.Contains(got, c.event) {
+				t.Errorf("the event is %s, want %q in it", got, c.event)
+			}
+		})
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"portico/gateway/upstream"
 	"portico/gateway/upstream/retry"
 	"portico/resource"
+	"portico/resource/audit"
 	"portico/resource/authn"
 	"portico/resource/response"
 	"portico/resource/serve/filter"
@@ -99,12 +100,16 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	pr.Out.Host = base.Host
 	h := pr.Out.Header
 	act, upgrade := actionOf(pr.In)
-	switch proxied := proxiedRequestFrom(pr.In.Context()); {
+	proxied := proxiedRequestFrom(pr.In.Context())
+	switch {
 	case proxied != nil && proxied.route.REST != nil: // REST.header has left what it gets
 	case isProxiedObject(act):
 		stripForObject(h)
 	default:
 		keepKubernetes(h)
+	}
+	if delete(h, audit.HeaderAnnotations); proxied != nil && proxied.route.Static && act != nil && (act.Mutating() || act.Subresource != "") {
+		audit.Ask(pr.In.Context(), h) // admission sees it
 	}
 	if act != nil && act.User != nil {
 		authn.SetFrontProxyHeaders(h, act.User)
@@ -175,6 +180,8 @@ func modifyResponse(res *http.Response) error {
 	}
 	if proxied := proxiedRequestFrom(res.Request.Context()); object || proxied == nil || !proxied.route.Static {
 		confine(res.Header)
+	} else {
+		audit.Adopt(res.Request.Context(), res.Header)
 	}
 	for name := range res.Header {
 		if isGateways(name) {

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"portico/resource/audit"
+
 	"golang.org/x/net/http/httpguts"
 )
 
@@ -14,9 +16,9 @@ import (
 // isGateways reports whether a header of an answer is set by the gateway only.
 func isGateways(name string) bool {
 	switch name {
-	// The audit id is that of the client's request, timings are the gateway's, and cookies would be
-	// sent with requests to all that the gateway serves.
-	case "Audit-Id", headerBackend, headerTiming, "Set-Cookie", "Set-Cookie2":
+	// The audit id is that of the client's request, annotations are for the audit event, timings are
+	// the gateway's, and cookies would be sent with requests to all that the gateway serves.
+	case "Audit-Id", audit.HeaderAnnotations, headerBackend, headerTiming, "Set-Cookie", "Set-Cookie2":
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")

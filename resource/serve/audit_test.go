@@ -207,6 +207,35 @@ func TestAuditStages(t *testing.T) {
 	}
 }
 
+// A server that relays annotations answers with those of admission, on request only, whether or not
+// it has an audit log of its own. A handler cannot set the header.
+func TestRelayedAnnotations(t *testing.T) {
+	t.Parallel()
+	own, _ := auditing(t, metadata)
+	for name, change := range map[string]func(*testConfig){"alone": func(*testConfig) {}, "beside its own audit log": own} {
+		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+			for key, value := range r.URL.Query() {
+				audit.Annotate(r.Context(), key, value[0])
+			}
+			w.Header().Set(audit.HeaderAnnotations, `{"by":"handler"}`)
+			ok(w, r)
+		}, change, func(c *testConfig) { c.RelayAnnotations = true })
+		for query, want := range map[string]string{
+			"":                                     "",
+			"?a=b&c=d%0A":                          `{"a":"b","c":"d\n"}`,
+			"?authorization.k8s.io/decision=allow": "",
+			"?a=" + strings.Repeat("x", 64<<10):    `{"audit.k8s.io/truncated":"true"}`,
+		} {
+			if got := do(s, "GET", pathPods+query, audit.HeaderAnnotations, "1").Header().Get(audit.HeaderAnnotations); got != want {
+				t.Errorf("%s, %.20s: got %.100s, want %s", name, query, got, want)
+			}
+		}
+		if got := do(s, "GET", pathPods+"?a=b").Header().Get(audit.HeaderAnnotations); got != `{"by":"handler"}` {
+			t.Errorf("%s: not asked, it answers %s", name, got)
+		}
+	}
+}
+
 // slowClient takes a second for every part of a response.
 type slowClient struct{ *httptest.ResponseRecorder }
 

@@ -42,6 +42,9 @@ func sendAuditedRequests(t *testing.T, up *e2e.Installation) {
 		t.Error("jane may read everything")
 	}
 	up.MustKubectl(t, "delete", "configmap", "a", "--cascade=orphan", "--wait=false")
+	up.MustKubectl(t, "create", "namespace", "audited")
+	up.MustKubectl(t, "label", "namespace", "audited", "pod-security.kubernetes.io/audit=restricted")
+	up.MustKubectl(t, "run", "p", "--namespace=audited", "--image=i", "--overrides", `{"spec":{"automountServiceAccountToken":false}}`, "--dry-run=server")
 	anonymous := rest.AnonymousClientConfig(up.Config(t))
 	anonymous.BearerToken = "wrong"
 	if code, _ := e2e.Get(t, e2e.HTTPClient(t, anonymous), up.Endpoint+"/api/v1/namespaces/default/configmaps", ""); code != http.StatusUnauthorized {
@@ -75,6 +78,10 @@ func checkAuditLog(t *testing.T, file string) {
 	}
 	if strings.Contains(string(text), "hidden") || strings.Contains(string(text), "managedFields") {
 		t.Error("the log has fields that the policy excludes")
+	}
+	// The core server, which admits the pod, relays the annotation.
+	if !strings.Contains(string(text), `"pod-security.kubernetes.io/audit-violations":"would violate PodSecurity`) {
+		t.Error("no event has the annotation of the admission plugin PodSecurity")
 	}
 	const admin, maps = "portico:admin as ", "/api/v1/namespaces/default/configmaps"
 	for _, want := range []audited{

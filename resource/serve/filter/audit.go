@@ -22,15 +22,22 @@ const (
 // audit begins the audit of a request after authentication and before impersonation.
 // finishAudit, above, ends it.
 func (c *Chain) audit(w http.ResponseWriter, r *http.Request) bool {
+	rs := stateOf(r.Context())
+	rs.relays = c.cfg.RelayAnnotations && r.Header[audit.HeaderAnnotations] != nil
 	if c.cfg.Audit == nil {
+		if rs.relays {
+			rs.audited.Store(audit.Annotating())
+		}
 		return true
 	}
-	rs := stateOf(r.Context())
 	audited, err := c.cfg.Audit.Begin(r, rs.arrival())
 	c.metrics.Filtered(metrics.FilterAudit, rs.lap())
 	if err != nil {
 		response.WriteStatus(w, r, err)
 		return false
+	}
+	if audited == nil && rs.relays {
+		audited = audit.Annotating()
 	}
 	if audited != nil {
 		rs.audited.Store(audited)

@@ -70,6 +70,7 @@ type requestState struct {
 	origin []string // an allowed origin; nil: none
 
 	authorized   bool // authorize need not run again
+	relays       bool // the response has the annotations of the audit event
 	cacheControl bool
 	hijacked     bool
 	uncounted    bool // another server counts the request
@@ -291,6 +292,9 @@ func (rs *requestState) setHeader(code int) {
 	}
 	if audited := rs.audited.Load(); audited != nil {
 		audited.OnHeader(h, code)
+		if rs.relays {
+			audited.Relay(h)
+		}
 	}
 	if rs.flowSchema[0] != "" {
 		h[headerFlowSchema], h[headerFlowLevel] = rs.flowSchema[:], rs.flowLevel[:]
