@@ -5,6 +5,7 @@ package strangers
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,13 +22,38 @@ const (
 	suiteMemory = 6 << 30 // bytes of all its processes
 )
 
+// exitPanic is the exit code of a Go process that panics.
+const exitPanic = 2
+
 // suite is a test binary and the folder of its package.
 type suite struct{ dir, program string }
 
-// run runs the suite within the bounds. Its processes end with this one.
+// run runs the suite within the bounds. A test that panics ends the process of the suite: it fails, and another process
+// runs the tests after it.
 func (s *suite) run(t *testing.T, with string, env []string) *results {
 	t.Helper()
 	began := time.Now()
+	all := &results{outcomes: map[string]string{}, output: map[string]string{}}
+	for {
+		r := s.process(t, env, all.tests())
+		maps.Copy(all.outcomes, r.outcomes)
+		maps.Copy(all.output, r.output)
+		all.failed, all.failure = r.failed, r.failure
+		var exit *exec.ExitError
+		if len(r.running) == 0 || !errors.As(r.failure, &exit) || exit.ExitCode() != exitPanic || time.Since(began) > suiteTime {
+			break
+		}
+		for test := range r.running {
+			all.outcomes[test] = "fail"
+		}
+	}
+	t.Logf("with %s: %s within %.0f s", with, countOutcomes(all.outcomes), time.Since(began).Seconds())
+	return all
+}
+
+// process runs the tests of the suite, but for skipped, in a process that ends with this one.
+func (s *suite) process(t *testing.T, env, skipped []string) *results {
+	t.Helper()
 	// The folder of a test has a long name, but the path of the socket of etcd has at most 107 bytes: unix(7).
 	home, err := os.MkdirTemp("", "suite")
 	if err != nil {
@@ -35,6 +61,9 @@ func (s *suite) run(t *testing.T, with string, env []string) *results {
 	}
 	defer os.RemoveAll(home)
 	cmd := exec.Command(s.program, "-test.v=test2json", "-test.timeout="+suiteTime.String())
+	if len(skipped) > 0 {
+		cmd.Args = append(cmd.Args, "-test.skip=^("+strings.Join(skipped, "|")+")$")
+	}
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), append(env, "HOME="+home, "TMPDIR="+home, "KUBECONFIG="+os.DevNull, "GOMEMLIMIT=2GiB",
 		// The framework uses, and empties, an etcd that answers there, and starts one otherwise.
@@ -68,7 +97,6 @@ func (s *suite) run(t *testing.T, with string, env []string) *results {
 	r := <-out
 	err = errors.Join(err, filter.Wait())
 	r.failure = errors.Join(<-bounded, err)
-	t.Logf("with %s: %s within %.0f s", with, countOutcomes(r.outcomes), time.Since(began).Seconds())
 	return r
 }
 

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -17,8 +19,9 @@ const keptOutput = 16 << 10
 // output of the suite.
 type results struct {
 	outcomes, output map[string]string
-	failed           bool  // the suite ended, and printed FAIL
-	failure          error // of the process of the suite
+	running          map[string]bool // tests that began and did not end
+	failed           bool            // the suite ended, and printed FAIL
+	failure          error           // of the process of the suite
 }
 
 // crashed returns the error of a suite that failed, but not by a test that failed: for example, its process was killed.
@@ -31,7 +34,7 @@ func (r *results) crashed() error {
 
 // readResults reads the output of test2json, or of go test -json.
 func readResults(from io.Reader) *results {
-	r := &results{outcomes: map[string]string{}, output: map[string]string{}}
+	r := &results{outcomes: map[string]string{}, output: map[string]string{}, running: map[string]bool{}}
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -44,15 +47,28 @@ func readResults(from io.Reader) *results {
 			kept := r.output[event.Test] + event.Output
 			r.output[event.Test] = kept[max(0, len(kept)-keptOutput):]
 			r.failed = r.failed || event.Test == "" && event.Output == "FAIL\n"
+		case "run":
+			r.running[event.Test] = true
 		case "pass", "fail", "skip":
 			if event.Test != "" {
 				r.outcomes[event.Test] = event.Action
 			}
+			delete(r.running, event.Test)
 		}
 		if err != nil {
 			return r
 		}
 	}
+}
+
+// tests returns the tests with an outcome, without subtests, in order.
+func (r *results) tests() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.outcomes)) {
+		if !strings.Contains(name, "/") {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // hasFailure reports whether a subtest of a test failed.
