@@ -204,6 +204,16 @@ func TestSchemaOfGoTypes(t *testing.T) {
 	}
 }
 
+// CEL knows fields that are numbers or strings by their format.
+func TestIntOrString(t *testing.T) {
+	all := schemas{byName: map[string]*schemaType{}}
+	all.add(reflect.TypeFor[corev1.ServicePort]())
+	const model = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+	if s := all.byName[model]; s == nil || s.Format != "int-or-string" || len(s.OneOf) != 2 {
+		t.Errorf("got %+v", s)
+	}
+}
+
 // A list that is a map names its keys, also if the field has the tag of strategic merge patches only.
 func TestListMapKeys(t *testing.T) {
 	all := schemas{byName: map[string]*schemaType{}}

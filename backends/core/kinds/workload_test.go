@@ -52,6 +52,9 @@ func TestDaemonSetCountsTemplates(t *testing.T) {
 		return looseDecode(t, k, `{"metadata":{"annotations":{"deprecated.daemonset.template.generation":"`+count+`"}},
 			"spec":{"template":{"spec":{"containers":[{"name":"c","image":"`+image+`"}]}}}}`).(*appsv1.DaemonSet)
 	}
+	if looseDecode(t, k, `{}`).GetAnnotations()[appsv1.DeprecatedTemplateGeneration] != "0" {
+		t.Error("no default sets the annotation, which the writer would not own")
+	}
 	for _, c := range []struct{ count, want string }{{"-1", "1"}, {"x", "1"}, {"7", "7"}} {
 		ds := read(c.count, "i")
 		k.Strategy.PrepareCreate(t.Context(), ds)
