@@ -100,7 +100,7 @@ func (cfg *Config) Metrics(prefixes ...string) *metrics.Metrics {
 
 // OpenStorage opens the client of etcd and the encryption of what it stores. Close them in this order.
 func (cfg *Config) OpenStorage() (*etcd.Client, *encryption.Encryption, error) {
-	cfg.Encryption.Instance = Instance()
+	cfg.Encryption.Instance = identity.Host()
 	encrypted, err := encryption.Open(cfg.Encryption)
 	if err != nil {
 		return nil, nil, err

@@ -125,6 +125,13 @@ func leaseName(p *Process, host string) string {
 	return namePrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
+// Host returns the name of this machine, for metrics: unlike the name in elections it is the same
+// after a restart. "" if the machine has none.
+func Host() string {
+	host, _ := os.Hostname()
+	return host
+}
+
 // Leases are the Leases of all processes.
 type Leases struct {
 	kind  *rest.Kind
