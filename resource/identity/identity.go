@@ -180,7 +180,7 @@ func order(component string) int { return slices.Index([]string{"gateway", "core
 // Keep renews the Lease of a process until ctx ends, and removes it, and those that ended. It
 // returns ctx's error.
 func (l *Leases) Keep(ctx context.Context, p Process, log *slog.Logger) error {
-	host, _ := os.Hostname()
+	host := Host()
 	p.Lease = leaseName(&p, host)
 	holder := p.Lease + "_" + string(uuid.NewUUID())
 	// The creation of a Lease is the start of its process.
