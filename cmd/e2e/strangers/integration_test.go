@@ -100,7 +100,7 @@ func compareSuites(t *testing.T, upstream, ours *results, rows []*row) {
 		counts[outcome]++
 	}
 	for _, r := range rows {
-		if !r.used {
+		if !r.used && !strings.HasPrefix(r.reason, "timing: ") {
 			t.Errorf("all pass, or are not run; take the row out: %s: %s", r.tests, r.reason)
 		}
 	}

@@ -32,7 +32,7 @@ var (
 		"watch-cache", "watch-cache-sizes", "default-watch-cache-size", "watch-progress-notify-interval", "delete-collection-workers",
 		"aggregator-reject-forwarding-redirect", "enable-garbage-collector", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible",
 		"kubelet-timeout", "etcd-compaction-interval", "etcd-count-metric-poll-period", "etcd-db-metric-poll-interval", "etcd-healthcheck-timeout",
-		"etcd-readycheck-timeout", "lease-reuse-duration-seconds", "peer-ca-file", "logging-format", "v", "vmodule",
+		"etcd-readycheck-timeout", "lease-reuse-duration-seconds", "peer-ca-file", "logging-format", "vmodule",
 	}
 	// gatewayOnly are the beginnings of the names of flags that only the gateway gets.
 	gatewayOnly = []string{"audit-", "requestheader-", "tls-", "proxy-client-", "profiling"}
