@@ -45,7 +45,7 @@ func Typed(scheme *runtime.Scheme, storage schema.GroupVersionKind) Codec {
 }
 
 // TypedConverted is Typed for a kind with versions of different fields: convert
-// converts from the storage version to the others and back. nil: they have the same fields.
+// converts from the storage version to the others and back. nil means ConvertByFields.
 func TypedConverted(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) Codec {
 	c := newTyped(scheme, storage, convert)
 	if obj, err := scheme.New(storage); err == nil && hasProtobuf(obj) {
@@ -79,7 +79,7 @@ func newTyped(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert C
 		protobuf:   protobuf.NewSerializer(scheme, scheme),
 	}
 	if c.convert == nil {
-		c.convert = c.convertByShape
+		c.convert = ConvertByFields(scheme)
 	}
 	if obj, err := scheme.New(storage); err == nil {
 		c.raw = hasRaw(reflect.TypeOf(obj), map[reflect.Type]bool{})
@@ -267,24 +267,27 @@ func (c *typed) StrategicMerge(gvk schema.GroupVersionKind) runtime.Object {
 	return obj
 }
 
-// convertByShape converts between versions that have the same JSON fields.
-func (c *typed) convertByShape(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
-	out, err := c.scheme.New(to)
-	if err != nil {
-		return nil, err
+// ConvertByFields returns the ConvertFunc of versions that have the same JSON fields. The result
+// shares no memory with the object unless both have the same Go type.
+func ConvertByFields(scheme *runtime.Scheme) ConvertFunc {
+	return func(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
+		out, err := scheme.New(to)
+		if err != nil {
+			return nil, err
+		}
+		if reflect.TypeOf(in) == reflect.TypeOf(out) {
+			return withKind(in, to), nil
+		}
+		data, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(data, out); err != nil {
+			return nil, err
+		}
+		out.GetObjectKind().SetGroupVersionKind(to)
+		return out, nil
 	}
-	if reflect.TypeOf(in) == reflect.TypeOf(out) {
-		return withKind(in, to), nil
-	}
-	data, err := json.Marshal(in)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(data, out); err != nil {
-		return nil, err
-	}
-	out.GetObjectKind().SetGroupVersionKind(to)
-	return out, nil
 }
 
 // withKind returns a shallow copy of obj with that apiVersion and kind, so that objects

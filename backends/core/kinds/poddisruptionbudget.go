@@ -1,7 +1,6 @@
 package kinds
 
 import (
-	"fmt"
 	"slices"
 
 	policyv1 "k8s.io/api/policy/v1"
@@ -27,7 +26,7 @@ const emptyMatchKey = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match
 // podDisruptionBudgets is the row of policy/v1 PodDisruptionBudget.
 func podDisruptionBudgets(scheme *runtime.Scheme) *rest.Kind {
 	return &rest.Kind{
-		Codec: rest.TypedConverted(scheme, policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), convertBudget),
+		Codec: rest.TypedConverted(scheme, policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), convertBudget(scheme)),
 		Info: resource.Info{
 			Group: policyv1.GroupName, Versions: []string{"v1"}, Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget",
 			ShortNames: []string{"pdb"}, Namespaced: true,
@@ -76,30 +75,50 @@ func podDisruptionBudgets(scheme *runtime.Scheme) *rest.Kind {
 	}
 }
 
-// convertBudget converts a stored v1beta1 PodDisruptionBudget to v1, with a selector that selects
-// the same pods. The result shares memory with in.
-func convertBudget(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
-	b, ok := in.(*policyv1beta1.PodDisruptionBudget)
-	if !ok || to.GroupVersion() != policyv1.SchemeGroupVersion {
-		return nil, fmt.Errorf("convert PodDisruptionBudget: %T cannot become %s", in, to)
+// convertBudget returns the ConvertFunc of PodDisruptionBudgets. An empty selector selects nothing in
+// v1beta1 and everything in v1, so each is replaced by one that selects the same pods.
+func convertBudget(scheme *runtime.Scheme) rest.ConvertFunc {
+	convert := rest.ConvertByFields(scheme)
+	return func(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
+		out, err := convert(in, to)
+		if err != nil {
+			return nil, err
+		}
+		switch b := out.(type) {
+		case *policyv1.PodDisruptionBudget:
+			if _, ok := in.(*policyv1beta1.PodDisruptionBudget); ok {
+				b.Spec.Selector = selectorFromBeta(b.Spec.Selector)
+			}
+		case *policyv1beta1.PodDisruptionBudget:
+			if _, ok := in.(*policyv1.PodDisruptionBudget); ok {
+				b.Spec.Selector = selectorToBeta(b.Spec.Selector)
+			}
+		}
+		return out, nil
 	}
-	selector := b.Spec.Selector
+}
+
+// selectorFromBeta returns the selector of v1 for a selector of v1beta1, which it may change.
+func selectorFromBeta(s *metav1.LabelSelector) *metav1.LabelSelector {
 	switch {
-	case equality.Semantic.DeepEqual(selector, &metav1.LabelSelector{}):
-		selector = emptyMatch(metav1.LabelSelectorOpExists)
-	case equality.Semantic.DeepEqual(selector, emptyMatch(metav1.LabelSelectorOpDoesNotExist)):
-		selector = &metav1.LabelSelector{}
-	default:
-		dropEmptyMatch(selector)
+	case equality.Semantic.DeepEqual(s, &metav1.LabelSelector{}):
+		return emptyMatch(metav1.LabelSelectorOpExists)
+	case equality.Semantic.DeepEqual(s, emptyMatch(metav1.LabelSelectorOpDoesNotExist)):
+		return &metav1.LabelSelector{}
 	}
-	return &policyv1.PodDisruptionBudget{
-		ObjectMeta: b.ObjectMeta,
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: b.Spec.MinAvailable, Selector: selector, MaxUnavailable: b.Spec.MaxUnavailable,
-			UnhealthyPodEvictionPolicy: (*policyv1.UnhealthyPodEvictionPolicyType)(b.Spec.UnhealthyPodEvictionPolicy),
-		},
-		Status: policyv1.PodDisruptionBudgetStatus(b.Status),
-	}, nil
+	dropEmptyMatch(s)
+	return s
+}
+
+// selectorToBeta returns the selector of v1beta1 for a selector of v1.
+func selectorToBeta(s *metav1.LabelSelector) *metav1.LabelSelector {
+	switch {
+	case equality.Semantic.DeepEqual(s, emptyMatch(metav1.LabelSelectorOpExists)):
+		return &metav1.LabelSelector{}
+	case equality.Semantic.DeepEqual(s, &metav1.LabelSelector{}):
+		return emptyMatch(metav1.LabelSelectorOpDoesNotExist)
+	}
+	return s
 }
 
 // emptyMatch returns the selector of emptyMatchKey with an operator.

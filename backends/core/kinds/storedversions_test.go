@@ -8,9 +8,12 @@ import (
 	"reflect"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -88,6 +91,16 @@ func TestSelectorsOfStoredBudgets(t *testing.T) {
 		if got, err := json.Marshal(obj.(*policyv1.PodDisruptionBudget).Spec.Selector); err != nil || string(got) != want {
 			t.Errorf("%s is read as %s, want %s (%v)", stored, got, want, err)
 		}
+		// Field ownership converts to the version of each entry of managedFields, and back.
+		codec := budgets.Codec.(rest.Versioned)
+		before := obj.DeepCopyObject()
+		beta, err := codec.ConvertTo(obj, policyv1beta1.SchemeGroupVersion)
+		if err == nil {
+			beta, err = codec.ConvertTo(beta, policyv1.SchemeGroupVersion)
+		}
+		if err != nil || !reflect.DeepEqual(beta, obj) || !reflect.DeepEqual(before, obj) {
+			t.Errorf("%s is converted to %+v, want %+v (%v)", stored, beta, obj, err)
+		}
 	}
 }
 
@@ -96,8 +109,12 @@ func TestDefaultsOfStoredWebhooks(t *testing.T) {
 	t.Parallel()
 	for _, kinds := range [][2]string{{"validatingwebhookconfigurations", "ValidatingWebhookConfiguration"}, {"mutatingwebhookconfigurations", "MutatingWebhookConfiguration"}} {
 		row := kind(t, kinds[0]+".admissionregistration.k8s.io")
-		obj, err := row.Codec.DecodeStored(&resource.Object{Data: []byte(`{"apiVersion":"admissionregistration.k8s.io/v1beta1","kind":"` + kinds[1] +
-			`","metadata":{"name":"a"},"webhooks":[{"name":"a.example.com","clientConfig":{"url":"https://a"}}]}`)})
+		o, err := resource.Parse([]byte(`{"apiVersion":"admissionregistration.k8s.io/v1beta1","kind":"` + kinds[1] +
+			`","metadata":{"name":"a"},"webhooks":[{"name":"a.example.com","clientConfig":{"url":"https://a"}}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, err := row.Codec.DecodeStored(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,6 +123,14 @@ func TestDefaultsOfStoredWebhooks(t *testing.T) {
 			(*h.reviewVersions)[0] != "v1beta1" || *h.namespaceSelector == nil || *h.objectSelector == nil {
 			text, _ := json.Marshal(obj)
 			t.Errorf("got %s", text)
+		}
+		plain, err := row.Codec.(rest.Versioned).ConvertTo(obj, admissionregistrationv1beta1.SchemeGroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reflect.ValueOf(plain).Elem().FieldByName("Webhooks").Index(0).FieldByName("FailurePolicy").SetZero()
+		if plain, err = row.Codec.(rest.Versioned).ConvertTo(plain, admissionregistrationv1.SchemeGroupVersion); err != nil || *hooksOf(plain.(rest.Object))[0].failurePolicy != nil {
+			t.Errorf("a conversion sets defaults: %v", err)
 		}
 		// It can be updated, although v1 does not permit such side effects in a new one.
 		expect(t, row.Strategy.ValidateUpdate(t.Context(), obj.(rest.Object), obj.(rest.Object)))

@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission/plugin/manifest"
@@ -50,7 +48,7 @@ func apiName(name string, prefix bool) []string {
 // MutatingWebhookConfiguration.
 func webhookConfigurations[T rest.Object](scheme *runtime.Scheme, plural, kind string) *rest.Kind {
 	return &rest.Kind{
-		Codec: rest.TypedConverted(scheme, admissionregistrationv1.SchemeGroupVersion.WithKind(kind), convertWebhooks(scheme)),
+		Codec: storedWebhooks{rest.Typed(scheme, admissionregistrationv1.SchemeGroupVersion.WithKind(kind)).(rest.Versioned)},
 		Info:  admissionInfo(plural, kind),
 		Strategy: rest.Strategy{
 			LooseFinalizers: true,
@@ -183,33 +181,27 @@ func defaultWebhook(h *webhook) {
 	}
 }
 
-// convertWebhooks returns the conversion of stored v1beta1 configurations, which have the JSON
-// fields of v1 and other defaults.
-func convertWebhooks(scheme *runtime.Scheme) rest.ConvertFunc {
-	return func(in runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
-		out, err := scheme.New(to)
-		if err != nil {
-			return nil, err
-		}
-		data, err := json.Marshal(in)
-		if err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(data, out); err != nil {
-			return nil, err
-		}
-		for _, h := range hooksOf(out.(rest.Object)) {
-			rules.Default(h.failurePolicy, admissionregistrationv1.Ignore)
-			rules.Default(h.matchPolicy, admissionregistrationv1.Exact)
-			rules.Default(h.timeoutSeconds, 30)
-			rules.Default(h.sideEffects, admissionregistrationv1.SideEffectClassUnknown)
-			if len(*h.reviewVersions) == 0 {
-				*h.reviewVersions = []string{"v1beta1"}
-			}
-			defaultWebhook(h)
-		}
-		return out, nil
+// storedWebhooks is the codec of webhook configurations. It sets the defaults of v1beta1 in an object
+// that is stored in that version, which has the JSON fields of v1 and other defaults.
+type storedWebhooks struct{ rest.Versioned }
+
+// DecodeStored implements rest.Codec.
+func (c storedWebhooks) DecodeStored(o *resource.Object) (runtime.Object, error) {
+	obj, err := c.Versioned.DecodeStored(o)
+	if err != nil || o.APIVersion != "admissionregistration.k8s.io/v1beta1" {
+		return obj, err
 	}
+	for _, h := range hooksOf(obj.(rest.Object)) {
+		rules.Default(h.failurePolicy, admissionregistrationv1.Ignore)
+		rules.Default(h.matchPolicy, admissionregistrationv1.Exact)
+		rules.Default(h.timeoutSeconds, 30)
+		rules.Default(h.sideEffects, admissionregistrationv1.SideEffectClassUnknown)
+		if len(*h.reviewVersions) == 0 {
+			*h.reviewVersions = []string{"v1beta1"}
+		}
+		defaultWebhook(h)
+	}
+	return obj, nil
 }
 
 func defaultRule(r *admissionregistrationv1.Rule) {
