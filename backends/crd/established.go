@@ -3,7 +3,6 @@ package crd
 import (
 	"context"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,8 +152,7 @@ func (e *establisher) work(ctx context.Context) error {
 
 // presenceName is the same for the next process with these addresses on this machine.
 func (e *establisher) presenceName() string {
-	host, _ := os.Hostname()
-	out := []string{host}
+	out := []string{identity.Host()}
 	for _, a := range e.server.server.Addresses() {
 		out = append(out, a.String())
 	}

@@ -100,7 +100,7 @@ func (cfg *Config) Metrics(prefixes ...string) *metrics.Metrics {
 
 // OpenStorage opens the client of etcd and the encryption of what it stores. Close them in this order.
 func (cfg *Config) OpenStorage() (*etcd.Client, *encryption.Encryption, error) {
-	cfg.Encryption.Instance = identity.Host()
+	cfg.Encryption.Host = identity.Host()
 	encrypted, err := encryption.Open(cfg.Encryption)
 	if err != nil {
 		return nil, nil, err
@@ -128,8 +128,7 @@ func (cfg *Config) GatewayTransport() (http.RoundTripper, error) {
 
 // Instance returns the name of this process in elections.
 func Instance() string {
-	host, _ := os.Hostname() // without it the process id suffices
-	return fmt.Sprintf("%s_%d", host, os.Getpid())
+	return fmt.Sprintf("%s_%d", identity.Host(), os.Getpid())
 }
 
 // Identify keeps the Lease of this process in etcd until ctx ends. The server listens already.
@@ -205,7 +204,7 @@ func (cfg *Config) Server(p Parts) (*serve.Server, error) {
 		Handler: serve.NewRouter(routes), Authenticator: authenticator, Complete: p.Complete,
 		MaxInFlight: -1, MaxMutatingInFlight: -1, // gateways have admitted the requests
 		ManyUsers: true, Ahead: timeoutAhead, Connections: connections,
-		Metrics: p.Metrics, Audit: audited, RelayAnnotations: true, Tracer: tracer, Logger: cfg.Logger.With("server", p.Name),
+		Metrics: p.Metrics, Audit: audited, ReturnAnnotations: true, Tracer: tracer, Logger: cfg.Logger.With("server", p.Name),
 	})
 	if err != nil {
 		return nil, err

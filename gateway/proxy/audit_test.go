@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -171,12 +172,13 @@ func auditing(t *testing.T, level string) (change func(*filter.Config), events f
 const annotationOfServer = "pod-security.kubernetes.io/audit-violations"
 
 // The core and the CRD server are asked for the annotations of admission, which are in the event
-// and not in the response. Other servers, and pods behind the core server, are not believed.
+// and not in the response. The header is ignored in responses of other servers, of pods behind the
+// core server and of upgrades.
 func TestAnnotationsOfServers(t *testing.T) {
 	t.Parallel()
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Asked", r.Header.Get(audit.HeaderAnnotations))
-		w.Header().Set(audit.HeaderAnnotations, `{"`+annotationOfServer+`":"a Ω","authorization.k8s.io/decision":"allow"}`)
+		w.Header().Set(audit.HeaderAnnotations, base64.StdEncoding.EncodeToString([]byte(`{"`+annotationOfServer+`":"a Ω\u007f"}`)))
 	})
 	for name, c := range map[string]struct {
 		path   string
@@ -184,20 +186,26 @@ func TestAnnotationsOfServers(t *testing.T) {
 		asked  string
 		event  string
 	}{
-		"of the gateway":    {shortPath + "/x", true, "1", "annotated a Ω"},
+		"of the gateway":    {shortPath + "/x", true, "Metadata", "annotated a Ω"},
 		"of a registration": {shortPath + "/x", false, "", ""},
-		"a pod behind it":   {"/api/v1/namespaces/default/pods/p/proxy/x", true, "1", ""},
+		"a pod behind it":   {"/api/v1/namespaces/default/pods/p/proxy/x", true, "", ""},
+		"an upgrade":        {shortPath + "/x", true, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			change, events := auditing(t, "Metadata")
 			rt := routeTo(upstreamOnSocket(t, answer))
 			rt.Static = c.static
-			front, _ := startTLS(t, newChain(t, along(rt), change).ServeHTTP)
+			front := httptest.NewServer(newChain(t, along(rt), change))
+			defer front.Close()
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, front.URL+c.path, strings.NewReader("{}"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.Header.Set(audit.HeaderAnnotations, "client")
+			if name == "an upgrade" {
+				r.Header.Set("Connection", "Upgrade")
+				r.Header.Set("Upgrade", "SPDY/3.1")
+			}
 			res, err := front.Client().Do(r)
 			if err != nil {
 				t.Fatal(err)

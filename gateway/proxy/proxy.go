@@ -100,16 +100,16 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	pr.Out.Host = base.Host
 	h := pr.Out.Header
 	act, upgrade := actionOf(pr.In)
-	proxied := proxiedRequestFrom(pr.In.Context())
-	switch {
+	switch proxied := proxiedRequestFrom(pr.In.Context()); {
 	case proxied != nil && proxied.route.REST != nil: // REST.header has left what it gets
 	case isProxiedObject(act):
 		stripForObject(h)
 	default:
 		keepKubernetes(h)
 	}
-	if delete(h, audit.HeaderAnnotations); proxied != nil && proxied.route.Static && act != nil && (act.Mutating() || act.Subresource != "") {
-		audit.Ask(pr.In.Context(), h) // admission sees it
+	delete(h, audit.HeaderAnnotations)
+	if returnsAnnotations(pr.In, act, upgrade) {
+		audit.RequestAnnotations(pr.In.Context(), h)
 	}
 	if act != nil && act.User != nil {
 		authn.SetFrontProxyHeaders(h, act.User)
@@ -133,6 +133,13 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	}
 	// Trailers were not part of any decision about the request.
 	pr.Out.Trailer = nil
+}
+
+// returnsAnnotations reports whether the response of a request has audit annotations: those of a server
+// that the gateway starts with. Behind a proxied object and an upgrade, the header may be of another server.
+func returnsAnnotations(r *http.Request, act *resource.Action, upgrade bool) bool {
+	proxied := proxiedRequestFrom(r.Context())
+	return proxied != nil && proxied.route.Static && !upgrade && !isProxiedObject(act)
 }
 
 // actionOf returns the action of a request, and whether it asks for another protocol.
@@ -173,15 +180,16 @@ func setForwarded(h http.Header, in *http.Request) {
 var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
 
 func modifyResponse(res *http.Response) error {
-	act, _ := actionOf(res.Request)
+	act, upgrade := actionOf(res.Request)
 	object := isProxiedObject(act) // a redirect of it is for the client, as with kube-apiserver
 	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) && !object {
 		return errRedirect
 	}
 	if proxied := proxiedRequestFrom(res.Request.Context()); object || proxied == nil || !proxied.route.Static {
 		confine(res.Header)
-	} else {
-		audit.Adopt(res.Request.Context(), res.Header)
+	}
+	if returnsAnnotations(res.Request, act, upgrade) {
+		audit.AddAnnotations(res.Request.Context(), res.Header)
 	}
 	for name := range res.Header {
 		if isGateways(name) {

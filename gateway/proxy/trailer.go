@@ -16,7 +16,7 @@ import (
 // isGateways reports whether a header of an answer is set by the gateway only.
 func isGateways(name string) bool {
 	switch name {
-	// The audit id is that of the client's request, annotations are for the audit event, timings are
+	// The audit id is the id of the client's request, annotations belong to the audit event, timings are
 	// the gateway's, and cookies would be sent with requests to all that the gateway serves.
 	case "Audit-Id", audit.HeaderAnnotations, headerBackend, headerTiming, "Set-Cookie", "Set-Cookie2":
 		return true

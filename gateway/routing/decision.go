@@ -109,7 +109,7 @@ func (r *reconcile) resolveBackend(a *apireg.APIService, st *BackendState, good 
 		return routeDecision{condition: *st.failed, since: r.failing(a.Name), server: st.Server, savedAs: targetOfBackend(st.Name)}
 	}
 	d := r.judgeUnlisted(a, r.judge(a, st.Server, good, st.addresses))
-	d.static = st.Permanent
+	d.static = st.Own != nil
 	return d
 }
 

@@ -122,11 +122,14 @@ func (t *taker) Shutdown() {
 }
 
 // eventBytes returns the size of the parts of an event that a client can make large: its
-// objects and texts.
+// objects, texts and annotations.
 func eventBytes(e *auditapi.Event) int {
 	n := len(e.RequestURI) + len(e.UserAgent)
 	if e.ResponseStatus != nil {
 		n += len(e.ResponseStatus.Message)
+	}
+	for key, value := range e.Annotations {
+		n += len(key) + len(value)
 	}
 	if e.RequestObject != nil {
 		n += len(e.RequestObject.Raw)

@@ -25,9 +25,6 @@ import (
 // cannot be read.
 const annotationUnread = "audit.portico.dev/unread"
 
-// Annotate adds an annotation to the event of the request of the context, if it is audited; the first value of a key is kept. Safe for concurrent use.
-func Annotate(ctx context.Context, key, value string) { audit.AddAuditAnnotation(ctx, key, value) }
-
 // Refer adds the name of an object that is created or updated to the event of the request,
 // if it is audited at level Metadata. At higher levels bodies are recorded. Safe for
 // concurrent use.

@@ -65,8 +65,8 @@ type Request struct {
 	action  *resource.Action
 	arrived time.Time
 	header  http.Header // of the request's body
-	// annotates: only the annotations of the event are used (Annotating).
-	annotates bool
+	// annotationsOnly: another process records the event; OnHeader and End do nothing.
+	annotationsOnly bool
 	// refused: the request was rejected before its user was known, and its event is complete.
 	refused bool
 	// long: bodies are not recorded. A client that accepts a stream of events may get
@@ -185,7 +185,7 @@ func (q *Request) Annotate(keysAndValues ...string) {
 
 // OnHeader is called before the header of the response is sent.
 func (q *Request) OnHeader(h http.Header, code int) {
-	if q.annotates || q.began.Swap(true) {
+	if q.annotationsOnly || q.began.Swap(true) {
 		return
 	}
 	q.long = q.long || code == http.StatusSwitchingProtocols || q.action.Streams && resource.IsEventStream(h)
@@ -250,7 +250,7 @@ func (f writerFunc) Write(p []byte) (int, error) {
 // End ends the audit: code is the status that was sent, or 0, and cause the value with
 // which the handler panicked.
 func (q *Request) End(code int, cause any) {
-	if q.annotates {
+	if q.annotationsOnly {
 		return
 	}
 	if q.refused {

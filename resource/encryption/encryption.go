@@ -47,8 +47,8 @@ type Config struct {
 	Reload bool
 	// KMSv1 permits KMS v1. It is upstream's feature gate, and of the whole process.
 	KMSv1 bool
-	// Instance is the name of the process; metrics have its hash.
-	Instance string
+	// Host is the name of the host; metrics have its hash, as label apiserver_id_hash.
+	Host string
 }
 
 // Metrics returns the prefixes of upstream's metrics in the registry of component-base; none without
@@ -78,7 +78,7 @@ func (cfg *Config) load(ctx context.Context) (*encryptionconfig.EncryptionConfig
 			return nil, fmt.Errorf("set feature gate KMSv1: %w", err)
 		}
 	}
-	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, cfg.File, cfg.Reload, cfg.Instance)
+	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, cfg.File, cfg.Reload, cfg.Host)
 	if err != nil {
 		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
 	}
@@ -121,7 +121,7 @@ func Open(cfg Config) (*Encryption, error) {
 		e.cancel()
 		return nil, err
 	}
-	metrics.RecordEncryptionConfigLastConfigInfo(cfg.Instance, loaded.EncryptionFileContentHash)
+	metrics.RecordEncryptionConfigLastConfigInfo(cfg.Host, loaded.EncryptionFileContentHash)
 	if !cfg.Reload {
 		e.transformers = encryptionconfig.StaticTransformers(loaded.Transformers)
 		for _, c := range loaded.HealthChecks {
@@ -132,7 +132,7 @@ func Open(cfg Config) (*Encryption, error) {
 	dynamic := encryptionconfig.NewDynamicTransformers(loaded.Transformers, loaded.HealthChecks[0], closeFirst, loaded.KMSCloseGracePeriod)
 	e.transformers, e.checks = dynamic, []check{dynamic}
 	e.reload = controller.NewDynamicEncryptionConfiguration("encryption-provider-config-automatic-reload-controller", cfg.File, dynamic,
-		loaded.EncryptionFileContentHash, cfg.Instance).Run
+		loaded.EncryptionFileContentHash, cfg.Host).Run
 	return e, nil
 }
 

@@ -78,7 +78,7 @@ func open(t testing.TB, reload bool, rules ...string) (e *Encryption, file strin
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "encryption.yaml")
 	write(t, file, configuration(rules...))
-	e, err := Open(Config{File: file, Reload: reload, Instance: t.Name()})
+	e, err := Open(Config{File: file, Reload: reload, Host: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,9 +351,9 @@ func TestReload(t *testing.T) {
 		t.Error(err)
 	}
 	write(t, file, configuration(rule("secrets", "{aescbc: {}}")))
-	eventually(t, "a wrong file is counted", counted(e.cfg.Instance, `automatic_reloads_total{`, `status="failure"`))
+	eventually(t, "a wrong file is counted", counted(e.cfg.Host, `automatic_reloads_total{`, `status="failure"`))
 	write(t, file, configuration(rule("secrets", keys("secretbox", "two"), keys("aescbc", "one"))))
-	eventually(t, "the file is used", counted(e.cfg.Instance, `automatic_reloads_total{`, `status="success"`))
+	eventually(t, "the file is used", counted(e.cfg.Host, `automatic_reloads_total{`, `status="success"`))
 	create(t, c, secrets, "new")
 	if value := raw(t, c, secrets, "new"); !strings.HasPrefix(value, "k8s:enc:secretbox:v1:two:") {
 		t.Errorf("after the change stored %.30q", value)

@@ -125,8 +125,8 @@ func leaseName(p *Process, host string) string {
 	return namePrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
-// Host returns the name of this machine, for metrics: unlike the name in elections it is the same
-// after a restart. "" if the machine has none.
+// Host returns the host name of this machine, or "" if it has none. Metrics have its hash: unlike
+// Process.Instance it stays the same when a process starts again.
 func Host() string {
 	host, _ := os.Hostname()
 	return host

@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -207,28 +208,36 @@ func TestAuditStages(t *testing.T) {
 	}
 }
 
-// A server that relays annotations answers with those of admission, on request only, whether or not
-// it has an audit log of its own. A handler cannot set the header.
-func TestRelayedAnnotations(t *testing.T) {
+// If the gateway asks, the header of the response has the annotations of admission, whether or not the
+// server has an audit log of its own, and replaces one that the handler set.
+func TestReturnedAnnotations(t *testing.T) {
 	t.Parallel()
-	own, _ := auditing(t, metadata)
+	own, _ := auditing(t, "- level: Request\n")
 	for name, change := range map[string]func(*testConfig){"alone": func(*testConfig) {}, "beside its own audit log": own} {
 		s := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 			for key, value := range r.URL.Query() {
 				audit.Annotate(r.Context(), key, value[0])
 			}
+			if r.Header.Get(audit.HeaderAnnotations) != "" {
+				t.Error("the handler sees the header")
+			}
 			w.Header().Set(audit.HeaderAnnotations, `{"by":"handler"}`)
 			ok(w, r)
-		}, change, func(c *testConfig) { c.RelayAnnotations = true })
+		}, change, func(c *testConfig) { c.ReturnAnnotations = true })
 		for query, want := range map[string]string{
-			"":                                     "",
-			"?a=b&c=d%0A":                          `{"a":"b","c":"d\n"}`,
-			"?authorization.k8s.io/decision=allow": "",
-			"?a=" + strings.Repeat("x", 64<<10):    `{"audit.k8s.io/truncated":"true"}`,
+			"":                                      "",
+			"?a=b&c=d%0A":                           `{"a":"b","c":"d\n"}`,
+			"?authorization.k8s.io/decision=allow":  "",
+			"?b=c&a=" + strings.Repeat("x", 64<<10): `{"a":"(omitted: too long)","b":"c"}`,
+			"?patch.webhook.admission.k8s.io/round_0=secret": "",
 		} {
-			if got := do(s, "GET", pathPods+query, audit.HeaderAnnotations, "1").Header().Get(audit.HeaderAnnotations); got != want {
-				t.Errorf("%s, %.20s: got %.100s, want %s", name, query, got, want)
+			got, err := base64.StdEncoding.DecodeString(do(s, "GET", pathPods+query, audit.HeaderAnnotations, "Metadata").Header().Get(audit.HeaderAnnotations))
+			if err != nil || string(got) != want {
+				t.Errorf("%s, %.20s: got %.100s, want %s (%v)", name, query, got, want, err)
 			}
+		}
+		if got := do(s, "GET", pathPods+"?patch.webhook.admission.k8s.io/round_0=patch", audit.HeaderAnnotations, "Request").Header().Get(audit.HeaderAnnotations); got == "" {
+			t.Errorf("%s: no patch at level Request", name)
 		}
 		if got := do(s, "GET", pathPods+"?a=b").Header().Get(audit.HeaderAnnotations); got != `{"by":"handler"}` {
 			t.Errorf("%s: not asked, it answers %s", name, got)

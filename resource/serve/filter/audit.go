@@ -19,25 +19,26 @@ const (
 	annotationReason   = "authorization.k8s.io/reason"
 )
 
-// audit begins the audit of a request after authentication and before impersonation.
-// finishAudit, above, ends it.
+// audit begins the audit of a request after authentication and before impersonation. A gateway gets
+// the annotations of admission also from a server without an audit policy. finishAudit ends the audit.
 func (c *Chain) audit(w http.ResponseWriter, r *http.Request) bool {
 	rs := stateOf(r.Context())
-	rs.relays = c.cfg.RelayAnnotations && r.Header[audit.HeaderAnnotations] != nil
-	if c.cfg.Audit == nil {
-		if rs.relays {
-			rs.audited.Store(audit.Annotating())
+	var audited *audit.Request
+	if c.cfg.Audit != nil {
+		var err error
+		audited, err = c.cfg.Audit.Begin(r, rs.arrival())
+		c.metrics.Filtered(metrics.FilterAudit, rs.lap())
+		if err != nil {
+			response.WriteStatus(w, r, err)
+			return false
 		}
-		return true
 	}
-	audited, err := c.cfg.Audit.Begin(r, rs.arrival())
-	c.metrics.Filtered(metrics.FilterAudit, rs.lap())
-	if err != nil {
-		response.WriteStatus(w, r, err)
-		return false
+	if c.cfg.ReturnAnnotations {
+		rs.annotationLevel = r.Header.Get(audit.HeaderAnnotations)
+		delete(r.Header, audit.HeaderAnnotations)
 	}
-	if audited == nil && rs.relays {
-		audited = audit.Annotating()
+	if audited == nil && rs.annotationLevel != "" {
+		audited = audit.NewAnnotations(rs.annotationLevel)
 	}
 	if audited != nil {
 		rs.audited.Store(audited)

@@ -54,9 +54,9 @@ type Config struct {
 	AccessLog RequestLog
 	// Audit audits requests; nil: none are.
 	Audit *audit.Auditor
-	// RelayAnnotations answers requests of gateways with the annotations that admission adds to
-	// audit events (audit.HeaderAnnotations).
-	RelayAnnotations bool
+	// ReturnAnnotations adds the annotations of audit events to responses to gateways that ask for
+	// them (audit.HeaderAnnotations).
+	ReturnAnnotations bool
 	// Tracer records spans; nil: trace headers are passed on unchanged.
 	Tracer *tracing.Tracer
 	// TrustsTrace reports whether the user may request sampling. nil: every user may,

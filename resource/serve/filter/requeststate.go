@@ -70,7 +70,9 @@ type requestState struct {
 	origin []string // an allowed origin; nil: none
 
 	authorized   bool // authorize need not run again
-	relays       bool // the response has the annotations of the audit event
+	// annotationLevel is the level at which the gateway audits the request, and gets annotations; "": it
+	// does not.
+	annotationLevel string
 	cacheControl bool
 	hijacked     bool
 	uncounted    bool // another server counts the request
@@ -292,8 +294,8 @@ func (rs *requestState) setHeader(code int) {
 	}
 	if audited := rs.audited.Load(); audited != nil {
 		audited.OnHeader(h, code)
-		if rs.relays {
-			audited.Relay(h)
+		if rs.annotationLevel != "" {
+			audited.PutAnnotations(h, rs.annotationLevel)
 		}
 	}
 	if rs.flowSchema[0] != "" {
