@@ -49,7 +49,7 @@ func (g *Gateway) openStorage() (err error) {
 	if g.cfg.TracingConfigFile != "" {
 		g.cfg.Etcd.Trace = tracing.Stored
 	}
-	g.cfg.Encryption.Instance = identity.Host()
+	g.cfg.Encryption.Host = identity.Host()
 	if g.encrypted, err = encryption.Open(g.cfg.Encryption); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (g *Gateway) assembleAccess() (err error) {
 	}
 	g.authn, err = authentication.New(g.cfg.Authentication, authentication.Dependencies{
 		Account: g.core.lookupServiceAccount, Bound: g.core.lookupBound, Secret: g.core.lookupTokenSecret,
-		BootstrapSecret: g.core.lookupBootstrapSecret, ID: identity.Host(), Registry: g.metrics.Registry(), Logger: g.log,
+		BootstrapSecret: g.core.lookupBootstrapSecret, Host: identity.Host(), Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"portico/resource/egress"
 	"portico/resource/encryption"
 	"portico/resource/etcd"
+	"portico/resource/identity"
 	"portico/resource/serve"
 	"portico/resource/serve/filter"
 	"portico/resource/serve/inflight"
@@ -106,9 +107,7 @@ func (cfg *Config) complete() {
 	cfg.Authentication.Egress = cfg.Egress
 	cfg.Authentication.Complete()
 	if cfg.InstanceID == "" {
-		// Without a host name the process id suffices.
-		host, _ := os.Hostname()
-		cfg.InstanceID = fmt.Sprintf("%s-%d", host, os.Getpid())
+		cfg.InstanceID = fmt.Sprintf("%s-%d", identity.Host(), os.Getpid())
 	}
 }
 

@@ -156,7 +156,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 				return g.sync.Follow(ctx, g.apiservices, g.backends, g.lastGood.Await)
 			},
 			func(ctx context.Context) error { return g.access.Run(ctx, g.find) },
-			func(ctx context.Context) error { return g.authorizer.Run(ctx, g.cfg.InstanceID) },
+			func(ctx context.Context) error { return g.authorizer.Run(ctx, identity.Host()) },
 			g.followNodes,
 			func(ctx context.Context) error { return g.flow.Run(ctx, g.find) },
 			g.countObjects,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -31,11 +32,17 @@ crd: {profiling: false}
 	if want := "portico: warning: the authorizer Node "; strings.Count(up.Output.String(), want) != 1 {
 		t.Errorf("no line %q, or several:\n%s", want, up.Output)
 	}
-	_, flags := up.Do(t, "GET", "/flagz", "")
-	for _, want := range []string{"etcd-prefix=/configured", "request-timeout=2m0s", "max-requests-inflight=301", "max-mutating-requests-inflight=303",
-		"discovery-grace=3m0s", "max-long-running-requests=7000"} {
-		if !strings.Contains(flags, "\n"+want+"\n") {
-			t.Errorf("%s is not in /flagz of the gateway:\n%s", want, flags)
+	_, text := up.Do(t, "GET", "/flagz", "", "Accept", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz")
+	var page struct{ Flags map[string]string }
+	if err := json.Unmarshal([]byte(text), &page); err != nil {
+		t.Fatalf("/flagz: %v: %s", err, text)
+	}
+	for name, want := range map[string]string{
+		"etcd-prefix": "/configured", "request-timeout": "2m0s", "max-requests-inflight": "301", "max-mutating-requests-inflight": "303",
+		"discovery-grace": "3m0s", "max-long-running-requests": "7000",
+	} {
+		if got := page.Flags[name]; got != want {
+			t.Errorf("/flagz of the gateway: %s is %q, want %q", name, got, want)
 		}
 	}
 	if code, _ := up.Do(t, "GET", "/apis/batch/v1", ""); code != 404 {

@@ -121,7 +121,7 @@ func (a *Authentication) configure(cfg *Config, deps Dependencies) (anonymous au
 	}
 	a.file = cfg.ConfigFile
 	if a.file != "" || len(a.configuration.JWT) > 0 {
-		a.issuers = &issuers{algorithms: cfg.OIDC.SigningAlgs, accounts: accounts, audiences: cfg.APIAudiences, egress: cfg.Egress, id: deps.ID}
+		a.issuers = &issuers{algorithms: cfg.OIDC.SigningAlgs, accounts: accounts, audiences: cfg.APIAudiences, egress: cfg.Egress, host: deps.Host}
 		if a.file != "" {
 			a.issuers.algorithms = oidc.AllValidSigningAlgorithms()
 		}

@@ -122,8 +122,8 @@ type Dependencies struct {
 	Secret  func(ctx context.Context, namespace, name string) (*authn.TokenSecret, error)
 	// BootstrapSecret looks up a Secret of a bootstrap token; see authn.BootstrapTokens.
 	BootstrapSecret func(ctx context.Context, name string) (*authn.BootstrapSecret, error)
-	// ID identifies the gateway in metrics.
-	ID string
+	// Host is the name of the host; metrics have its hash, as label apiserver_id_hash.
+	Host string
 	// Registry registers metrics; nil: none.
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

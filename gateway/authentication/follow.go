@@ -34,7 +34,7 @@ func (a *Authentication) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	metrics.RegisterMetrics()
-	metrics.RecordAuthenticationConfigLastConfigInfo(a.issuers.id, a.text)
+	metrics.RecordAuthenticationConfigLastConfigInfo(a.issuers.host, a.text)
 	f := follower{a, a.text}
 	return authn.Follow(ctx, func() { f.look(ctx) })
 }
@@ -57,13 +57,13 @@ func (f *follower) look(ctx context.Context) {
 	case ctx.Err() != nil:
 	case err != nil:
 		f.log.Error("the authentication configuration is not valid; what was read before stays in use", "file", f.file, "err", err)
-		metrics.RecordAuthenticationConfigAutomaticReloadFailure(f.issuers.id)
+		metrics.RecordAuthenticationConfigAutomaticReloadFailure(f.issuers.host)
 		if final {
 			f.last = text
 		}
 	default:
 		f.log.Info("reloaded authentication config", "file", f.file, "issuers", len(next.JWT))
-		metrics.RecordAuthenticationConfigAutomaticReloadSuccess(f.issuers.id, text)
+		metrics.RecordAuthenticationConfigAutomaticReloadSuccess(f.issuers.host, text)
 		f.last = text
 	}
 }

@@ -45,7 +45,7 @@ type issuers struct {
 	accounts   []string // issuers of service-account tokens
 	audiences  []string
 	egress     egress.Selector
-	id         string // of the gateway, in metrics
+	host       string // of the gateway, in metrics
 	current    atomic.Pointer[generation]
 	retiring   sync.WaitGroup
 }
@@ -81,7 +81,7 @@ func (i *issuers) make(ctx context.Context, c *apiserver.AuthenticationConfigura
 			return nil, err
 		}
 		one, err := oidc.New(ctx, oidc.Options{
-			JWTAuthenticator: jwt, Client: client, SupportedSigningAlgs: i.algorithms, DisallowedIssuers: i.accounts, APIServerID: i.id,
+			JWTAuthenticator: jwt, Client: client, SupportedSigningAlgs: i.algorithms, DisallowedIssuers: i.accounts, APIServerID: i.host,
 		})
 		if err != nil {
 			cancel()
@@ -164,7 +164,7 @@ func (i *issuers) retire(ctx context.Context, old, next *generation) {
 	}
 	for url := range old.issuers {
 		if _, stays := next.issuers[url]; !stays {
-			oidc.DeleteJWKSFetchMetrics(url, i.id)
+			oidc.DeleteJWKSFetchMetrics(url, i.host)
 		}
 	}
 }

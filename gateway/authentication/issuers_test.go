@@ -93,7 +93,7 @@ func start(t *testing.T, text string, cfg Config) *running {
 		cfg.ConfigFile = r.path
 	}
 	cfg.Complete()
-	a, err := New(cfg, Dependencies{ID: t.Name(), Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(r.log, nil))})
+	a, err := New(cfg, Dependencies{Host: t.Name(), Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(r.log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

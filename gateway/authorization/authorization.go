@@ -206,15 +206,14 @@ func (a always) RulesFor(context.Context, *resource.User, string) ([]rbacv1.Poli
 const pollInterval = time.Minute
 
 // Run reads the file again when it changes, until ctx ends. A file that is wrong is logged and
-// counted, and the configuration before it stays in force. server is the name of this process in
-// metrics.
-func (a *Authorizer) Run(ctx context.Context, server string) error {
+// counted, and the configuration before it stays in force. Metrics have the hash of host.
+func (a *Authorizer) Run(ctx context.Context, host string) error {
 	if a.cfg.ConfigFile == "" {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	reloads.RegisterMetrics()
-	reloads.RecordAuthorizationConfigLastConfigInfo(server, string(a.data))
+	reloads.RecordAuthorizationConfigLastConfigInfo(host, string(a.data))
 	filesystem.WatchUntil(ctx, pollInterval, a.cfg.ConfigFile, func() {
 		data, err := os.ReadFile(a.cfg.ConfigFile)
 		if err == nil && bytes.Equal(data, a.data) {
@@ -226,11 +225,11 @@ func (a *Authorizer) Run(ctx context.Context, server string) error {
 		}
 		if err != nil {
 			a.log.Error("reloading the authorization configuration failed, the one before stays in use", "file", a.cfg.ConfigFile, "err", err)
-			reloads.RecordAuthorizationConfigAutomaticReloadFailure(server)
+			reloads.RecordAuthorizationConfigAutomaticReloadFailure(host)
 			return
 		}
 		a.log.Info("authorization configuration reloaded", "file", a.cfg.ConfigFile)
-		reloads.RecordAuthorizationConfigAutomaticReloadSuccess(server, string(data))
+		reloads.RecordAuthorizationConfigAutomaticReloadSuccess(host, string(data))
 	}, func(err error) {
 		a.log.Warn("the authorization configuration is not watched and read every minute", "file", a.cfg.ConfigFile, "err", err)
 	})

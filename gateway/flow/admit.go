@@ -102,7 +102,7 @@ type admission struct {
 	release  sync.Once
 	released chan struct{}
 	handled  chan struct{} // closed when handle returns
-	forget   func() // of a watch; nil: none
+	forget   func()        // of a watch; nil: none
 }
 
 // Release implements filter.Seats.

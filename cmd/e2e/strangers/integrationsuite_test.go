@@ -28,31 +28,31 @@ const exitPanic = 2
 // suite is a test binary and the folder of its package.
 type suite struct{ dir, program string }
 
-// run runs the suite within the bounds. A test that panics ends the process of the suite: it fails, and another process
-// runs the tests after it.
+// run runs the suite, for suiteTime at most. A panic ends the process: the tests that it was running count as failed, and
+// another process runs the tests that have no outcome yet.
 func (s *suite) run(t *testing.T, with string, env []string) *results {
 	t.Helper()
 	began := time.Now()
 	all := &results{outcomes: map[string]string{}, output: map[string]string{}}
 	for {
-		r := s.process(t, env, all.tests())
+		r := s.process(t, env, all.tests(), suiteTime-time.Since(began))
 		maps.Copy(all.outcomes, r.outcomes)
 		maps.Copy(all.output, r.output)
 		all.failed, all.failure = r.failed, r.failure
 		var exit *exec.ExitError
-		if len(r.running) == 0 || !errors.As(r.failure, &exit) || exit.ExitCode() != exitPanic || time.Since(began) > suiteTime {
-			break
-		}
 		for test := range r.running {
 			all.outcomes[test] = "fail"
+		}
+		if len(r.outcomes)+len(r.running) == 0 || !errors.As(r.failure, &exit) || exit.ExitCode() != exitPanic || time.Since(began) > suiteTime {
+			break
 		}
 	}
 	t.Logf("with %s: %s within %.0f s", with, countOutcomes(all.outcomes), time.Since(began).Seconds())
 	return all
 }
 
-// process runs the tests of the suite, but for skipped, in a process that ends with this one.
-func (s *suite) process(t *testing.T, env, skipped []string) *results {
+// process runs the tests of the suite without skipped in a new process, which ends with this one, for limit at most.
+func (s *suite) process(t *testing.T, env, skipped []string, limit time.Duration) *results {
 	t.Helper()
 	// The folder of a test has a long name, but the path of the socket of etcd has at most 107 bytes: unix(7).
 	home, err := os.MkdirTemp("", "suite")
@@ -60,7 +60,7 @@ func (s *suite) process(t *testing.T, env, skipped []string) *results {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(home)
-	cmd := exec.Command(s.program, "-test.v=test2json", "-test.timeout="+suiteTime.String())
+	cmd := exec.Command(s.program, "-test.v=test2json", "-test.timeout="+limit.String())
 	if len(skipped) > 0 {
 		cmd.Args = append(cmd.Args, "-test.skip=^("+strings.Join(skipped, "|")+")$")
 	}
@@ -88,7 +88,7 @@ func (s *suite) process(t *testing.T, env, skipped []string) *results {
 	}
 	kill := func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	ended, bounded := make(chan struct{}), make(chan error, 1)
-	go func() { bounded <- keepBounds(t, cmd.Process.Pid, ended, kill) }()
+	go func() { bounded <- keepBounds(t, cmd.Process.Pid, limit, ended, kill) }()
 	err = cmd.Wait()
 	close(ended)
 	// Kill the processes that the suite left running: they may hold its output open.
@@ -101,8 +101,8 @@ func (s *suite) process(t *testing.T, env, skipped []string) *results {
 }
 
 // keepBounds kills a group of processes that uses more memory or time than it may.
-func keepBounds(t *testing.T, group int, ended <-chan struct{}, kill func()) error {
-	deadline := time.After(suiteTime + 5*time.Minute)
+func keepBounds(t *testing.T, group int, limit time.Duration, ended <-chan struct{}, kill func()) error {
+	deadline := time.After(limit + 5*time.Minute)
 	for {
 		select {
 		case <-ended:
@@ -112,7 +112,7 @@ func keepBounds(t *testing.T, group int, ended <-chan struct{}, kill func()) err
 			return t.Context().Err()
 		case <-deadline:
 			kill()
-			return fmt.Errorf("did not end within %v", suiteTime)
+			return fmt.Errorf("did not end within %v", limit)
 		case <-time.After(time.Second):
 		}
 		if used := memoryOf(group); used > suiteMemory {

@@ -19,7 +19,7 @@ const keptOutput = 16 << 10
 // output of the suite.
 type results struct {
 	outcomes, output map[string]string
-	running          map[string]bool // tests that began and did not end
+	running          map[string]bool // tests that began, are not paused and did not end
 	failed           bool            // the suite ended, and printed FAIL
 	failure          error           // of the process of the suite
 }
@@ -47,8 +47,10 @@ func readResults(from io.Reader) *results {
 			kept := r.output[event.Test] + event.Output
 			r.output[event.Test] = kept[max(0, len(kept)-keptOutput):]
 			r.failed = r.failed || event.Test == "" && event.Output == "FAIL\n"
-		case "run":
+		case "run", "cont":
 			r.running[event.Test] = true
+		case "pause":
+			delete(r.running, event.Test)
 		case "pass", "fail", "skip":
 			if event.Test != "" {
 				r.outcomes[event.Test] = event.Action
