@@ -83,7 +83,7 @@ func newOwnAdmission(t *testing.T, read bool) *ownAdmission {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	kept := memstore.New()
-	engine, err := admission.NewEngine(admission.EngineConfig{Transport: http.DefaultTransport, Store: func(i *resource.Info) (resource.Store, rest.Codec) { return kept.Store(i), nil }, Logger: log})
+	engine, err := admission.NewEngine(admission.EngineConfig{Transport: http.DefaultTransport, Source: func(i *resource.Info) (resource.Store, rest.Codec) { return kept.Store(i), nil }, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

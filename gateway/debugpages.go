@@ -44,21 +44,21 @@ func (g *Gateway) openLogs() (err error) {
 	return nil
 }
 
-// zpages returns the pages of kube-apiserver's own packages. As there, the name of the component
-// is apiserver.
+// zpages returns the handlers of /statusz and /flagz. The component is named apiserver, as in
+// kube-apiserver.
 func (g *Gateway) zpages() map[string]http.Handler {
-	pages, v := zpages{}, version.Info()
-	emulated := v.EmulationMajor + "." + v.EmulationMinor
-	statusz.Install(pages, "apiserver", statusz.NewRegistry(compatibility.NewEffectiveVersionFromString(v.GitVersion, emulated, emulated),
+	pages := pageMux{}
+	statusz.Install(pages, "apiserver", statusz.NewRegistry(compatibility.NewEffectiveVersionFromString(version.Info().GitVersion, "", ""),
 		statusz.WithListedPaths([]string{"/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"})))
 	flagz.Install(pages, "apiserver", flags(g.cfg.Flags))
 	return pages
 }
 
-type zpages map[string]http.Handler
+// pageMux collects handlers by path for statusz.Install and flagz.Install.
+type pageMux map[string]http.Handler
 
-// Handle has the name that Install of both packages calls.
-func (p zpages) Handle(path string, h http.Handler) { p[path] = h }
+// Handle implements their mux.
+func (p pageMux) Handle(path string, h http.Handler) { p[path] = h }
 
 // flags implements flagz.Reader.
 type flags map[string]string

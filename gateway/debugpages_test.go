@@ -67,7 +67,8 @@ func TestDebugPages(t *testing.T) {
 	}{
 		{"GET", "/statusz", "", "", 200, "apiserver statusz"},
 		{"GET", "/statusz", "application/xml, */*", "", 200, "Binary version"},
-		{"GET", "/statusz", "application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz", "", 200, "binaryVersion: 1."},
+		{"GET", "/statusz", "application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz", "", 200, "emulationVersion: \"1."},
+		{"GET", "/statusz", "application/json;v=v1alpha1;g=config.k8s.io;as=Statusz", "", 200, "v1alpha1"},
 		{"GET", "/statusz", "application/json", "", 406, "application/yaml"},
 		{"GET", "/flagz", "text/plain", "", 200, "listen"},
 		{"PUT", "/debug/flags/v", "", "4", 200, "successfully set klog.logging.verbosity to 4"},

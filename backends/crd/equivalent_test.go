@@ -160,7 +160,7 @@ func admitting(t *testing.T) (*Server, *reviews) {
 		put(t, configurations.Store(&resource.Info{Group: "admissionregistration.k8s.io", Versions: []string{"v1"}, Resource: plural, Kind: kind}), string(data))
 	}
 	engine, err := admission.NewEngine(admission.EngineConfig{
-		Transport: http.DefaultTransport, Store: func(i *resource.Info) (resource.Store, rest.Codec) { return configurations.Store(i), nil },
+		Transport: http.DefaultTransport, Source: func(i *resource.Info) (resource.Store, rest.Codec) { return configurations.Store(i), nil },
 	})
 	if err != nil {
 		t.Fatal(err)

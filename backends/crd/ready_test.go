@@ -23,7 +23,7 @@ func TestWritesCheckNeedsAdmission(t *testing.T) {
 	t.Parallel()
 	for _, namespacesFirst := range []bool{false, true} {
 		kept := memstore.New()
-		engine, err := admission.NewEngine(admission.EngineConfig{Transport: http.DefaultTransport, Store: func(i *resource.Info) (resource.Store, rest.Codec) { return kept.Store(i), nil }})
+		engine, err := admission.NewEngine(admission.EngineConfig{Transport: http.DefaultTransport, Source: func(i *resource.Info) (resource.Store, rest.Codec) { return kept.Store(i), nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

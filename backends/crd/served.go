@@ -73,8 +73,9 @@ func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone
 		}
 		now.outlines[out.Name] = out
 		now.stored[out.Spec.Group] = append(now.stored[out.Spec.Group], out.CustomResourceDefinition)
+		// Requests for the group of definitions get definitions only (lookup).
 		if out.Spec.Group == s.definitions.Group || !isServed(out.CustomResourceDefinition) {
-			continue // of its own group the server serves definitions only (lookup)
+			continue
 		}
 		d := s.define(old, out)
 		kept[d.serving] = true

@@ -146,12 +146,12 @@ func Authorize(gateway *client.Client) func(context.Context, *resource.Action) e
 	return func(ctx context.Context, a *resource.Action) error { return authz.Ask(ctx, doer, a) }
 }
 
-// Engine returns the engine that calls admission webhooks and policies. It reads them, and
-// the objects that they refer to, through the gateway, except the resources for which store
-// returns a Store; store may be nil.
-func (cfg *Config) Engine(name string, transport http.RoundTripper, store func(*resource.Info) (resource.Store, rest.Codec)) (*admission.Engine, error) {
+// Engine returns the engine that calls admission webhooks and policies. It reads them, and the
+// objects that they refer to, from the stores that source returns, and the others through the gateway
+// (admission.EngineConfig.Source). source may be nil.
+func (cfg *Config) Engine(name string, transport http.RoundTripper, source func(*resource.Info) (resource.Store, rest.Codec)) (*admission.Engine, error) {
 	return admission.NewEngine(admission.EngineConfig{
-		Store: store, BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: UserAgent(name), Warn: filter.AddWarning, Egress: cfg.Egress,
+		Source: source, BaseURL: cfg.Gateway.URL, Transport: transport, UserAgent: UserAgent(name), Warn: filter.AddWarning, Egress: cfg.Egress,
 		ConfigFile: cfg.AdmissionConfigFile, Logger: cfg.Logger, Waited: filter.AddWait,
 	})
 }

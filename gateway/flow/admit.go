@@ -108,8 +108,8 @@ type admission struct {
 // Release implements filter.Seats.
 func (q *admission) Release() { q.release.Do(func() { close(q.released) }) }
 
-// End implements filter.Seats. It returns when the seats are free: a client that has the whole
-// response may send the next request for them.
+// End implements filter.Seats. It waits for handle: a client that has the whole response may send a
+// request that needs the same seats.
 func (q *admission) End() {
 	q.Release()
 	<-q.handled

@@ -21,5 +21,6 @@
 //     Codec, pruned and defaulted like a request.
 //   - Metrics are upstream's (EngineMetrics).
 //   - Audit annotations of webhooks and policies are added to the audit event of the request
-//     through upstream's audit context.
+//     through upstream's audit context. The core and the CRD server return them to the gateway
+//     (package audit).
 package admission

@@ -56,10 +56,10 @@ type EngineConfig struct {
 	Transport http.RoundTripper
 	// UserAgent of the requests; "": that of package client.
 	UserAgent string
-	// Store returns this process's own store of a resource, and the codec of the objects in it;
-	// a nil codec decodes version v1 only. If the store is nil, the resource is read through
-	// Transport. May be nil.
-	Store func(info *resource.Info) (resource.Store, rest.Codec)
+	// Source returns the store of a resource in this process, and the codec of its objects; a nil
+	// codec decodes version v1 only. Resources for which it returns a nil store are read through
+	// Transport. If Source is nil, all are.
+	Source func(info *resource.Info) (resource.Store, rest.Codec)
 	// Egress says how webhooks are reached. Default: directly.
 	Egress egress.Selector
 	// ConfigFile is an AdmissionConfiguration with the credentials for webhooks, read once; "": none.
@@ -197,8 +197,8 @@ func (e *Engine) register(obj runtime.Object, i cache.SharedIndexInformer) {
 // codec of its objects.
 func (e *Engine) open(info *resource.Info) (resource.Reader, rest.Codec) {
 	v1 := rest.Typed(e.scheme, info.GVK("v1"))
-	if e.cfg.Store != nil {
-		if s, codec := e.cfg.Store(info); s != nil {
+	if e.cfg.Source != nil {
+		if s, codec := e.cfg.Source(info); s != nil {
 			return s, cmp.Or(codec, v1)
 		}
 	}

@@ -35,7 +35,7 @@ func (h held) Watch(ctx context.Context, opts resource.WatchOptions) (resource.W
 // which late returns true are read once release is closed.
 func inStores(t *testing.T, storage *memstore.Storage, release <-chan struct{}, late func(name string) bool) *Engine {
 	t.Helper()
-	e, err := NewEngine(EngineConfig{Transport: http.DefaultTransport, Logger: quiet(), FirstRead: time.Minute, Store: func(i *resource.Info) (resource.Store, rest.Codec) {
+	e, err := NewEngine(EngineConfig{Transport: http.DefaultTransport, Logger: quiet(), FirstRead: time.Minute, Source: func(i *resource.Info) (resource.Store, rest.Codec) {
 		if late(i.Resource) {
 			return held{storage.Store(i), release}, nil
 		}

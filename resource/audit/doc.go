@@ -24,6 +24,9 @@
 //     with ResponseComplete. Upstream reports a panic; here Panic means a panic.
 //   - The code of a response is the one that was sent, also if a filter wrote it, such as
 //     the 504 of a deadline.
+//   - The gateway records the events of all requests. It gets the annotations that the core and the
+//     CRD server add by a header of their responses (annotations.go), also if these servers have
+//     no policy.
 //   - Events, sinks and formats are upstream's; backlog.go adds the bounds.
 //   - Without a policy there is no Auditor.
 //

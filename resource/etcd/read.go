@@ -30,11 +30,12 @@ const (
 	maxPageBytes = 4 * pageBytes
 )
 
-// readAttempts are the times after which a read without a response is canceled and sent
-// again, which the balancer does on the next member. A member that hangs keeps its
-// connection, and its share of the requests, until keep-alive fails. The attempt after
-// these lasts as long as the read may: on a slow network a page takes seconds.
-var readAttempts = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}
+// readTimeouts are the timeouts of the first attempts of a read. A read without a response in
+// this time is canceled and sent again, which the balancer does on the next member that it has a
+// connection to. A member that hangs keeps its connection, and its share of the requests, until
+// keep-alive fails. After a start it may be the only one for a second or two, so the last attempt
+// begins after 2.5 s. It lasts as long as the read may: on a slow network a page takes seconds.
+var readTimeouts = []time.Duration{500 * time.Millisecond, time.Second, time.Second}
 
 // read reads a key, or a page of a range, and counts it under op.
 func (c *Client) read(ctx context.Context, scope *scope, op operation, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
@@ -48,7 +49,7 @@ func (c *Client) read(ctx context.Context, scope *scope, op operation, key strin
 
 func (c *Client) attempt(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if len(c.etcd.Endpoints()) > 1 {
-		for _, limit := range readAttempts {
+		for _, limit := range readTimeouts {
 			bounded, cancel := context.WithTimeout(ctx, limit)
 			resp, err := c.etcd.Get(bounded, key, opts...)
 			end, _ := bounded.Deadline()

@@ -162,7 +162,7 @@ func TestHungMember(t *testing.T) {
 	mustCreate(t, store, "x")
 	ctx := t.Context()
 	// Without a connection to the others, all attempts would go to the member that hangs.
-	eventually(t, "requests are sent to each member", func(context.Context) error {
+	eventually(t, "requests are sent to each member", func(ctx context.Context) error {
 		var before [3]int64
 		for i, m := range members {
 			before[i] = m.Received.Load()

@@ -52,8 +52,8 @@ func TestDaemonSetCountsTemplates(t *testing.T) {
 		return looseDecode(t, k, `{"metadata":{"annotations":{"deprecated.daemonset.template.generation":"`+count+`"}},
 			"spec":{"template":{"spec":{"containers":[{"name":"c","image":"`+image+`"}]}}}}`).(*appsv1.DaemonSet)
 	}
-	if looseDecode(t, k, `{}`).GetAnnotations()[appsv1.DeprecatedTemplateGeneration] != "0" {
-		t.Error("no default sets the annotation, which the writer would not own")
+	if got := looseDecode(t, k, `{}`).GetAnnotations()[appsv1.DeprecatedTemplateGeneration]; got != "0" {
+		t.Errorf("the default of the annotation is %q, want 0: its writer must own it", got)
 	}
 	for _, c := range []struct{ count, want string }{{"-1", "1"}, {"x", "1"}, {"7", "7"}} {
 		ds := read(c.count, "i")

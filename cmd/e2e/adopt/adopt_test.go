@@ -50,7 +50,8 @@ func portico(t *testing.T, args ...string) (string, error) {
 }
 
 // What kube-apiserver stored is adopted: Portico serves what kube-apiserver served, old tokens
-// are valid, every object can be updated, and kube-apiserver's types read what Portico stores.
+// are valid, every object can be updated, and kube-apiserver's types read what Portico stores. A policy
+// that is stored as v1beta1 applies.
 func TestRecordedKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	r, etcd := load(t), etcdprocess.Start(t)
@@ -73,20 +74,20 @@ func TestRecordedKubeAPIServer(t *testing.T) {
 	if found := markedIn(t, storedIn(t, client)); found != updated {
 		t.Errorf("kube-apiserver's types read %d objects that Portico has updated, want %d", found, updated)
 	}
-	checkEarlierPolicy(t, client, up)
+	checkStoredV1beta1Policy(t, client, up)
 }
 
-// checkEarlierPolicy stores a policy in the version in which kube-apiserver 1.36 stored it, and
-// checks that it applies.
-func checkEarlierPolicy(t *testing.T, etcd *clientv3.Client, up *e2e.Installation) {
+// checkStoredV1beta1Policy stores a policy as v1beta1, as kube-apiserver 1.36 did, and checks that it
+// applies.
+func checkStoredV1beta1Policy(t *testing.T, etcd *clientv3.Client, up *e2e.Installation) {
 	t.Helper()
 	fail, equivalent := admissionv1beta1.Fail, admissionv1beta1.Equivalent
 	policy := &admissionv1beta1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1beta1", Kind: "MutatingAdmissionPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Name: "earlier", UID: "earlier-policy", CreationTimestamp: metav1.Now()},
+		ObjectMeta: metav1.ObjectMeta{Name: "v1beta1", UID: "policy", CreationTimestamp: metav1.Now()},
 		Spec: admissionv1beta1.MutatingAdmissionPolicySpec{
 			MatchConstraints: &admissionv1beta1.MatchResources{MatchPolicy: &equivalent, NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}, ResourceRules: []admissionv1beta1.NamedRuleWithOperations{{
-				ResourceNames: []string{"earlier"},
+				ResourceNames: []string{"v1beta1"},
 				RuleWithOperations: admissionv1beta1.RuleWithOperations{
 					Operations: []admissionv1beta1.OperationType{admissionv1beta1.Create},
 					Rule:       admissionv1beta1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
@@ -100,13 +101,13 @@ func checkEarlierPolicy(t *testing.T, etcd *clientv3.Client, up *e2e.Installatio
 	}
 	binding := &admissionv1beta1.MutatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1beta1", Kind: "MutatingAdmissionPolicyBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: "earlier", UID: "earlier-binding", CreationTimestamp: metav1.Now()},
-		Spec:       admissionv1beta1.MutatingAdmissionPolicyBindingSpec{PolicyName: "earlier"},
+		ObjectMeta: metav1.ObjectMeta{Name: "v1beta1", UID: "binding", CreationTimestamp: metav1.Now()},
+		Spec:       admissionv1beta1.MutatingAdmissionPolicyBindingSpec{PolicyName: "v1beta1"},
 	}
 	for key, obj := range map[string]runtime.Object{"mutatingadmissionpolicies": policy, "mutatingadmissionpolicybindings": binding} {
 		value, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), obj)
 		if err == nil {
-			_, err = etcd.Put(t.Context(), "/registry/"+key+"/earlier", string(value))
+			_, err = etcd.Put(t.Context(), "/registry/"+key+"/v1beta1", string(value))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +115,7 @@ func checkEarlierPolicy(t *testing.T, etcd *clientv3.Client, up *e2e.Installatio
 	}
 	maps := up.Client(t).CoreV1().ConfigMaps("default")
 	await.Until(t, "the policy applies", func() bool {
-		got, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "earlier"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		got, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "v1beta1"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err == nil && got.Labels["mutated"] == "yes"
 	})
 }

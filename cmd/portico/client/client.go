@@ -128,7 +128,7 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values) ([]byte
 	return c.do(ctx, http.MethodGet, path, query, nil, "")
 }
 
-// GetAs is Get with a media type.
+// GetAs sends a GET with the header Accept and returns the body of the response, also with an error.
 func (c *Client) GetAs(ctx context.Context, path, accept string) ([]byte, error) {
 	return c.do(ctx, http.MethodGet, path, nil, nil, accept)
 }

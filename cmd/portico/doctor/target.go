@@ -201,12 +201,12 @@ func (t *target) flags(ctx context.Context) (all map[string]string, why finding,
 		return nil, noGateway(), false
 	}
 	data, err := t.gateway.GetAs(ctx, "/flagz", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz")
-	var page struct{ Flags map[string]string }
-	if err == nil {
-		err = json.Unmarshal(data, &page)
-	}
 	if err != nil {
-		return nil, skip("/flagz: %v", err), false
+		return nil, skip("%v", err), false
+	}
+	var page struct{ Flags map[string]string }
+	if err := json.Unmarshal(data, &page); err != nil {
+		return nil, skip("decode /flagz: %v", err), false
 	}
 	return page.Flags, finding{}, true
 }

@@ -43,8 +43,9 @@ type Admission struct {
 	RetryAfter int
 }
 
-// Seats of a request. Release gives them back. End must be called when the request has ended,
-// and releases them too. Of each the first call counts.
+// Seats of a request. Release starts to give them back and does not wait. End must be called when the
+// request has ended and before its response ends; it gives them back too, and returns when they are
+// free. Later calls of either do nothing.
 type Seats interface {
 	Release()
 	End()

@@ -69,14 +69,14 @@ type requestState struct {
 	hsts   []string // Strict-Transport-Security; nil: none
 	origin []string // an allowed origin; nil: none
 
-	authorized   bool // authorize need not run again
+	authorized bool // authorize need not run again
 	// annotationLevel is the level at which the gateway audits the request, and gets annotations; "": it
 	// does not.
 	annotationLevel string
-	cacheControl bool
-	hijacked     bool
-	uncounted    bool // another server counts the request
-	terminated   bool // the deadline has counted its end
+	cacheControl    bool
+	hijacked        bool
+	uncounted       bool // another server counts the request
+	terminated      bool // the deadline has counted its end
 	// closing: the connection ends after the requests in flight on it.
 	closing atomic.Bool
 	// group is the group of the lifecycle that has the request, under cancel; nil: none.
