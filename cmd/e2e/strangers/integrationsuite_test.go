@@ -38,7 +38,7 @@ func (s *suite) run(t *testing.T, with string, env []string) *results {
 		r := s.process(t, env, all.tests(), suiteTime-time.Since(began))
 		maps.Copy(all.outcomes, r.outcomes)
 		maps.Copy(all.output, r.output)
-		all.failed, all.failure = r.failed, r.failure
+		all.ended, all.failure = r.ended, r.failure
 		var exit *exec.ExitError
 		for test := range r.running {
 			all.outcomes[test] = "fail"

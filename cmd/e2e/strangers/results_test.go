@@ -20,13 +20,14 @@ const keptOutput = 16 << 10
 type results struct {
 	outcomes, output map[string]string
 	running          map[string]bool // tests that began, are not paused and did not end
-	failed           bool            // the suite ended, and printed FAIL
+	ended            bool            // the suite printed PASS or FAIL
 	failure          error           // of the process of the suite
 }
 
-// crashed returns the error of a suite that failed, but not by a test that failed: for example, its process was killed.
+// crashed returns the error of a suite that did not end: for example, its process was killed. After its end a suite fails if
+// goroutines are left, also of tests that were skipped.
 func (r *results) crashed() error {
-	if r.failed {
+	if r.ended {
 		return nil
 	}
 	return r.failure
@@ -46,7 +47,7 @@ func readResults(from io.Reader) *results {
 		case "output":
 			kept := r.output[event.Test] + event.Output
 			r.output[event.Test] = kept[max(0, len(kept)-keptOutput):]
-			r.failed = r.failed || event.Test == "" && event.Output == "FAIL\n"
+			r.ended = r.ended || event.Test == "" && (event.Output == "PASS\n" || event.Output == "FAIL\n")
 		case "run", "cont":
 			r.running[event.Test] = true
 		case "pause":
