@@ -63,7 +63,24 @@ func integrationTree(t *testing.T) string {
 		t.Fatal(err)
 	}
 	run(t, "", nil, "cp", "-r", "testdata/integration/tree/.", tree)
+	linkFixtures(t, tree)
 	return tree
+}
+
+// linkFixtures links the fixtures of the module k8s.io/api where a test looks for them, in the folder staging.
+func linkFixtures(t *testing.T, tree string) {
+	t.Helper()
+	module := strings.TrimSpace(run(t, tree, noWorkspace, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api"))
+	link := filepath.Join(tree, "staging/src/k8s.io/api/testdata")
+	if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(module, "testdata"), link); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // copyKubernetes copies the files of kubernetes to a folder that is there when the copy is complete. It makes a main

@@ -1,7 +1,9 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/test/integration"
 	"k8s.io/kubernetes/test/integration/portico"
 )
@@ -43,7 +46,7 @@ func startPortico(t *testing.T, opts *options.ServerRunOptions, certDir string) 
 		t.Fatal(err)
 	}
 	return &APIServer{
-		Client: client, Dynamic: dynamic.NewForConfigOrDie(config), Config: config, KV: kv, Mapper: mapper,
+		Client: client, Dynamic: dynamic.NewForConfigOrDie(config), Config: config, KV: asJSON{kv}, Mapper: mapper,
 		Resources: GetResources(t, resources),
 		Cleanup: func() {
 			server.Stop()
@@ -53,4 +56,30 @@ func startPortico(t *testing.T, opts *options.ServerRunOptions, certDir string) 
 			}
 		},
 	}
+}
+
+// asJSON returns values in JSON, in which the tests let kube-apiserver store them, by a flag; Portico stores built-in kinds
+// as protobuf.
+type asJSON struct{ clientv3.KV }
+
+// Get implements clientv3.KV.
+func (k asJSON) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	response, err := k.KV.Get(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range response.Kvs {
+		if !bytes.HasPrefix(kv.Value, []byte("k8s\x00")) {
+			continue
+		}
+		obj, gvk, err := legacyscheme.Codecs.UniversalDeserializer().Decode(kv.Value, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		obj.GetObjectKind().SetGroupVersionKind(*gvk)
+		if kv.Value, err = json.Marshal(obj); err != nil {
+			return nil, err
+		}
+	}
+	return response, nil
 }
