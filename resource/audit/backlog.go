@@ -3,7 +3,6 @@ package audit
 import (
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -140,11 +139,21 @@ func eventBytes(e *auditapi.Event) int {
 	return n
 }
 
-// withoutObjects returns a copy of the event without its objects, marked as truncated.
+// longAnnotation is the length of a value of an annotation, in bytes, from which on an event without
+// its objects loses it, too.
+const longAnnotation = 1 << 10
+
+// withoutObjects returns a copy of the event without its objects and long annotations, marked as
+// truncated.
 func withoutObjects(e *auditapi.Event) *auditapi.Event {
 	c := *e
 	c.RequestObject, c.ResponseObject, c.Annotations = nil, nil, map[string]string{annotationTruncated: "true"}
-	maps.Copy(c.Annotations, e.Annotations)
+	for key, value := range e.Annotations {
+		if len(value) >= longAnnotation {
+			value = annotationOmitted
+		}
+		c.Annotations[key] = value
+	}
 	return &c
 }
 

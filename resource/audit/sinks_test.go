@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,16 +10,16 @@ import (
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// Queued events are bounded by bytes too: beyond the bound they lose their objects, and are
-// dropped if that is not enough.
+// Queued events are bounded by bytes too: beyond the bound they lose their objects and long
+// annotations, and are dropped if that is not enough.
 func TestBacklogBytes(t *testing.T) {
 	var got []*auditapi.Event
 	b := newBacklog(10, nil)
-	b.bytes.Set(10)
+	b.bytes.Set(80)
 	b.next = sinkFunc(func(e *auditapi.Event) { got = append(got, e) })
-	object := &runtime.Unknown{Raw: []byte("12345678")}
-	b.ProcessEvents(&auditapi.Event{RequestObject: object}, &auditapi.Event{ResponseObject: object, Annotations: map[string]string{"a": "b"}}, &auditapi.Event{})
-	if len(got) != 3 || got[0].RequestObject == nil || got[1].ResponseObject != nil || len(got[1].Annotations) != 2 ||
+	object := &runtime.Unknown{Raw: []byte("123456789012345678901234567890")}
+	b.ProcessEvents(&auditapi.Event{RequestObject: object}, &auditapi.Event{ResponseObject: object, Annotations: map[string]string{"a": "b", "c": strings.Repeat("x", longAnnotation)}}, &auditapi.Event{})
+	if len(got) != 3 || got[0].RequestObject == nil || got[1].ResponseObject != nil || len(got[1].Annotations) != 3 || got[1].Annotations["c"] != annotationOmitted ||
 		got[1].Annotations["audit.k8s.io/truncated"] != "true" || got[2].Annotations != nil {
 		t.Fatalf("got %+v", got)
 	}
