@@ -49,7 +49,10 @@ func TestKubernetesIntegration(t *testing.T) {
 	etcd := filepath.Dir(etcdWithLifeline(t, e2e.Program(t, testtools.Etcd)))
 	for _, name := range packages {
 		t.Run(name, func(t *testing.T) {
-			s := suite{dir: filepath.Join(tree, "test/integration", filepath.FromSlash(name)), program: filepath.Join(t.TempDir(), "test")}
+			s := suite{dir: filepath.Join(tree, "test/integration", filepath.FromSlash(name)), program: filepath.Join(t.TempDir(), "test"), etcd: "http://127.0.0.1:1"}
+			if _, err := os.Stat(filepath.Join(s.dir, "main_test.go")); err != nil { // without the framework's main
+				s.etcd = startEtcd(t, e2e.Program(t, testtools.Etcd))
+			}
 			run(t, tree, noWorkspace, "go", "test", "-mod=mod", "-c", "-vet=off", "-ldflags=-s -w", "-o", s.program, "./test/integration/"+name)
 			env := []string{"PATH=" + etcd + string(os.PathListSeparator) + os.Getenv("PATH")}
 			upstream := s.run(t, "kube-apiserver", env)
@@ -164,4 +167,12 @@ wait $etcd
 		t.Fatal(err)
 	}
 	return path
+}
+
+// startEtcd starts an etcd for tests, and returns its URL.
+func startEtcd(t *testing.T, program string) string {
+	t.Helper()
+	url := "http://127.0.0.1:" + e2e.FreePort(t, "127.0.0.1")
+	start(t, nil, program, "--data-dir="+t.TempDir(), "--listen-client-urls="+url, "--advertise-client-urls="+url, "--listen-peer-urls=http://127.0.0.1:0")
+	return url
 }

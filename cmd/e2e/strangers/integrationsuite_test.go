@@ -25,8 +25,9 @@ const (
 // exitPanic is the exit code of a Go process that panics.
 const exitPanic = 2
 
-// suite is a test binary and the folder of its package.
-type suite struct{ dir, program string }
+// suite is a test binary and the folder of its package. etcd is the URL of an etcd that tests use and empty; the framework
+// starts one if none answers.
+type suite struct{ dir, program, etcd string }
 
 // run runs the suite, for suiteTime at most. A panic ends the process: the tests that it was running count as failed, and
 // another process runs the tests that have no outcome yet.
@@ -66,8 +67,7 @@ func (s *suite) process(t *testing.T, env, skipped []string, limit time.Duration
 	}
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), append(env, "HOME="+home, "TMPDIR="+home, "KUBECONFIG="+os.DevNull, "GOMEMLIMIT=2GiB",
-		// The framework uses, and empties, an etcd that answers there, and starts one otherwise.
-		"KUBE_INTEGRATION_ETCD_URL=http://127.0.0.1:1",
+		"KUBE_INTEGRATION_ETCD_URL="+s.etcd,
 		"http_proxy=", "https_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "GOFLAGS=")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	// The suite is a child of this process, and not of test2json, so that it ends with this process.
