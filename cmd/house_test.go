@@ -265,6 +265,8 @@ var doors = map[string][]string{
 	"k8s.io/apiserver/pkg/audit":                                      {"resource/audit"},
 	"k8s.io/apiserver/pkg/endpoints/request":                          {"gateway/flow"},
 	"k8s.io/apiserver/pkg/server/mux":                                 {"gateway/flow"},
+	"k8s.io/apiserver/pkg/server/flagz":                               {"gateway"},
+	"k8s.io/apiserver/pkg/server/statusz":                             {"gateway"},
 	"k8s.io/apiserver/pkg/server/egressselector":                      {"resource/egress"},
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig":            {"resource/encryption"},
 	"k8s.io/apiserver/plugin/pkg/authenticator":                       {"gateway/authentication"},

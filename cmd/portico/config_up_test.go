@@ -32,7 +32,7 @@ crd: {profiling: false}
 	if want := "portico: warning: the authorizer Node "; strings.Count(up.Output.String(), want) != 1 {
 		t.Errorf("no line %q, or several:\n%s", want, up.Output)
 	}
-	_, text := up.Do(t, "GET", "/flagz", "", "Accept", "application/json;g=config.k8s.io;v=v1beta1;as=Flagz")
+	_, text := up.Do(t, "GET", "/flagz", "", "Accept: application/json;g=config.k8s.io;v=v1beta1;as=Flagz")
 	var page struct{ Flags map[string]string }
 	if err := json.Unmarshal([]byte(text), &page); err != nil {
 		t.Fatalf("/flagz: %v: %s", err, text)
