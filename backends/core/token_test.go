@@ -49,6 +49,8 @@ func TestTokenRequestErrors(t *testing.T) {
 		"no node":      {tokenPath, bound("Node", "none", ""), apierrors.IsNotFound, `nodes "none" not found`},
 		"no secret":    {tokenPath, bound("Secret", "none", ""), apierrors.IsNotFound, `secrets "none" not found`},
 		"other secret": {tokenPath, bound("Secret", "s", "other"), apierrors.IsConflict, "Operation cannot be fulfilled on Secret \"s\": the UID in the bound object reference (other) does not match the UID in record"},
+		"other name": {tokenPath, map[string]any{"metadata": map[string]any{"name": "other"}, "spec": map[string]any{}}, apierrors.IsInvalid,
+			`TokenRequest.authentication.k8s.io "robot" is invalid: metadata.name: Invalid value: "other": must match the service account name if specified`},
 		"other account": {tokenPath, map[string]any{"metadata": map[string]any{"uid": "other"}, "spec": map[string]any{}}, apierrors.IsConflict,
 			"Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"robot\": the UID in the token request (other) does not match the UID of the service account"},
 	} {

@@ -182,10 +182,12 @@ type Subresource struct {
 	Strategy *Strategy
 	// Projection is set for a subresource of another kind; GVK is that kind.
 	Projection *Projection
-	// Create is called with a body of GVK. Named: the body must have the name of the URL.
-	Create  Call
-	Named   bool
-	Connect *Connection
+	// Create is called with a body of GVK, which may have no name. Named: it must have the name of
+	// the URL. OtherName returns the error for another name; nil: a BadRequest.
+	Create    Call
+	Named     bool
+	OtherName func(name, url string) error
+	Connect   *Connection
 }
 
 // Connection is a subresource that serves the whole request, such as a stream or a proxy.

@@ -3,7 +3,10 @@ package kinds
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico/resource"
 	"portico/resource/rest"
@@ -39,6 +42,11 @@ func serviceAccounts(cfg Config) *rest.Kind {
 			GVK:    authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
 			Verbs:  []string{"create"},
 			Create: cfg.CreateToken,
+			OtherName: func(name, url string) error {
+				return apierrors.NewInvalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, url, field.ErrorList{
+					field.Invalid(field.NewPath("metadata", "name"), name, "must match the service account name if specified"),
+				})
+			},
 		}}
 	}
 	return k

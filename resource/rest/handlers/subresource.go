@@ -57,6 +57,8 @@ func (a *API) createSubresource(w http.ResponseWriter, r *http.Request, act *res
 				return nil, apierrors.NewBadRequest(fmt.Sprintf("name in URL does not match name in %s object", gvks[0].Kind))
 			case meta.GetName() == "":
 				meta.SetName(act.Name)
+			case sub.OtherName != nil && meta.GetName() != act.Name:
+				return nil, sub.OtherName(meta.GetName(), act.Name)
 			}
 			if err := checkName(meta, act.Name); err != nil {
 				return nil, err
