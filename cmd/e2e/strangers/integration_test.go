@@ -17,29 +17,16 @@ import (
 	"portico/cmd/internal/testtools"
 )
 
-// integrationPackages returns the packages of testdata/integration/packages.txt that are run, and the others, which are run
-// if the environment names them.
-func integrationPackages(t *testing.T) (packages, others []string) {
-	t.Helper()
-	lines := entries(t, "packages.txt")
-	i := slices.Index(lines, "ONLY:")
-	if i < 0 {
-		t.Fatal("packages.txt has no line ONLY:")
-	}
-	return lines[:i], lines[i+1:]
-}
-
 // TestKubernetesIntegration runs the integration tests of kubernetes, package by package: first with kube-apiserver, which
 // they start in their own process, and then with Portico in its place, which the files of testdata/integration/tree start.
 // A test that passes with kube-apiserver passes with Portico, unless testdata/integration/rows.txt names it with a reason.
 func TestKubernetesIntegration(t *testing.T) {
-	packages, others := integrationPackages(t)
-	known := slices.Concat(packages, others)
-	rows := integrationRows(t, known)
+	packages := entries(t, "packages.txt")
+	rows := integrationRows(t, packages)
 	if only := strings.Fields(os.Getenv("PORTICO_TEST_INTEGRATION_ONLY")); len(only) > 0 {
 		for _, name := range only {
-			if !slices.Contains(known, name) {
-				t.Fatalf("there is no package %s, but %s", name, strings.Join(known, ", "))
+			if !slices.Contains(packages, name) {
+				t.Fatalf("there is no package %s, but %s", name, strings.Join(packages, ", "))
 			}
 		}
 		packages = only
