@@ -9,6 +9,7 @@ import (
 	"portico/gateway/lastgood"
 	"portico/gateway/routing"
 	"portico/resource"
+	"portico/resource/loop"
 )
 
 // newLastGood is one without etcd, of a gateway that knows no server.
@@ -55,6 +56,20 @@ func TestBoundSecrets(t *testing.T) {
 	}
 }
 
+// A followed service account with another uid than the token's may be an earlier one of its name: the
+// core server, which is away here, is asked.
+func TestRecreatedAccount(t *testing.T) {
+	t.Parallel()
+	l := newLastGood(t)
+	l.core.serviceAccounts.Store(&loop.Snapshot{Items: []*resource.Object{{Header: resource.Header{Namespace: "default", Name: "reader", UID: "u1"}}}})
+	if uid, found, err := l.core.lookupServiceAccount(t.Context(), "default", "reader", "u1"); uid != "u1" || !found || err != nil {
+		t.Errorf("a known account: %q %v %v", uid, found, err)
+	}
+	if uid, found, err := l.core.lookupServiceAccount(t.Context(), "default", "reader", "u2"); found || err == nil {
+		t.Errorf("another uid: %q %v", uid, found)
+	}
+}
+
 // Stored service accounts are valid while the core server is unavailable; others are unknown.
 func TestRestoredAccounts(t *testing.T) {
 	l := newLastGood(t)
@@ -63,10 +78,10 @@ func TestRestoredAccounts(t *testing.T) {
 		"core/secrets":         packedFor(t, lastgood.Identities{"default": {"key": "u2"}}),
 	})
 	ctx := context.Background()
-	if uid, found, err := l.core.lookupServiceAccount(ctx, "default", "reader"); uid != "u1" || !found || err != nil {
+	if uid, found, err := l.core.lookupServiceAccount(ctx, "default", "reader", "u1"); uid != "u1" || !found || err != nil {
 		t.Errorf("a known account: %q %v %v", uid, found, err)
 	}
-	if _, found, err := l.core.lookupServiceAccount(ctx, "default", "other"); found || err == nil {
+	if _, found, err := l.core.lookupServiceAccount(ctx, "default", "other", "u1"); found || err == nil {
 		t.Errorf("an unknown account: %v %v", found, err)
 	}
 	if uid, found, err := l.core.lookupBound(ctx, "Secret", "default", "key"); uid != "u2" || !found || err != nil {

@@ -117,7 +117,7 @@ func (cfg *Config) Certificates() []authn.CertificateFile {
 type Dependencies struct {
 	// Account, Bound and Secret look up what service-account tokens name; see
 	// authn.ServiceAccountConfig.
-	Account func(ctx context.Context, namespace, name string) (uid string, found bool, err error)
+	Account func(ctx context.Context, namespace, name, claimed string) (uid string, found bool, err error)
 	Bound   func(ctx context.Context, kind, namespace, name string) (uid string, found bool, err error)
 	Secret  func(ctx context.Context, namespace, name string) (*authn.TokenSecret, error)
 	// BootstrapSecret looks up a Secret of a bootstrap token; see authn.BootstrapTokens.

@@ -49,11 +49,11 @@ func TestTokensOfSecrets(t *testing.T) {
 		return token
 	}
 	good := legacy(s, "ns", "s", "robot", "u-1")
-	exists := func(context.Context, string, string) (string, bool, error) { return "u-1", true, nil }
+	exists := func(context.Context, string, string, string) (string, bool, error) { return "u-1", true, nil }
 	for name, c := range map[string]struct {
 		token  string
 		secret *TokenSecret // nil: one with the token
-		lookup func(context.Context, string, string) (string, bool, error)
+		lookup func(context.Context, string, string, string) (string, bool, error)
 		err    error
 		wanted []string
 		want   string // "": the token is good; "-": it is not claimed
@@ -67,8 +67,8 @@ func TestTokensOfSecrets(t *testing.T) {
 		"another token":          {token: good, secret: &TokenSecret{Token: []byte(legacy(s, "ns", "s", "robot", "u-1"))}, want: "Token does not match server's copy"},
 		"a secret without":       {token: good, secret: &TokenSecret{}, want: "Token does not match server's copy"},
 		"marked invalid":         {token: good, secret: &TokenSecret{Token: []byte(good), InvalidSince: "2026-01-01"}, want: "in secret ns/s for service account ns/robot has been marked invalid"},
-		"no account":             {token: good, lookup: func(context.Context, string, string) (string, bool, error) { return "", false, nil }, want: `serviceaccounts "robot" not found`},
-		"another account":        {token: good, lookup: func(context.Context, string, string) (string, bool, error) { return "u-2", true, nil }, want: "does not match claim"},
+		"no account":             {token: good, lookup: func(context.Context, string, string, string) (string, bool, error) { return "", false, nil }, want: `serviceaccounts "robot" not found`},
+		"another account":        {token: good, lookup: func(context.Context, string, string, string) (string, bool, error) { return "u-2", true, nil }, want: "does not match claim"},
 		"another key":            {token: legacy(other, "ns", "s", "robot", "u-1"), want: "no key with this id"},
 		"another subject":        {token: signed(func(c *tokenClaims) { c.Subject = "system:serviceaccount:ns:admin" }), want: "sub claim is invalid"},
 		"without account":        {token: signed(func(c *tokenClaims) { c.AccountUID = "" }), want: "serviceAccountUID claim is missing"},

@@ -28,8 +28,10 @@ type ServiceAccountConfig struct {
 	// Audiences of this API server; a token must be for one of them. Empty: the issuers.
 	Audiences []string
 	// Lookup returns whether the service account exists, and its uid; one past its deletion time
-	// and grace does not exist. Results are cached, see Changed. nil: every service account exists.
-	Lookup func(ctx context.Context, namespace, name string) (uid string, found bool, err error)
+	// and grace does not exist. claimed is the uid in the token: an account that is known with
+	// another one may be deleted since, and another one of its name exist. Results are cached, see
+	// Changed. nil: every service account exists.
+	Lookup func(ctx context.Context, namespace, name, claimed string) (uid string, found bool, err error)
 	// Bound returns the same for the Pod, Secret or Node that a token is bound to
 	// (namespace is "" for a Node). An object past its deletion time and grace does not
 	// exist. nil: bound tokens are invalid.
@@ -223,7 +225,7 @@ func (c *tokenClaims) checkNames() error {
 // checkLive checks that the service account and the bound object exist.
 func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims) error {
 	if s.cfg.Lookup != nil {
-		uid, found, err := s.cfg.Lookup(ctx, p.Namespace, p.ServiceAccount.Name)
+		uid, found, err := s.cfg.Lookup(ctx, p.Namespace, p.ServiceAccount.Name, p.ServiceAccount.UID)
 		switch {
 		case err != nil:
 			return fmt.Errorf("look up service account: %w", err)

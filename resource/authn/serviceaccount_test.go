@@ -95,7 +95,7 @@ func TestInvalidTokens(t *testing.T) {
 	s, other := newTestSigner(t, key), newTestSigner(t, newECKey(t, elliptic.P256()))
 	a := ServiceAccounts(ServiceAccountConfig{
 		Issuers: []string{testIssuer}, Keys: keysOf(s),
-		Lookup: func(_ context.Context, namespace, name string) (string, bool, error) {
+		Lookup: func(_ context.Context, namespace, name, _ string) (string, bool, error) {
 			switch name {
 			case "robot":
 				return "u-1", namespace == "ns", nil
@@ -187,7 +187,10 @@ func TestTokenCache(t *testing.T) {
 	exists, lookups, now := true, 0, time.Now()
 	registry := prometheus.NewRegistry()
 	a := ServiceAccounts(ServiceAccountConfig{Issuers: []string{testIssuer}, Keys: keysOf(s), Metrics: registry,
-		Lookup: func(context.Context, string, string) (string, bool, error) { lookups++; return "u-1", exists, nil }})
+		Lookup: func(context.Context, string, string, string) (string, bool, error) {
+			lookups++
+			return "u-1", exists, nil
+		}})
 	a.now = func() time.Time { return now }
 	a.Follow("ServiceAccount", true)
 	claims := goodClaims()
