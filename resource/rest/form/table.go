@@ -54,9 +54,8 @@ func (t *Tables) Of(k *rest.Kind) *Tables {
 // is set.
 func (t *Tables) Encode(head metav1.ListMeta, objects []*resource.Object, headers bool) ([]byte, error) {
 	table := metav1.Table{
-		ListMeta:          head,
-		ColumnDefinitions: []metav1.TableColumnDefinition{},
-		Rows:              make([]metav1.TableRow, len(objects)),
+		ListMeta: head,
+		Rows:     make([]metav1.TableRow, len(objects)),
 	}
 	table.SetGroupVersionKind(MetaGVK(t.MetaVersion, "Table"))
 	if headers {

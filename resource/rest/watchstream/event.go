@@ -63,9 +63,8 @@ func (s *stream) bookmarkTable(partial *metav1.PartialObjectMetadata) ([]byte, e
 		return nil, err
 	}
 	table := metav1.Table{
-		ListMeta:          metav1.ListMeta{ResourceVersion: partial.ResourceVersion},
-		ColumnDefinitions: []metav1.TableColumnDefinition{},
-		Rows:              []metav1.TableRow{{Cells: []any{}, Object: runtime.RawExtension{Raw: raw}}},
+		ListMeta: metav1.ListMeta{ResourceVersion: partial.ResourceVersion},
+		Rows:     []metav1.TableRow{{Cells: []any{}, Object: runtime.RawExtension{Raw: raw}}},
 	}
 	if !s.columns {
 		table.ColumnDefinitions, s.columns = s.Tables.Columns(), true
