@@ -31,7 +31,7 @@ func TestKubernetesEndToEnd(t *testing.T) {
 	suite := buildEndToEnd(t, module)
 	ginkgo := build(t, module, "github.com/onsi/ginkgo/v2/ginkgo")
 	scheduler := build(t, module, "k8s.io/kubernetes/cmd/kube-scheduler")
-	up := e2e.Install(t, t.TempDir())
+	up := e2e.Install(t, t.TempDir(), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction")
 	w := &workloads{t: t, up: up, client: up.Client(t), nodes: 3}
 	startKwok(t, up)
 	createNodes(t, w.client, w.nodes, func(node *corev1.Node) {
