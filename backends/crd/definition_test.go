@@ -146,8 +146,8 @@ func TestMalformedStoredMetadata(t *testing.T) {
 	}
 }
 
-// A definition in the group of definitions is stored and defines nothing: discovery and OpenAPI
-// describe the resource customresourcedefinitions once.
+// A definition of the resource customresourcedefinitions is stored and defines nothing: discovery and
+// OpenAPI describe the resource once. Another one in its group serves all versions but v1.
 func TestDefinitionInTheGroupOfDefinitions(t *testing.T) {
 	t.Parallel()
 	s := running(t)
@@ -181,4 +181,24 @@ spec:
 	await.Until(t, "it is gone", func() bool {
 		return s.send(t, "GET", definitionPath+"/customresourcedefinitions.apiextensions.k8s.io", "", "").code == 404
 	})
+	s.install(t, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: bars.apiextensions.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, test-only"}}
+spec:
+  group: apiextensions.k8s.io
+  scope: Cluster
+  names: {plural: bars, singular: bar, kind: Bar, listKind: BarList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
+`)
+	if after := described(); strings.Contains(after, `"bars"`) == strings.Contains(before, `"bars"`) || strings.Contains(after, "/apis/apiextensions.k8s.io/v1/bars") {
+		t.Errorf("with bars: %s", after)
+	}
+	for version, want := range map[string]int{"v1": 404, "v2": 201} {
+		if got := s.send(t, "POST", "/apis/apiextensions.k8s.io/"+version+"/bars", "", `{"apiVersion":"apiextensions.k8s.io/`+version+`","kind":"Bar","metadata":{"name":"a"}}`); got.code != want {
+			t.Errorf("a bar in %s: %d %s", version, got.code, got.body)
+		}
+	}
 }

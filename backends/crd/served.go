@@ -73,8 +73,8 @@ func (s *Server) next(old *served, stored []*resource.Object) (now *served, gone
 		}
 		now.outlines[out.Name] = out
 		now.stored[out.Spec.Group] = append(now.stored[out.Spec.Group], out.CustomResourceDefinition)
-		// Requests for the group of definitions get definitions only (lookup).
-		if out.Spec.Group == s.definitions.Group || !isServed(out.CustomResourceDefinition) {
+		// Objects of the resource customresourcedefinitions would be stored among the definitions.
+		if resourceOf(out) == s.definitions.GroupResource() || !isServed(out.CustomResourceDefinition) {
 			continue
 		}
 		d := s.define(old, out)
@@ -135,6 +135,7 @@ func (s *Server) newServing(out *custom.Outline, before *definition) *serving {
 	v := &serving{
 		outline: out, versions: servedVersions(out.CustomResourceDefinition), rows: map[string]*rest.Resource{}, watches: map[string]*watches{},
 	}
+	v.versions = slices.DeleteFunc(v.versions, func(version string) bool { return s.isOwn(out.Spec.Group, version) })
 	for _, version := range v.versions {
 		v.rows[version] = s.row(out, version)
 		if before != nil && before.watches[version] != nil && sameWatches(before.serving.outline, out, version) {
@@ -267,9 +268,14 @@ func (s *Server) infos() []*resource.Info {
 	return out
 }
 
+// isOwn reports whether a group/version is that of the definitions, in which no definition serves anything.
+func (s *Server) isOwn(group, version string) bool {
+	return group == s.definitions.Group && s.definitions.Serves(version)
+}
+
 // lookup returns the resource of a request; nil if there is none.
 func (s *Server) lookup(act *resource.Action) (*rest.Resource, error) {
-	if act.Group == s.definitions.Group {
+	if s.isOwn(act.Group, act.Version) {
 		if act.Resource == s.definitions.Resource {
 			return s.shown, nil
 		}
