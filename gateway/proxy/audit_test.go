@@ -189,7 +189,8 @@ func TestAnnotationsOfServers(t *testing.T) {
 		"of the gateway":    {shortPath + "/x", true, "Metadata", "annotated a Ω"},
 		"of a registration": {shortPath + "/x", false, "", ""},
 		"a pod behind it":   {"/api/v1/namespaces/default/pods/p/proxy/x", true, "", ""},
-		"an upgrade":        {shortPath + "/x", true, "", ""},
+		"an exec":           {"/api/v1/namespaces/default/pods/p/exec", true, "", ""},
+		"an upgrade":        {shortPath + "/x", true, "", "annotated a Ω"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			change, events := auditing(t, "Metadata")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -108,7 +109,7 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 		keepKubernetes(h)
 	}
 	delete(h, audit.HeaderAnnotations)
-	if returnsAnnotations(pr.In, act, upgrade) {
+	if returnsAnnotations(pr.In, act) {
 		audit.RequestAnnotations(pr.In.Context(), h)
 	}
 	if act != nil && act.User != nil {
@@ -136,10 +137,14 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 }
 
 // returnsAnnotations reports whether the response of a request has audit annotations: those of a server
-// that the gateway starts with. Behind a proxied object and an upgrade, the header may be of another server.
-func returnsAnnotations(r *http.Request, act *resource.Action, upgrade bool) bool {
+// that the gateway starts with. Where that passes on the answer of a kubelet or of an object, its header
+// may be theirs.
+func returnsAnnotations(r *http.Request, act *resource.Action) bool {
 	proxied := proxiedRequestFrom(r.Context())
-	return proxied != nil && proxied.route.Static && !upgrade && !isProxiedObject(act)
+	if proxied == nil || !proxied.route.Static || act == nil || isProxiedObject(act) {
+		return false
+	}
+	return !slices.Contains([]string{"attach", "exec", "portforward"}, act.Subresource)
 }
 
 // actionOf returns the action of a request, and whether it asks for another protocol.
@@ -180,7 +185,7 @@ func setForwarded(h http.Header, in *http.Request) {
 var errRedirect = errors.New("the backend attempted to redirect this request, which is not permitted")
 
 func modifyResponse(res *http.Response) error {
-	act, upgrade := actionOf(res.Request)
+	act, _ := actionOf(res.Request)
 	object := isProxiedObject(act) // a redirect of it is for the client, as with kube-apiserver
 	if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" && !isNewHash(res) && !redirectsWithin(res) && !object {
 		return errRedirect
@@ -188,7 +193,7 @@ func modifyResponse(res *http.Response) error {
 	if proxied := proxiedRequestFrom(res.Request.Context()); object || proxied == nil || !proxied.route.Static {
 		confine(res.Header)
 	}
-	if returnsAnnotations(res.Request, act, upgrade) {
+	if returnsAnnotations(res.Request, act) && res.StatusCode != http.StatusSwitchingProtocols {
 		audit.AddAnnotations(res.Request.Context(), res.Header)
 	}
 	for name := range res.Header {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
@@ -20,7 +22,7 @@ const HeaderAnnotations = "X-Portico-Audit-Annotations"
 
 const (
 	// maxAnnotations is the maximum length of the keys and values in the header of a response, in
-	// bytes. The longest values beyond it are replaced by annotationOmitted.
+	// bytes, but for annotationTruncated (see shorten).
 	maxAnnotations    = 64 << 10
 	annotationOmitted = "(omitted: too long)"
 	// patchAnnotation begins the keys of annotations that have patches of webhooks. kube-apiserver adds
@@ -63,21 +65,32 @@ func (q *Request) PutAnnotations(h http.Header, level string) {
 		}
 		size += len(key) + len(value)
 	}
-	for size > maxAnnotations {
-		longest := ""
-		for key, value := range annotations {
-			if longest == "" || len(value) > len(annotations[longest]) {
-				longest = key
-			}
-		}
-		if len(annotations[longest]) <= len(annotationOmitted) {
-			return // of keys alone
-		}
-		size -= len(annotations[longest]) - len(annotationOmitted)
-		annotations[longest] = annotationOmitted
-	}
+	shorten(annotations, size)
 	if data, err := json.Marshal(annotations); err == nil && len(annotations) > 0 {
 		h[HeaderAnnotations] = []string{base64.StdEncoding.EncodeToString(data)}
+	}
+}
+
+// shorten brings annotations of size bytes to maxAnnotations: it replaces the longest values, and if that
+// is not enough removes annotations, with annotationTruncated in their place.
+func shorten(annotations map[string]string, size int) {
+	if size <= maxAnnotations {
+		return
+	}
+	keys := slices.SortedFunc(maps.Keys(annotations), func(a, b string) int { return len(annotations[b]) - len(annotations[a]) })
+	for _, key := range keys {
+		if saved := len(annotations[key]) - len(annotationOmitted); size > maxAnnotations && saved > 0 {
+			annotations[key] = annotationOmitted
+			size -= saved
+		}
+	}
+	for _, key := range keys {
+		if size <= maxAnnotations {
+			return
+		}
+		size -= len(key) + len(annotations[key])
+		delete(annotations, key)
+		annotations[annotationTruncated] = "true"
 	}
 }
 

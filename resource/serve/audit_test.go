@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -235,6 +236,14 @@ func TestReturnedAnnotations(t *testing.T) {
 			if err != nil || string(got) != want {
 				t.Errorf("%s, %.20s: got %.100s, want %s (%v)", name, query, got, want, err)
 			}
+		}
+		many := url.Values{}
+		for i := range 5000 {
+			many.Set(fmt.Sprintf("key-%014d", i), "v")
+		}
+		text, err := base64.StdEncoding.DecodeString(do(s, "GET", pathPods+"?"+many.Encode(), audit.HeaderAnnotations, "Metadata").Header().Get(audit.HeaderAnnotations))
+		if n := strings.Count(string(text), "key-"); err != nil || n < 3000 || n > 3500 || !strings.Contains(string(text), `"audit.k8s.io/truncated":"true"`) {
+			t.Errorf("%s: of 5000 annotations it returns %d (%v)", name, n, err)
 		}
 		if got := do(s, "GET", pathPods+"?patch.webhook.admission.k8s.io/round_0=patch", audit.HeaderAnnotations, "Request").Header().Get(audit.HeaderAnnotations); got == "" {
 			t.Errorf("%s: no patch at level Request", name)
