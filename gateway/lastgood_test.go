@@ -65,6 +65,9 @@ func TestRecreatedAccount(t *testing.T) {
 	if uid, found, err := l.core.lookupServiceAccount(t.Context(), "default", "reader", "u1"); uid != "u1" || !found || err != nil {
 		t.Errorf("a known account: %q %v %v", uid, found, err)
 	}
+	if uid, _, err := l.core.lookupServiceAccount(t.Context(), "default", "reader", ""); uid != "u1" || err != nil {
+		t.Errorf("for an older token: %q %v", uid, err)
+	}
 	if uid, found, err := l.core.lookupServiceAccount(t.Context(), "default", "reader", "u2"); found || err == nil {
 		t.Errorf("another uid: %q %v", uid, found)
 	}
@@ -80,6 +83,9 @@ func TestRestoredAccounts(t *testing.T) {
 	ctx := context.Background()
 	if uid, found, err := l.core.lookupServiceAccount(ctx, "default", "reader", "u1"); uid != "u1" || !found || err != nil {
 		t.Errorf("a known account: %q %v %v", uid, found, err)
+	}
+	if _, found, err := l.core.lookupServiceAccount(ctx, "default", "reader", "u2"); found || err == nil {
+		t.Errorf("a known account with another uid: %v %v", found, err)
 	}
 	if _, found, err := l.core.lookupServiceAccount(ctx, "default", "other", "u1"); found || err == nil {
 		t.Errorf("an unknown account: %v %v", found, err)

@@ -98,15 +98,15 @@ func (c *coreClient) lookupBootstrapSecret(_ context.Context, name string) (*aut
 
 // lookupServiceAccount returns the uid of a service account, to check that a token's
 // account still exists. The followed state may be old, so an account that is missing in it, or has
-// another uid than the claimed one, is looked up in the core server.
+// another uid than a claimed one, is looked up in the core server.
 func (c *coreClient) lookupServiceAccount(ctx context.Context, namespace, name, claimed string) (uid string, found bool, err error) {
 	key := resource.Key{Namespace: namespace, Name: name}
 	if s := c.serviceAccounts.Load(); s != nil {
-		if o := s.Get(key); o != nil && !o.Terminating() && o.UID == claimed {
+		if o := s.Get(key); o != nil && !o.Terminating() && (claimed == "" || o.UID == claimed) {
 			return o.UID, true, nil
 		}
 	} else if known := c.restoredAccounts.Load(); known != nil {
-		if uid, ok := (*known)[namespace][name]; ok {
+		if uid, ok := (*known)[namespace][name]; ok && (claimed == "" || uid == claimed) {
 			return uid, true, nil
 		}
 	}

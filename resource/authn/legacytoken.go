@@ -131,7 +131,7 @@ func (s *ServiceAccountTokens) checkLegacySecret(ctx context.Context, token stri
 		//lint:ignore ST1005 kube-apiserver's text
 		return errors.New("Token does not match server's copy")
 	}
-	if err := s.checkLive(ctx, &claims.Private); err != nil {
+	if err := s.checkLive(ctx, &claims.Private, false); err != nil {
 		return err
 	}
 	if secret.Used != nil {

@@ -28,9 +28,10 @@ type ServiceAccountConfig struct {
 	// Audiences of this API server; a token must be for one of them. Empty: the issuers.
 	Audiences []string
 	// Lookup returns whether the service account exists, and its uid; one past its deletion time
-	// and grace does not exist. claimed is the uid in the token: an account that is known with
-	// another one may be deleted since, and another one of its name exist. Results are cached, see
-	// Changed. nil: every service account exists.
+	// and grace does not exist. claimed is the uid in a token that was issued in the last minute, and
+	// "" for other tokens: an account that is known with another uid than the claimed one may have
+	// been made again, and is looked up anew. Results are cached, see Changed. nil: every service
+	// account exists.
 	Lookup func(ctx context.Context, namespace, name, claimed string) (uid string, found bool, err error)
 	// Bound returns the same for the Pod, Secret or Node that a token is bound to
 	// (namespace is "" for a Node). An object past its deletion time and grace does not
@@ -129,7 +130,8 @@ func (s *ServiceAccountTokens) verify(ctx context.Context, token string, wanted 
 		return tokenResult{err: err}
 	}
 	l := s.cache.begin(claims.Private.objects())
-	if err := s.checkLive(ctx, &claims.Private); err != nil {
+	recent := claims.IssuedAt != nil && now.Sub(claims.IssuedAt.Time) < recentlyIssued
+	if err := s.checkLive(ctx, &claims.Private, recent); err != nil {
 		return tokenResult{err: err, lookup: l}
 	}
 	return tokenResult{user: claims.user(), audiences: matched, notes: s.replaceable(&claims, now), expires: claims.ExpiresAt.Time, lookup: l}
@@ -222,10 +224,19 @@ func (c *tokenClaims) checkNames() error {
 	return nil
 }
 
-// checkLive checks that the service account and the bound object exist.
-func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims) error {
+// recentlyIssued is how long after its issue a token may name an account that is newer than what is known
+// of it.
+const recentlyIssued = time.Minute
+
+// checkLive checks that the service account and the bound object exist. recent: the token was issued
+// within recentlyIssued.
+func (s *ServiceAccountTokens) checkLive(ctx context.Context, p *privateClaims, recent bool) error {
 	if s.cfg.Lookup != nil {
-		uid, found, err := s.cfg.Lookup(ctx, p.Namespace, p.ServiceAccount.Name, p.ServiceAccount.UID)
+		claimed := ""
+		if recent {
+			claimed = p.ServiceAccount.UID
+		}
+		uid, found, err := s.cfg.Lookup(ctx, p.Namespace, p.ServiceAccount.Name, claimed)
 		switch {
 		case err != nil:
 			return fmt.Errorf("look up service account: %w", err)
