@@ -261,3 +261,20 @@ func TestRemovedGroupVersion(t *testing.T) {
 		})
 	}
 }
+
+// A server is the gateway's own if a flag names its Backend. The label that the gateway gives to such
+// Backends is not enough.
+func TestStaticRoutes(t *testing.T) {
+	t.Parallel()
+	s := newController(t)
+	fakeBackend(t, s, "core", sources.NewSource(sources.Config{}))
+	labeled := backendAt("https://127.0.0.1:1")
+	labeled.Labels = map[string]string{apiservice.AutomanagedLabel: apiservice.OnStart}
+	s.SetAPIServices([]*apireg.APIService{userAPIService("flag.example.com", "v1", "core"), userAPIService("label.example.com", "v1", "b")})
+	s.store(labeled)
+	for group, want := range map[string]bool{"flag.example.com": true, "label.example.com": false} {
+		if rt := s.routeOf(group); rt == nil || rt.Upstream == nil || rt.Static != want {
+			t.Errorf("%s: %+v", group, rt)
+		}
+	}
+}
