@@ -132,10 +132,8 @@ func sameServing(a, b *custom.Outline) bool {
 
 // newServing returns what a definition serves, with the watches of what it served before (nil: it did not).
 func (s *Server) newServing(out *custom.Outline, before *definition) *serving {
-	v := &serving{
-		outline: out, versions: servedVersions(out.CustomResourceDefinition), rows: map[string]*rest.Resource{}, watches: map[string]*watches{},
-	}
-	v.versions = slices.DeleteFunc(v.versions, func(version string) bool { return s.isOwn(out.Spec.Group, version) })
+	v := &serving{outline: out, rows: map[string]*rest.Resource{}, watches: map[string]*watches{}}
+	v.versions = slices.DeleteFunc(servedVersions(out.CustomResourceDefinition), func(version string) bool { return s.isOwn(out.Spec.Group, version) })
 	for _, version := range v.versions {
 		v.rows[version] = s.row(out, version)
 		if before != nil && before.watches[version] != nil && sameWatches(before.serving.outline, out, version) {
@@ -268,7 +266,7 @@ func (s *Server) infos() []*resource.Info {
 	return out
 }
 
-// isOwn reports whether a group/version is that of the definitions, in which no definition serves anything.
+// isOwn reports whether a group/version is apiextensions.k8s.io/v1, where definitions serve nothing.
 func (s *Server) isOwn(group, version string) bool {
 	return group == s.definitions.Group && s.definitions.Serves(version)
 }

@@ -102,14 +102,14 @@ type admission struct {
 	release  sync.Once
 	released chan struct{}
 	handled  chan struct{} // closed when handle returns
-	forget   func()        // of a watch; nil: none
+	forget   func()        // called at the end of a watch; nil for other requests
 }
 
 // Release implements filter.Seats.
 func (q *admission) Release() { q.release.Do(func() { close(q.released) }) }
 
-// End implements filter.Seats. It waits for handle: a client that has the whole response may send a
-// request that needs the same seats.
+// End implements filter.Seats. It returns after handle, when the seats are free for the next request of
+// a client that has the whole response.
 func (q *admission) End() {
 	q.Release()
 	<-q.handled

@@ -136,9 +136,8 @@ func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	pr.Out.Trailer = nil
 }
 
-// returnsAnnotations reports whether the response of a request has audit annotations: those of a server
-// that the gateway starts with. Where that passes on the answer of a kubelet or of an object, its header
-// may be theirs.
+// returnsAnnotations reports whether the response of a request may have audit annotations: the route is
+// static, and the response has no header of a kubelet, a pod, a node or a Service.
 func returnsAnnotations(r *http.Request, act *resource.Action) bool {
 	proxied := proxiedRequestFrom(r.Context())
 	if proxied == nil || !proxied.route.Static || act == nil || isProxiedObject(act) {

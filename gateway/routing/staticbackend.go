@@ -130,8 +130,8 @@ type EffectiveBackend struct {
 	Spec *backend.Spec
 	// Own has the address and the trust of the server; nil: Spec has them.
 	Own *StaticBackend
-	// Permanent: it is static, by the label of the object or, without an object, by the
-	// flags. So gateways with different flags treat it alike.
+	// Permanent is set by the label of the object or, without an object, by the flags, so that
+	// gateways with different flags treat the Backend alike. Routes are static by Own only.
 	Permanent bool
 	// Object is the stored object; nil: there is none.
 	Object *backend.Backend

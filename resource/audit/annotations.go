@@ -34,8 +34,8 @@ const (
 // value of a key is kept. Safe for concurrent use.
 func Annotate(ctx context.Context, key, value string) { audit.AddAuditAnnotation(ctx, key, value) }
 
-// NewAnnotations returns a Request whose event another server records at a level: it is for
-// PutAnnotations only.
+// NewAnnotations returns a Request that collects annotations for PutAnnotations and records no event. The
+// gateway records the event, at the level.
 func NewAnnotations(level string) *Request {
 	ctx := audit.WithAuditContext(context.Background())
 	q := &Request{ctx: ctx, event: audit.AuditContextFrom(ctx), annotationsOnly: true}

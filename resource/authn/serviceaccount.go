@@ -28,10 +28,10 @@ type ServiceAccountConfig struct {
 	// Audiences of this API server; a token must be for one of them. Empty: the issuers.
 	Audiences []string
 	// Lookup returns whether the service account exists, and its uid; one past its deletion time
-	// and grace does not exist. claimed is the uid in a token that was issued in the last minute, and
-	// "" for other tokens: an account that is known with another uid than the claimed one may have
-	// been made again, and is looked up anew. Results are cached, see Changed. nil: every service
-	// account exists.
+	// and grace does not exist. claimed is the uid in a token issued in the last minute, and "" for
+	// other tokens. If a cached account has another uid than claimed, Lookup must read the account:
+	// it may have been deleted and created again. Results are cached, see Changed. If Lookup is nil,
+	// every service account exists.
 	Lookup func(ctx context.Context, namespace, name, claimed string) (uid string, found bool, err error)
 	// Bound returns the same for the Pod, Secret or Node that a token is bound to
 	// (namespace is "" for a Node). An object past its deletion time and grace does not

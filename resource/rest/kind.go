@@ -183,7 +183,7 @@ type Subresource struct {
 	// Projection is set for a subresource of another kind; GVK is that kind.
 	Projection *Projection
 	// Create is called with a body of GVK, which may have no name. Named: it must have the name of
-	// the URL. OtherName returns the error for another name; nil: a BadRequest.
+	// the URL. OtherName returns the error for another name; if it is nil, the error is a BadRequest.
 	Create    Call
 	Named     bool
 	OtherName func(name, url string) error
