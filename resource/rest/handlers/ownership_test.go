@@ -30,11 +30,12 @@ func TestOwnershipOfWrites(t *testing.T) {
 	a = b.send("PUT", configMapA, `{"metadata":{"name":"a","labels":{"l":"1"}},"data":{"k":"w","j":"v","b":"1"}}`, "User-Agent", "bob/2.0 (x)").want(200, "")
 	a.wantOwners("alice Update v1 .data.j .metadata.labels.l", "bob Update v1 .data.b .data.k")
 
-	b.patch(configMapA, mergePatch, "m", `{"data":{"m":"1","j":null}}`).want(200, "")
-	b.patch(configMapA, jsonPatch, "j", `[{"op":"add","path":"/data/j","value":"1"}]`).want(200, "")
-	a = b.patch(configMapA, strategicPatch, "s", `{"data":{"s":"1"}}`).want(200, "")
+	// Entries are in the order of their seconds, then of their managers: here these are the same order.
+	b.patch(configMapA, mergePatch, "c1", `{"data":{"m":"1","j":null}}`).want(200, "")
+	b.patch(configMapA, jsonPatch, "c2", `[{"op":"add","path":"/data/j","value":"1"}]`).want(200, "")
+	a = b.patch(configMapA, strategicPatch, "c3", `{"data":{"s":"1"}}`).want(200, "")
 	a.wantOwners("alice Update v1 .data .metadata.labels.l", "bob Update v1 .data.b .data.k",
-		"j Update v1 .data.j", "m Update v1 .data.m", "s Update v1 .data.s")
+		"c1 Update v1 .data.m", "c2 Update v1 .data.j", "c3 Update v1 .data.s")
 
 	same := b.patch(configMapA, mergePatch, "carol", `{"data":{"s":"1"}}`).want(200, "")
 	if same.revision() != a.revision() || strings.Contains(same.owners(), "carol") {
