@@ -1,10 +1,12 @@
 package clients
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -116,10 +118,16 @@ func TestAuthorizationConfiguration(t *testing.T) {
 	e2e.WriteFile(t, file, head+rbac)
 	e2e.Eventually(t, "the webhook is no longer asked", func() error { return version("denied") })
 	e2e.WriteFile(t, file, "nonsense")
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostHash := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(host)))
 	e2e.Eventually(t, "the wrong file is counted", func() error {
 		text, err := up.Client(t).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 		for _, want := range []string{
-			`apiserver_authorization_config_controller_automatic_reloads_total{apiserver_id_hash="`, `status="failure"} `, `status="success"} 1`,
+			`apiserver_authorization_config_controller_automatic_reloads_total{apiserver_id_hash="` + hostHash + `",status="failure"} `,
+			`apiserver_authorization_config_controller_automatic_reloads_total{apiserver_id_hash="` + hostHash + `",status="success"} 1`,
 			`apiserver_authorization_decisions_total{decision="denied",name="hook",type="Webhook"}`, `apiserver_authorization_webhook_evaluations_total{name="hook",result="success"}`,
 			`apiserver_authorization_webhook_evaluations_total{name="hook",result="timeout"} 1`, `apiserver_authorization_webhook_evaluations_total{name="open",result="timeout"} 1`,
 			`apiserver_authorization_webhook_evaluations_total{name="hook",result="error"} `, `apiserver_authorization_webhook_evaluations_total{name="open",result="error"} 2`,

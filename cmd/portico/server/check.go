@@ -95,8 +95,8 @@ var forms = map[string]func(value string) string{
 		return ""
 	},
 	"service-account-jwks-uri": func(value string) string {
-		if u, err := url.Parse(value); err != nil || u.Scheme != "https" {
-			return "must be a URL with https, as in https://keys.example.com/openid/v1/jwks"
+		if u, err := url.Parse(value); err != nil || u.Scheme != "https" || u.Host == "" {
+			return "must be a URL with https and a host, as in https://keys.example.com/openid/v1/jwks"
 		}
 		return ""
 	},
