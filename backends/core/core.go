@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/kubernetes/pkg/capabilities"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,6 +83,8 @@ type Config struct {
 	RuntimeConfig []string
 	// EventTTL is how long events are kept. Default: 1 h.
 	EventTTL time.Duration
+	// AllowPrivileged permits privileged containers. The first Core of a process decides.
+	AllowPrivileged bool
 	// Admission has the flags of admission plugins.
 	Admission plugins.Options
 	// AdvertiseAddress is the IP address and port of a gateway that does not publish its own,
@@ -199,6 +203,7 @@ func (c *Core) assembleKinds() error {
 
 // kindsConfig returns what the kinds use of this server.
 func (c *Core) kindsConfig(authorize func(context.Context, *resource.Action) error) (kinds.Config, error) {
+	capabilities.Setup(c.cfg.AllowPrivileged, 0) // of the strategies of pods
 	actions := &pods.Actions{Find: c.find, Delete: func(ctx context.Context, r *rest.Resource, key resource.Key, opts *metav1.DeleteOptions) error {
 		return c.api.DeleteAs(ctx, r, key, opts)
 	}}

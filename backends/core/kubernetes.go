@@ -230,6 +230,7 @@ func (k *kubernetesService) slice(ctx context.Context, subset corev1.EndpointSub
 	want := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: kubernetesKey.Namespace, Name: kubernetesKey.Name, Labels: map[string]string{discoveryv1.LabelServiceName: kubernetesKey.Name},
+			Generation: 1,
 		},
 		AddressType: family, Endpoints: byFamily[family],
 		Ports: []discoveryv1.EndpointPort{{Name: &port.Name, Protocol: &port.Protocol, Port: &port.Port}},

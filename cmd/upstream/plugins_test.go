@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"portico/internal/testing/kindtest"
+	"portico/resource"
 	porticorest "portico/resource/rest"
 )
 
@@ -293,3 +295,9 @@ func message(err error) string {
 	}
 	return fmt.Sprintf("%d %s", status.Status().Code, status.Status().Message)
 }
+
+// testdata has objects of every kind.
+var testdata = filepath.Join("..", "..", "backends", "core", "kinds", "testdata")
+
+// allow permits everything.
+func allow(context.Context, *resource.Action) error { return nil }

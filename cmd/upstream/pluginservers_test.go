@@ -178,3 +178,9 @@ func (p *theirPlugin) do(w write) (out pluginOutcome, ok bool) {
 	}
 	return out, true
 }
+
+// warnings are those of one write.
+type warnings []string
+
+// AddWarning implements warning.Recorder.
+func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }

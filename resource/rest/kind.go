@@ -105,31 +105,30 @@ func (k *Kind) Virtual() bool { return k.Review != nil || k.Call != nil || k.Com
 type Call func(ctx context.Context, key resource.Key, body runtime.Object, dryRun bool) (runtime.Object, error)
 
 // Strategy is the behaviour of writes that differs between kinds. Every function may be
-// nil. Functions that take objects may change obj, never old.
+// nil. Functions that take objects may change obj. Only PrepareUpdate may change old.
 type Strategy struct {
 	// Default sets defaults in every decoded body.
 	Default func(obj Object)
 	// ValidateName returns the errors of a name (prefix: of a generateName). nil: a name is
 	// a DNS-1123 subdomain.
 	ValidateName func(name string, prefix bool) []string
-	// NewName returns the name of a new object that has neither a name nor a generateName.
-	// nil: it is refused.
-	NewName func() string
 	// TrackGeneration makes metadata.generation start at 1 and increase when SpecChanged
 	// reports a change (nil: when anything outside metadata and status changes).
 	TrackGeneration bool
 	SpecChanged     func(obj, old Object) bool
 	// PrepareCreate clears the fields that a creator may not set (status).
 	PrepareCreate func(ctx context.Context, obj Object)
-	// PrepareUpdate restores the fields that an update may not change. That of a
-	// subresource may ignore metadata.managedFields.
+	// PrepareUpdate restores the fields that an update may not change. It may also normalize old, so that a comparison
+	// with obj shows only what the client changed. The one of a subresource may ignore metadata.managedFields.
 	PrepareUpdate func(ctx context.Context, obj, old Object)
 	// Resets are the fields that PrepareCreate and PrepareUpdate reset, as paths with dots;
 	// their writer does not become their field manager. nil: status for a kind with that
 	// subresource; for that subresource spec, and metadata if the kind has no Go types.
 	Resets []string
-	// Validate and ValidateUpdate check everything but metadata, which package handlers
-	// checks for every kind.
+	// ValidatesMetadata is set if Validate and ValidateUpdate validate the metadata, too. If it is not set, package
+	// handlers does.
+	ValidatesMetadata bool
+	// Validate and ValidateUpdate return the errors of an object.
 	Validate       func(ctx context.Context, obj Object) field.ErrorList
 	ValidateUpdate func(ctx context.Context, obj, old Object) field.ErrorList
 	// Prevalidated may replace them: o is obj as encoded for storage, and old is nil on
@@ -162,7 +161,7 @@ type Strategy struct {
 	// IgnorePropagation makes every propagation policy Background (events).
 	IgnorePropagation bool
 	// LooseFinalizers permits finalizers that are neither standard nor qualified with a
-	// domain (custom resources, webhook configurations).
+	// domain (definitions and custom resources).
 	LooseFinalizers bool
 }
 

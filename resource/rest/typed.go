@@ -33,6 +33,8 @@ type typed struct {
 	json, strictJSON *jsonserializer.Serializer
 	yaml, strictYAML *jsonserializer.Serializer
 	protobuf         *protobuf.Serializer
+	// defaultStored sets the defaults of their version in objects that are stored in another one than storage.
+	defaultStored bool
 	// raw reports whether objects can have a RawExtension.
 	raw bool
 }
@@ -51,6 +53,14 @@ func TypedConverted(scheme *runtime.Scheme, storage schema.GroupVersionKind, con
 	if obj, err := scheme.New(storage); err == nil && hasProtobuf(obj) {
 		c.encoding = resource.Protobuf
 	}
+	return c
+}
+
+// TypedDefaulted is TypedConverted for a scheme with defaults: an object that is stored in another version than storage
+// gets the defaults of its version when it is read.
+func TypedDefaulted(scheme *runtime.Scheme, storage schema.GroupVersionKind, convert ConvertFunc) Codec {
+	c := TypedConverted(scheme, storage, convert).(*typed)
+	c.defaultStored = true
 	return c
 }
 
@@ -166,6 +176,9 @@ func (c *typed) DecodeStored(o *resource.Object) (runtime.Object, error) {
 	obj, gvk, err := decoder.Decode(o.Data, &c.storage, nil)
 	if err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.storage.Kind, err)
+	}
+	if c.defaultStored && *gvk != c.storage {
+		c.scheme.Default(obj)
 	}
 	if obj, err = c.toHub(obj, *gvk); err != nil {
 		return nil, err

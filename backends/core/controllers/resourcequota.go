@@ -43,7 +43,7 @@ const (
 func resourceQuota(ctx context.Context, env *Env) error {
 	c := &quotaController{env: env, queue: env.NewQueue("resourcequota_primary", quotaBackoff()), ledgers: map[string]map[string]*quotaLedger{}}
 	c.monitors = newQuotaMonitors(ctx, env, c)
-	c.registry = generic.NewRegistry(corequota.Evaluators(corequota.Config{List: c.monitors.lister, Objects: c, Now: env.Clock.Now}))
+	c.registry = generic.NewRegistry(corequota.Evaluators(corequota.Config{List: c.monitors.lister, Objects: c, Clock: env.Clock}))
 	defer c.monitors.end()
 	Handle(env, env.Informers.Core().V1().ResourceQuotas().Informer(), c.changed)
 	var wg sync.WaitGroup

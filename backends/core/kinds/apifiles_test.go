@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/kubernetes/scheme"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"portico/internal/testing/kindtest"
 )
@@ -26,7 +26,7 @@ var apiScheme = func() *runtime.Scheme {
 	all := runtime.NewScheme()
 	metav1.AddToGroupVersion(all, corev1.SchemeGroupVersion)
 	for _, add := range []func(*runtime.Scheme) error{
-		scheme.AddToScheme, admissionv1.AddToScheme, admissionv1beta1.AddToScheme, apidiscoveryv2.AddToScheme, apidiscoveryv2beta1.AddToScheme,
+		clientscheme.AddToScheme, admissionv1.AddToScheme, admissionv1beta1.AddToScheme, apidiscoveryv2.AddToScheme, apidiscoveryv2beta1.AddToScheme,
 		imagepolicyv1alpha1.AddToScheme, lifecyclev1alpha1.AddToScheme,
 	} {
 		if err := add(all); err != nil {

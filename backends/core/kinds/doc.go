@@ -1,21 +1,21 @@
-// Package kinds is the core server's table of kinds: one row (rest.Kind) for each built-in
-// resource, and one file for each row, with all that distinguishes the kind: names, defaults,
-// the fields that clients may set, validation, selectable fields and columns. To add a kind,
-// copy lease.go, add the row to [All] and its types to the scheme (kinds.go).
+// Package kinds is the core server's table of kinds: one row for each resource that kube-apiserver serves, in the file of
+// its group. A row has the names of the resource, the strategies of kube-apiserver for it, and what is special. To add a
+// resource, copy a row.
 //
 // Decisions:
 //
-//   - A row is data and plain functions on the Go types of k8s.io/api. There is no internal
-//     version: the type of the storage version is the hub form, so defaults, validation and
-//     storage use one struct. typed.go adapts the functions, and table.go makes columns. Package
-//     rules has the checks that several kinds share, podspec those of pod templates, devices
-//     those of resource.k8s.io.
-//   - Validation is written here because that of kube-apiserver cannot be imported. Field paths
-//     and messages are equal, because tools match them; module cmd/upstream compares them, and
-//     testdata has objects and recorded outcomes. Package rest validates the metadata of every
-//     kind. ValidateUpdate is complete: it includes the rules of Validate.
-//   - Whatever a write needs besides its own object (cluster IPs and ports of a Service, a token)
-//     is a function in [Config], so this package has no state, no clients and no goroutines.
+//   - Defaults, rules, messages, conversions and tables are those of kube-apiserver: k8s.io/kubernetes is called (strategy.go
+//     and table.go adapt it), not copied. Its versions follow Kubernetes (docs/releasing.md).
+//   - The hub form is the Go type of the storage version, as everywhere in Portico, so that reads, controllers and admission
+//     know one form. Strategies take the internal version of a group; a write is converted, which costs little, because the
+//     types share most of their memory.
+//   - What kube-apiserver does elsewhere than in strategies is in files of its own: the addresses of Services (service.go),
+//     the two groups of events (event.go), subresources that are calls (virtual.go), scale (scale.go).
+//   - Whatever a write needs besides its own object (cluster IPs and ports of a Service, a token) is a function in [Config],
+//     so this package has no state of its own, no clients and no goroutines. Scheme, feature gates and capabilities are global
+//     in k8s.io/kubernetes.
+//   - Input of users costs bounded memory and time also where strategies compare each part with each other one: warnings.go
+//     and maxComparedErrors.
 //
 // Runs in: core.
 package kinds

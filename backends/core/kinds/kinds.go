@@ -1,31 +1,13 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	batchv1 "k8s.io/api/batch/v1"
-	certificatesv1 "k8s.io/api/certificates/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	nodev1 "k8s.io/api/node/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	policyv1beta1 "k8s.io/api/policy/v1beta1"
-	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	storagemigrationv1 "k8s.io/api/storagemigration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 
@@ -81,116 +63,21 @@ func All(cfg Config) []*rest.Kind {
 	if len(cfg.ServiceFamilies) == 0 {
 		cfg.ServiceFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	}
-	scheme := newScheme()
-	all := slices.Concat(
-		coreKinds(cfg, scheme), bindings(cfg),
-		admissionKinds(cfg, scheme),
-		appsKinds(scheme),
-		autoscalingKinds(scheme),
-		batchKinds(),
-		certificatesKinds(cfg),
-		coordinationKinds(),
-		discoveryKinds(),
-		eventsKinds(cfg, scheme),
-		networkingKinds(),
-		nodeKinds(),
-		policyKinds(scheme),
-		resourceKinds(cfg),
-		schedulingKinds(),
-		storageKinds(),
-		storageMigrationKinds(),
-	)
+	var all []*rest.Kind
+	for _, r := range slices.Concat(
+		coreRows(cfg), eventRows(cfg), serviceRows(cfg), admissionRows(cfg), appsRows(), autoscalingRows(), batchRows(), certificatesRows(cfg),
+		deviceRows(cfg), networkingRows(), storageRows(), otherRows(),
+	) {
+		all = append(all, r.kind(cfg))
+	}
+	all = append(all, virtualKinds(cfg)...)
+	slices.SortStableFunc(all, func(a, b *rest.Kind) int { // as in discovery: the core group first
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource))
+	})
 	for _, k := range all {
-		if k.Codec == nil {
-			k.Codec = rest.Typed(scheme, k.GVK(k.Storage()))
+		k.Ownership = func() (managedfields.TypeConverter, error) {
+			return applyconfigurations.NewTypeConverter(scheme), nil
 		}
-		k.Ownership = func() (managedfields.TypeConverter, error) { return applyconfigurations.NewTypeConverter(scheme), nil }
 	}
 	return all
-}
-
-func coreKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
-	return []*rest.Kind{
-		componentStatuses(), configMaps(), endpoints(), coreEvents(cfg, scheme), limitRanges(), namespaces(cfg), nodes(cfg), persistentVolumes(), persistentVolumeClaims(scheme), pods(cfg), podTemplates(),
-		replicationControllers(), resourceQuotas(), secrets(), serviceAccounts(cfg), services(cfg, scheme),
-	}
-}
-
-func admissionKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
-	return []*rest.Kind{
-		webhookConfigurations[*admissionregistrationv1.ValidatingWebhookConfiguration](scheme, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
-		webhookConfigurations[*admissionregistrationv1.MutatingWebhookConfiguration](scheme, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
-		validatingAdmissionPolicies(cfg), validatingAdmissionPolicyBindings(cfg),
-		mutatingAdmissionPolicies(cfg), mutatingAdmissionPolicyBindings(cfg),
-	}
-}
-
-func appsKinds(scheme *runtime.Scheme) []*rest.Kind {
-	return []*rest.Kind{controllerRevisions(), daemonSets(), deployments(), replicaSets(), statefulSets(scheme)}
-}
-
-func autoscalingKinds(scheme *runtime.Scheme) []*rest.Kind {
-	return []*rest.Kind{horizontalPodAutoscalers(scheme)}
-}
-
-func batchKinds() []*rest.Kind { return []*rest.Kind{cronJobs(), jobs()} }
-
-func certificatesKinds(cfg Config) []*rest.Kind {
-	return []*rest.Kind{certificateSigningRequests(), clusterTrustBundles(), podCertificateRequests(cfg)}
-}
-
-func coordinationKinds() []*rest.Kind { return []*rest.Kind{leases()} }
-
-func discoveryKinds() []*rest.Kind { return []*rest.Kind{endpointSlices()} }
-
-func eventsKinds(cfg Config, scheme *runtime.Scheme) []*rest.Kind {
-	return []*rest.Kind{groupEvents(cfg, scheme)}
-}
-
-func networkingKinds() []*rest.Kind {
-	return []*rest.Kind{ingresses(), ingressClasses(), ipAddresses(), networkPolicies(), serviceCIDRs()}
-}
-
-func nodeKinds() []*rest.Kind { return []*rest.Kind{runtimeClasses()} }
-
-func policyKinds(scheme *runtime.Scheme) []*rest.Kind {
-	return []*rest.Kind{podDisruptionBudgets(scheme)}
-}
-
-func storageMigrationKinds() []*rest.Kind { return []*rest.Kind{storageVersionMigrations()} }
-
-func schedulingKinds() []*rest.Kind { return []*rest.Kind{priorityClasses()} }
-
-func resourceKinds(cfg Config) []*rest.Kind {
-	return []*rest.Kind{
-		deviceClasses(), deviceTaintRules(), resourceClaims(cfg), resourceClaimTemplates(cfg), resourceSlices(),
-	}
-}
-
-func storageKinds() []*rest.Kind {
-	return []*rest.Kind{
-		csiDrivers(), csiNodes(), csiStorageCapacities(), storageClasses(), volumeAttachments(), volumeAttributesClasses(),
-	}
-}
-
-// newScheme returns a scheme of the served groups and of the bodies of subresources.
-// Registering fixed types fails only by a programming error.
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		admissionregistrationv1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
-		batchv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme,
-		discoveryv1.AddToScheme, eventsv1.AddToScheme, networkingv1.AddToScheme, nodev1.AddToScheme, policyv1.AddToScheme,
-		resourcev1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme, storagemigrationv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			panic("register types: " + err.Error())
-		}
-	}
-	scheme.AddKnownTypes(authenticationv1.SchemeGroupVersion, &authenticationv1.TokenRequest{})
-	metav1.AddToGroupVersion(scheme, authenticationv1.SchemeGroupVersion)
-	scheme.AddKnownTypes(policyv1beta1.SchemeGroupVersion, &policyv1beta1.Eviction{})
-	metav1.AddToGroupVersion(scheme, policyv1beta1.SchemeGroupVersion)
-	addStoredVersions(scheme)
-	return scheme
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/kubernetes/pkg/capabilities"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,12 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"portico/internal/testing/kindtest"
 	"portico/resource"
 	"portico/resource/rest"
 )
 
 const jsonType, protobufType = "application/json", "application/vnd.kubernetes.protobuf"
+
+func init() { capabilities.Setup(true, 0) }
 
 func echo(_ context.Context, _ resource.Key, body runtime.Object, _ bool) (runtime.Object, error) {
 	return body, nil
@@ -39,7 +42,7 @@ func connections(of string) []rest.Subresource {
 
 func allKinds() []*rest.Kind {
 	return All(Config{
-		CreateToken: echo, BindPod: echo, EvictPod: echo, Connections: connections, Warn: kindtest.Warn,
+		CreateToken: echo, BindPod: echo, EvictPod: echo, Connections: connections,
 		Permissions: Permissions{Authorize: func(context.Context, *resource.Action) error { return nil }},
 	})
 }
@@ -89,11 +92,14 @@ func expect(t *testing.T, got field.ErrorList, want ...string) {
 	}
 }
 
-// allocated calls Strategy.Allocate and returns the causes of an Invalid error.
+// allocated prepares obj, calls Strategy.Allocate and returns the causes of an Invalid error.
 func allocated(t *testing.T, k *rest.Kind, obj, old rest.Object) (causes field.ErrorList) {
 	t.Helper()
 	if k.Strategy.Allocate == nil {
 		return nil
+	}
+	if old != nil {
+		k.Strategy.PrepareUpdate(t.Context(), obj, old)
 	}
 	_, err := k.Strategy.Allocate(t.Context(), obj, old, false)
 	var status *apierrors.StatusError
@@ -105,53 +111,6 @@ func allocated(t *testing.T, k *rest.Kind, obj, old rest.Object) (causes field.E
 		t.Fatal(err)
 	}
 	return causes
-}
-
-// creation is a manifest, or a part of one, and the errors of creating it.
-type creation struct {
-	name, manifest string
-	want           []string
-}
-
-// checkCreations validates each manifest, in place of the %s of around.
-func checkCreations(t *testing.T, k *rest.Kind, around string, cases []creation) {
-	t.Helper()
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			obj := decode[rest.Object](t, k, strings.Replace(around, "%s", c.manifest, 1))
-			if k.Strategy.PrepareCreate != nil {
-				k.Strategy.PrepareCreate(t.Context(), obj)
-			}
-			errs := allocated(t, k, obj, nil)
-			if len(errs) == 0 {
-				errs = k.Strategy.Validate(t.Context(), obj)
-			}
-			expect(t, errs, c.want...)
-		})
-	}
-}
-
-// changeOne is one update: the stored and the sent object, and the errors.
-type changeOne struct {
-	name, old, obj string
-	want           []string
-}
-
-func checkChanges(t *testing.T, k *rest.Kind, cases []changeOne) {
-	t.Helper()
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			old, obj := decode[rest.Object](t, k, c.old), decode[rest.Object](t, k, c.obj)
-			if k.Strategy.PrepareUpdate != nil {
-				k.Strategy.PrepareUpdate(t.Context(), obj, old)
-			}
-			errs := allocated(t, k, obj, old)
-			if len(errs) == 0 {
-				errs = k.Strategy.ValidateUpdate(t.Context(), obj, old)
-			}
-			expect(t, errs, c.want...)
-		})
-	}
 }
 
 // The rules of all rows.
@@ -283,7 +242,9 @@ func TestWriteSemantics(t *testing.T) {
 		if verbs := strings.Join(k.Verbs, " "); verbs != map[string]string{"namespaces": "create delete get list patch update watch"}[name] {
 			t.Errorf("%s: got verbs %s", name, verbs)
 		}
-		if got := (semantics{k.CreateOnUpdate, k.UnconditionalUpdate, k.ReturnDeleted, k.Strategy.TrackGeneration}); got != want[name] {
+		obj := decode[rest.Object](t, k, "{}")
+		k.Strategy.PrepareCreate(t.Context(), obj)
+		if got := (semantics{k.CreateOnUpdate, k.UnconditionalUpdate, k.ReturnDeleted, obj.GetGeneration() == 1}); got != want[name] {
 			t.Errorf("%s: got %+v, want %+v", name, got, want[name])
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -102,14 +101,5 @@ func TestOwnersOfCertificateSigningRequests(t *testing.T) {
 			}
 		}
 		name, sub = kindtest.NameOf(request), next
-	}
-}
-
-// A LimitRange without a name gets one.
-func TestNamesLimitRanges(t *testing.T) {
-	w := kindtest.Serve(kind(t, "limitranges"), "v1").Send("", "", []byte(`{"spec":{"limits":[]}}`))
-	var meta metav1.PartialObjectMetadata
-	if err := json.Unmarshal(w.Body.Bytes(), &meta); err != nil || uuid.Validate(meta.Name) != nil {
-		t.Errorf("%d: %s", w.Code, w.Body)
 	}
 }

@@ -4,22 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/resolver"
 
 	"portico/resource"
 	"portico/resource/authz"
 	"portico/resource/rest"
 )
 
-// Rights beyond the one that the gateway checked. Each is a field error where kube-apiserver has
-// one; admission plugins check others. A gateway that does not answer refuses the write.
-
-// Permissions are what rows need to check rights.
+// Permissions are what strategies need to check rights beyond the one that the gateway checked. A gateway that does not
+// answer refuses the write.
 type Permissions struct {
 	// Authorize asks the gateway about an action: nil, or a StatusError. nil: every action
 	// is refused.
@@ -30,12 +29,8 @@ type Permissions struct {
 	Get func(ctx context.Context, group, res, name string) (rest.Object, error)
 }
 
-func (p Permissions) authorize(ctx context.Context, a *resource.Action) error {
-	if p.Authorize == nil {
-		return authz.Forbidden(a, "this server has no authorizer")
-	}
-	return p.Authorize(ctx, a)
-}
+// resolveTimeout bounds the search for the resource of a kind, which strategies start without a context.
+const resolveTimeout = 5 * time.Second
 
 // requester returns the user of a request; one without rights if there is none.
 func requester(ctx context.Context) *resource.User {
@@ -45,119 +40,75 @@ func requester(ctx context.Context) *resource.User {
 	return &resource.User{Name: resource.Anonymous, Groups: []string{resource.GroupUnauthenticated}}
 }
 
-// denied returns the field error of an error of an authorizer.
-func denied(path *field.Path, err error, message string) field.ErrorList {
+// authorizer returns the authorizer of strategies.
+func (p Permissions) authorizer() authorizer.UnconditionalAuthorizer { return gatewayAuthorizer{p} }
+
+// gatewayAuthorizer decides about the user of the request in the context, who may have less rights than its name and
+// groups say (resource.Constraint).
+type gatewayAuthorizer struct{ Permissions }
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (g gatewayAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	act := &resource.Action{
+		User: requester(ctx), Verb: a.GetVerb(), IsResource: true, Group: a.GetAPIGroup(), Version: a.GetAPIVersion(),
+		Resource: a.GetResource(), Subresource: a.GetSubresource(), Namespace: a.GetNamespace(), Name: a.GetName(), InPath: a.GetName() != "",
+	}
+	err := authz.Forbidden(act, "this server has no authorizer")
+	if g.Permissions.Authorize != nil {
+		err = g.Permissions.Authorize(ctx, act)
+	}
 	switch {
 	case err == nil:
-		return nil
+		return authorizer.DecisionAllow, "", nil
 	case apierrors.IsForbidden(err):
-		return field.ErrorList{field.Forbidden(path, message)}
+		return authorizer.DecisionNoOpinion, err.Error(), nil
 	}
-	return field.ErrorList{field.InternalError(path, err)}
+	return authorizer.DecisionNoOpinion, "", err
 }
 
-// signer requires the right to do verb for a signer of certificates.
-func (p Permissions) signer(ctx context.Context, verb, signer string) field.ErrorList {
-	user := requester(ctx)
-	err := authz.AskSigner(ctx, p.authorize, user, verb, signer)
-	return denied(field.NewPath("spec", "signerName"), err, fmt.Sprintf("User %q is not permitted to %q for signer %q", user.Name, verb, signer))
+// resolver returns what finds the resources of kinds for strategies.
+func (p Permissions) resolver() resolver.ResourceResolver {
+	return resolver.ResourceResolverFunc(func(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+		if p.ResourceOf == nil {
+			return schema.GroupVersionResource{}, errors.New("kinds cannot be looked up")
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+		defer cancel()
+		res, err := p.ResourceOf(ctx, gvk)
+		return gvk.GroupVersion().WithResource(res), err
+	})
 }
 
-// paramKind requires that the author of an admission policy may read all objects of the kind of
-// its parameters, which its expressions can disclose. was is that of the stored policy.
-func (p Permissions) paramKind(ctx context.Context, kind, was *admissionregistrationv1.ParamKind) field.ErrorList {
-	user := requester(ctx)
-	if kind == nil || was != nil && *was == *kind || slices.Contains(user.Groups, resource.GroupMasters) {
-		return nil
-	}
-	a := &resource.Action{User: user, Verb: "get", IsResource: true, Namespace: "*", Name: "*", InPath: true}
-	_ = p.target(ctx, a, kind) // what is unknown is everything
-	return denied(field.NewPath("spec", "paramKind"), p.authorize(ctx, a),
-		fmt.Sprintf(`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, user, kind.Kind, kind.APIVersion))
+// policyGetter reads the policies of bindings for strategies.
+type policyGetter struct{ Permissions }
+
+// GetValidatingAdmissionPolicy returns the policy of that name.
+func (g policyGetter) GetValidatingAdmissionPolicy(ctx context.Context, name string) (*admissionregistration.ValidatingAdmissionPolicy, error) {
+	return readPolicy[*admissionregistration.ValidatingAdmissionPolicy](ctx, g.Permissions, "validatingadmissionpolicies", name)
 }
 
-// paramRef requires that the author of a binding may read the parameters that it refers to. The
-// policy, which is read from policies, names their kind.
-func (p Permissions) paramRef(ctx context.Context, ref *admissionregistrationv1.ParamRef, policies, policy string) field.ErrorList {
-	user := requester(ctx)
-	if ref == nil || slices.Contains(user.Groups, resource.GroupMasters) {
-		return nil
-	}
-	a := &resource.Action{User: user, Verb: "get", IsResource: true, Namespace: ref.Namespace, Name: ref.Name, InPath: ref.Name != ""}
-	if ref.Name == "" {
-		a.Verb = "list"
-	}
-	kind, err := p.paramKindOf(ctx, policies, policy)
-	why := fmt.Sprintf("unable to get policy %s to determine", policy)
-	if err == nil {
-		err = p.target(ctx, a, kind)
-		why = fmt.Sprintf("unable to resolve paramKind %v to determine", kind)
-	} else {
-		a.Group, a.Version, a.Resource = "*", "*", "*"
-	}
-	message := fmt.Sprintf(`user %v does not have %q permission on the object referenced by paramRef`, user, a.Verb)
-	if err != nil {
-		message = fmt.Sprintf(`%s minimum required permissions and user %v does not have %q permission for all groups, versions and resources`, why, user, a.Verb)
-	}
-	return denied(field.NewPath("spec", "paramRef"), p.authorize(ctx, a), message)
+// GetMutatingAdmissionPolicy returns the policy of that name.
+func (g policyGetter) GetMutatingAdmissionPolicy(ctx context.Context, name string) (*admissionregistration.MutatingAdmissionPolicy, error) {
+	return readPolicy[*admissionregistration.MutatingAdmissionPolicy](ctx, g.Permissions, "mutatingadmissionpolicies", name)
 }
 
-// paramKindOf returns the kind of the parameters of a stored policy; nil if it has none.
-func (p Permissions) paramKindOf(ctx context.Context, policies, name string) (*admissionregistrationv1.ParamKind, error) {
+// readPolicy reads a policy, and converts it to the internal type T.
+func readPolicy[T any](ctx context.Context, p Permissions, policies, name string) (T, error) {
+	var none T
 	if p.Get == nil {
-		return nil, errors.New("policies cannot be read")
+		return none, errors.New("policies cannot be read")
 	}
-	o, err := p.Get(ctx, admissionregistrationv1.GroupName, policies, name)
+	obj, err := p.Get(ctx, admissionregistration.GroupName, policies, name)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	switch o := o.(type) {
-	case *admissionregistrationv1.ValidatingAdmissionPolicy:
-		return o.Spec.ParamKind, nil
-	case *admissionregistrationv1.MutatingAdmissionPolicy:
-		return o.Spec.ParamKind, nil
-	}
-	return nil, fmt.Errorf("a policy cannot be a %T", o)
-}
-
-// target sets the group, version and resource of an action to those of a kind; to "*" as far as
-// they are unknown, with the error of a kind that is not found.
-func (p Permissions) target(ctx context.Context, a *resource.Action, kind *admissionregistrationv1.ParamKind) error {
-	a.Group, a.Version, a.Resource = "*", "*", "*"
-	if kind == nil {
-		return nil
-	}
-	gv, err := schema.ParseGroupVersion(kind.APIVersion)
+	in, err := internal(obj)
 	if err != nil {
-		return err
+		return none, err
 	}
-	a.Group, a.Version = gv.Group, gv.Version
-	if p.ResourceOf == nil {
-		return errors.New("kinds cannot be looked up")
+	typed, ok := in.(T)
+	if !ok {
+		return none, fmt.Errorf("read %s %s: unexpected type %T", policies, name, obj)
 	}
-	res, err := p.ResourceOf(ctx, gv.WithKind(kind.Kind))
-	if err == nil {
-		a.Resource = res
-	}
-	return err
-}
-
-// checkThen validates the rules of a kind on create, and rights if they are met.
-func checkThen[T rest.Object](f func(obj T) field.ErrorList, then func(ctx context.Context, obj T) field.ErrorList) func(context.Context, rest.Object) field.ErrorList {
-	return func(ctx context.Context, obj rest.Object) field.ErrorList {
-		if errs := f(obj.(T)); len(errs) > 0 {
-			return errs
-		}
-		return then(ctx, obj.(T))
-	}
-}
-
-// checkUpdateThen is checkThen for updates.
-func checkUpdateThen[T rest.Object](f func(obj, old T) field.ErrorList, then func(ctx context.Context, obj, old T) field.ErrorList) func(context.Context, rest.Object, rest.Object) field.ErrorList {
-	return func(ctx context.Context, obj, old rest.Object) field.ErrorList {
-		if errs := f(obj.(T), old.(T)); len(errs) > 0 {
-			return errs
-		}
-		return then(ctx, obj.(T), old.(T))
-	}
+	return typed, nil
 }

@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"portico/resource"
 	"portico/resource/authz"
+	"portico/resource/rest"
 )
 
 // Claims and templates ask for admin access to devices only in namespaces with the label that
@@ -31,7 +33,7 @@ func TestAdminAccessToDevicesNeedsTheLabelOfTheNamespace(t *testing.T) {
 		"admin": "", "default": "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace",
 		"absent": "could not retrieve namespace to verify admin access: no namespace",
 	} {
-		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: namespace}}
+		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: namespace, ResourceVersion: "1"}}
 		claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
 			DeviceClassName: "c", AllocationMode: resourcev1.DeviceAllocationModeAll, AdminAccess: new(true),
 		}}}
@@ -40,17 +42,17 @@ func TestAdminAccessToDevicesNeedsTheLabelOfTheNamespace(t *testing.T) {
 		granted.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
 			{Request: "r", Driver: "d", Pool: "p", Device: "x", AdminAccess: new(true)},
 		}}}
-		claims := resourceClaims(cfg)
+		claims, templates := rowOf(t, cfg, "resourceclaims"), rowOf(t, cfg, "resourceclaimtemplates")
 		for what, errs := range map[string]string{
 			"claim":    message(claims.Strategy.Validate(t.Context(), claim).ToAggregate()),
-			"template": message(resourceClaimTemplates(cfg).Strategy.Validate(t.Context(), template).ToAggregate()),
+			"template": message(templates.Strategy.Validate(t.Context(), template).ToAggregate()),
 			"status":   message(claims.Subresources[0].Strategy.ValidateUpdate(t.Context(), granted, claim).ToAggregate()),
 		} {
 			if (want == "") != (errs == "") || !strings.Contains(errs, want) {
 				t.Errorf("%s in namespace %s: got %q, want %q", what, namespace, errs, want)
 			}
 		}
-		if errs := claims.Subresources[0].Strategy.ValidateUpdate(t.Context(), granted, granted); errs != nil {
+		if errs := message(claims.Subresources[0].Strategy.ValidateUpdate(t.Context(), granted, granted).ToAggregate()); strings.Contains(errs, "admin access") {
 			t.Errorf("status in namespace %s with access before: got %v", namespace, errs)
 		}
 	}
@@ -63,6 +65,20 @@ func message(err error) string {
 	return err.Error()
 }
 
+// A selector of devices that could cost too much is refused when it is written.
+func TestDeviceSelectorsAreEstimated(t *testing.T) {
+	t.Parallel()
+	selector := "true"
+	for i := range 8 {
+		selector = fmt.Sprintf("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(v%d, %s)", i, selector)
+	}
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	class.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}}
+	if errs := message(rowOf(t, Config{}, "deviceclasses").Strategy.Validate(t.Context(), class).ToAggregate()); !strings.Contains(errs, "too complex") {
+		t.Errorf("got %q", errs)
+	}
+}
+
 // A service account with a token bound to the node of a claim may report on devices with the
 // right for its own node; others need the right for any node.
 func TestReportsOnDevicesOfTheOwnNode(t *testing.T) {
@@ -73,6 +89,17 @@ func TestReportsOnDevicesOfTheOwnNode(t *testing.T) {
 		}
 		return authz.Forbidden(a, "")
 	}}
+	status := rowOf(t, Config{Permissions: p}, "resourceclaims").Subresources[0].Strategy
+	drivers := func(ctx context.Context, now, old *resourcev1.ResourceClaimStatus) string {
+		meta := metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "1"}
+		errs := status.ValidateUpdate(ctx, &resourcev1.ResourceClaim{ObjectMeta: meta, Status: *now}, &resourcev1.ResourceClaim{ObjectMeta: meta, Status: *old})
+		for _, err := range errs {
+			if strings.Contains(err.Detail, "resourceclaims/driver") {
+				return err.Detail
+			}
+		}
+		return ""
+	}
 	on := func(values ...string) *resourcev1.ResourceClaimStatus {
 		return &resourcev1.ResourceClaimStatus{
 			Allocation: &resourcev1.AllocationResult{NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
@@ -99,12 +126,24 @@ func TestReportsOnDevicesOfTheOwnNode(t *testing.T) {
 		"a user":                {person, on("n1"), false},
 		"not allocated":         {person, &resourcev1.ResourceClaimStatus{}, true},
 	} {
-		ctx := resource.WithAction(t.Context(), &resource.Action{User: test.user, Verb: "update"})
-		if errs := p.claimDrivers(ctx, "ns", test.status, &resourcev1.ResourceClaimStatus{}); (len(errs) == 0) != test.allowed {
+		ctx := resource.WithAction(t.Context(), &resource.Action{User: test.user, Verb: "update", Namespace: "ns"})
+		if errs := drivers(ctx, test.status, &resourcev1.ResourceClaimStatus{}); (errs == "") != test.allowed {
 			t.Errorf("%s: %v", name, errs)
 		}
 	}
-	if errs := p.claimDrivers(t.Context(), "ns", on("n1"), on("n1")); errs != nil {
+	if errs := drivers(t.Context(), on("n1"), on("n1")); errs != "" {
 		t.Errorf("nothing changes: %v", errs)
 	}
+}
+
+// rowOf returns the row of a resource with that configuration.
+func rowOf(t *testing.T, cfg Config, name string) *rest.Kind {
+	t.Helper()
+	for _, k := range All(cfg) {
+		if k.Resource == name {
+			return k
+		}
+	}
+	t.Fatalf("no resource %s", name)
+	return nil
 }

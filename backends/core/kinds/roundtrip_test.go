@@ -14,18 +14,14 @@ import (
 	"strings"
 	"testing"
 
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	quantity "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/kubernetes/pkg/apis/autoscaling"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstreamcbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"sigs.k8s.io/randfill"
 	"sigs.k8s.io/yaml"
 
 	"portico/internal/testing/kindtest"
@@ -146,7 +142,7 @@ func untyped(t *testing.T, data []byte) map[string]any {
 // as kube-apiserver does.
 func withoutDerived(got, want map[string]any) {
 	if _, ok := got["metadata"].(map[string]any)["annotations"].(map[string]any); ok && want["apiVersion"] == "autoscaling/v1" {
-		delete(got["metadata"].(map[string]any)["annotations"].(map[string]any), v1Statuses)
+		delete(got["metadata"].(map[string]any)["annotations"].(map[string]any), autoscaling.MetricStatusesAnnotation)
 	}
 }
 
@@ -272,119 +268,4 @@ func watched(t *testing.T, k *rest.Kind, version string, o *resource.Object, med
 		t.Fatal(err)
 	}
 	return w.Body.Bytes()
-}
-
-// An autoscaler of version v2 that is read and written as v1 is the same. Version v1 keeps in
-// annotations what it has no fields for; the metric of the processor, which has a field, is the
-// last.
-func TestAutoscalersPassThroughV1(t *testing.T) {
-	t.Parallel()
-	k := kind(t, "horizontalpodautoscalers.autoscaling")
-	fill := randfill.NewWithSeed(1).NilChance(.3).NumElements(1, 3).MaxDepth(12).Funcs(
-		func(q *quantity.Quantity, c randfill.Continue) {
-			*q = *quantity.NewQuantity(1+c.Int63n(1000), quantity.DecimalSI)
-			_ = q.String()
-		},
-		func(at *metav1.Time, c randfill.Continue) { *at = metav1.Unix(c.Int63n(1<<31), 0) },
-		func(l **metav1.LabelSelector, c randfill.Continue) {
-			*l = &metav1.LabelSelector{MatchLabels: map[string]string{"a": c.String(4)}}
-		},
-		fillMetric, fillStatus,
-		func(m *metav1.ObjectMeta, c randfill.Continue) {
-			*m = metav1.ObjectMeta{Name: "h", Annotations: map[string]string{"mine": c.String(5)}}
-		},
-		func(s *autoscalingv2.HorizontalPodAutoscalerSpec, c randfill.Continue) {
-			c.FillNoCustom(s)
-			s.Metrics = append(s.Metrics, cpuMetric(c.Int31()))
-			if s.Behavior != nil && *s.Behavior == (autoscalingv2.HorizontalPodAutoscalerBehavior{}) {
-				s.Behavior = nil
-			}
-		},
-	)
-	for range 100 {
-		var want autoscalingv2.HorizontalPodAutoscaler
-		fill.Fill(&want)
-		want.SetGroupVersionKind(k.GVK("v2"))
-		body, err := k.Codec.Encode(&want, k.GVK("v1"), jsonType)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, unknown, err := k.Codec.Decode(body, jsonType, k.GVK("v1"), true)
-		if err != nil || len(unknown) > 0 {
-			t.Fatalf("decode v1: %v %v", err, unknown)
-		}
-		if !equality.Semantic.DeepEqual(got, &want) {
-			t.Fatalf("through v1:\n%s\ngot  %s\nwant %s", body, kindtest.Encoded(got), kindtest.Encoded(want))
-		}
-		var v1 autoscalingv1.HorizontalPodAutoscaler
-		if err := json.Unmarshal(body, &v1); err != nil {
-			t.Fatal(err)
-		}
-		if again := must(t)(toV1(toV2(&v1))); !equality.Semantic.DeepEqual(again, &v1) {
-			t.Fatalf("v1 through v2:\ngot  %s\nwant %s", kindtest.Encoded(again), body)
-		}
-	}
-}
-
-func must(t *testing.T) func(*autoscalingv1.HorizontalPodAutoscaler, error) *autoscalingv1.HorizontalPodAutoscaler {
-	return func(h *autoscalingv1.HorizontalPodAutoscaler, err error) *autoscalingv1.HorizontalPodAutoscaler {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h
-	}
-}
-
-// fillMetric fills a metric that is valid and not that of the processor.
-func fillMetric(m *autoscalingv2.MetricSpec, c randfill.Continue) {
-	average := func(id *autoscalingv2.MetricIdentifier, target *autoscalingv2.MetricTarget) {
-		if id != nil {
-			c.Fill(id)
-		}
-		q := quantity.MustParse("150m")
-		*target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &q}
-	}
-	switch *m = (autoscalingv2.MetricSpec{}); c.Intn(5) {
-	case 0:
-		m.Type, m.Pods = autoscalingv2.PodsMetricSourceType, &autoscalingv2.PodsMetricSource{}
-		average(&m.Pods.Metric, &m.Pods.Target)
-	case 1:
-		m.Type, m.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricSource{}
-		c.Fill(&m.Object.DescribedObject)
-		average(&m.Object.Metric, &m.Object.Target)
-		if c.Bool() {
-			m.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: m.Object.Target.AverageValue}
-		}
-	case 2:
-		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceMemory}
-		average(nil, &m.Resource.Target)
-		if c.Bool() {
-			m.Resource.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(c.Int31())}
-		}
-	case 3:
-		m.Type, m.ContainerResource = autoscalingv2.ContainerResourceMetricSourceType, &autoscalingv2.ContainerResourceMetricSource{Name: "memory", Container: c.String(5)}
-		average(nil, &m.ContainerResource.Target)
-	case 4:
-		m.Type, m.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricSource{}
-		average(&m.External.Metric, &m.External.Target)
-	}
-}
-
-// fillStatus fills the status of a metric as its metric is.
-func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
-	value := func() *quantity.Quantity { return quantity.NewQuantity(1+c.Int63n(1000), quantity.DecimalSI) }
-	switch *m = (autoscalingv2.MetricStatus{}); c.Intn(3) {
-	case 0:
-		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricStatus{
-			Name: corev1.ResourceCPU, Current: autoscalingv2.MetricValueStatus{AverageValue: value(), AverageUtilization: new(c.Int31())},
-		}
-	case 1:
-		m.Type, m.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricStatus{Current: autoscalingv2.MetricValueStatus{Value: value(), AverageValue: value()}}
-		c.Fill(&m.Object.Metric)
-		c.Fill(&m.Object.DescribedObject)
-	case 2:
-		m.Type, m.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricStatus{Current: autoscalingv2.MetricValueStatus{Value: value(), AverageValue: value()}}
-		c.Fill(&m.External.Metric)
-	}
 }

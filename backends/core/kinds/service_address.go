@@ -6,11 +6,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/utils/ptr"
-
-	"portico/backends/core/kinds/rules"
 )
 
 // isHeadless reports whether the service has no cluster IP by request.
@@ -22,11 +21,6 @@ func isHeadless(svc *corev1.Service) bool {
 // written by clients, which choose the families, so any are allowed.
 func isUnmanaged(svc *corev1.Service) bool {
 	return svc.Spec.ClusterIP == corev1.ClusterIPNone && len(svc.Spec.Selector) == 0
-}
-
-// usesClusterIPs reports whether the service has or needs cluster IPs.
-func usesClusterIPs(svc *corev1.Service) bool {
-	return svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
 func sameClusterIPs(a, b *corev1.Service) bool {
@@ -124,7 +118,7 @@ func chooseFamilies(svc, old *corev1.Service, cluster []corev1.IPFamily) field.E
 		return nil
 	}
 	choosePolicy(svc, old)
-	if errs := validateClusterIPs(svc, old); len(errs) > 0 {
+	if errs := validateAddresses(svc, old); len(errs) > 0 {
 		return errs
 	}
 	errs := chooseStack(svc, old)
@@ -222,71 +216,11 @@ func validateFamilies(svc *corev1.Service, cluster []corev1.IPFamily) field.Erro
 	return errs
 }
 
-// validateClusterIPs validates the form of the address fields and that they agree with each
-// other. validateServiceType requires that those of an ExternalName service are empty.
-func validateClusterIPs(svc, old *corev1.Service) field.ErrorList {
-	if svc.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil
+// validateAddresses validates the form of the address fields and that they agree with each other.
+func validateAddresses(svc, old *corev1.Service) field.ErrorList {
+	in := mustInternal(svc).(*core.Service)
+	if old == nil {
+		return validation.ValidateServiceClusterIPsRelatedFields(in, nil)
 	}
-	spec, ips := &svc.Spec, field.NewPath("spec", "clusterIPs")
-	var errs field.ErrorList
-	switch {
-	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
-		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "must be empty when `clusterIP` is not specified"))
-	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
-		errs = append(errs, field.Required(ips, ""))
-	case spec.ClusterIP != "" && spec.ClusterIPs[0] != spec.ClusterIP:
-		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
-	}
-	families := field.NewPath("spec", "ipFamilies")
-	for i, family := range spec.IPFamilies {
-		errs = append(errs, rules.Supported(family, families.Index(i), corev1.IPv4Protocol, corev1.IPv6Protocol)...)
-		if slices.Contains(spec.IPFamilies[:i], family) {
-			errs = append(errs, field.Duplicate(families.Index(i), family))
-		}
-	}
-	if spec.IPFamilyPolicy != nil {
-		errs = append(errs, rules.Supported(*spec.IPFamilyPolicy, field.NewPath("spec", "ipFamilyPolicy"),
-			corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
-	}
-	return append(errs, validateClusterIPList(svc, old, ips)...)
-}
-
-func validateClusterIPList(svc, old *corev1.Service, path *field.Path) field.ErrorList {
-	spec := &svc.Spec
-	var known []string // what old has is valid
-	if old != nil {
-		known = old.Spec.ClusterIPs
-	}
-	var errs field.ErrorList
-	malformed := false
-	for i, ip := range spec.ClusterIPs {
-		if i == 0 && ip == corev1.ClusterIPNone {
-			if len(spec.ClusterIPs) > 1 {
-				malformed = true
-				errs = append(errs, field.Invalid(path, spec.ClusterIPs, "'None' must be the first and only value"))
-			}
-			continue
-		}
-		bad := validation.IsValidIPForLegacyField(path.Index(i), ip, true, known)
-		malformed = malformed || len(bad) > 0
-		errs = append(errs, bad...)
-	}
-	if len(spec.ClusterIPs) > 2 {
-		errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may only hold up to 2 values"))
-	}
-	if malformed || isHeadless(svc) {
-		return errs // without addresses to compare families with
-	}
-	if len(spec.ClusterIPs) > 1 && familyOf(spec.ClusterIPs[0]) == familyOf(spec.ClusterIPs[1]) {
-		errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
-	}
-	for i := range min(len(spec.ClusterIPs), len(spec.IPFamilies)) {
-		want := spec.IPFamilies[i]
-		if known := want == corev1.IPv4Protocol || want == corev1.IPv6Protocol; known && familyOf(spec.ClusterIPs[i]) != want {
-			errs = append(errs, field.Invalid(path.Index(i), spec.ClusterIPs[i],
-				fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%v]`", want, i)))
-		}
-	}
-	return errs
+	return validation.ValidateServiceClusterIPsRelatedFields(in, mustInternal(old).(*core.Service))
 }

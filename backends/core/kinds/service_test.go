@@ -16,37 +16,6 @@ import (
 	"portico/resource/rest"
 )
 
-func TestServiceDefaults(t *testing.T) {
-	k := kind(t, "services")
-	svc := decode[*corev1.Service](t, k, `{"spec":{"ports":[{"port":80},{"port":81,"targetPort":"web","protocol":"UDP"}],"sessionAffinity":"ClientIP"}}`)
-	k.Strategy.PrepareCreate(t.Context(), svc)
-	expect(t, allocated(t, k, svc, nil))
-	spec := svc.Spec
-	if spec.Type != corev1.ServiceTypeClusterIP || *spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster ||
-		*spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 10800 || spec.ExternalTrafficPolicy != "" {
-		t.Errorf("got %+v", spec)
-	}
-	if spec.Ports[0].TargetPort.IntValue() != 80 || spec.Ports[0].Protocol != corev1.ProtocolTCP ||
-		spec.Ports[1].TargetPort.StrVal != "web" || spec.Ports[1].Protocol != corev1.ProtocolUDP {
-		t.Errorf("ports %+v", spec.Ports)
-	}
-	if !slices.Equal(spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}) || *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
-		t.Errorf("families %v, policy %v", spec.IPFamilies, *spec.IPFamilyPolicy)
-	}
-
-	lb := decode[*corev1.Service](t, k, `{"spec":{"type":"LoadBalancer","ports":[{"port":80}]},"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`)
-	if lb.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyCluster || !*lb.Spec.AllocateLoadBalancerNodePorts ||
-		*lb.Status.LoadBalancer.Ingress[0].IPMode != corev1.LoadBalancerIPModeVIP || lb.Spec.SessionAffinity != corev1.ServiceAffinityNone {
-		t.Errorf("got %+v %+v", lb.Spec, lb.Status)
-	}
-	name := decode[*corev1.Service](t, k, `{"spec":{"type":"ExternalName","externalName":"a.example"}}`)
-	k.Strategy.PrepareCreate(t.Context(), name)
-	expect(t, allocated(t, k, name, nil))
-	if name.Spec.InternalTrafficPolicy != nil || name.Spec.IPFamilyPolicy != nil || name.Spec.IPFamilies != nil {
-		t.Errorf("ExternalName got %+v", name.Spec)
-	}
-}
-
 // Each manifest is created, or updates the one before.
 func TestServiceFamilies(t *testing.T) {
 	const stored = `"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1"],"ipFamilies":["IPv4","IPv6"]`
@@ -106,84 +75,6 @@ func servicesRow(cfg Config) *rest.Kind {
 	return rows[slices.IndexFunc(rows, func(k *rest.Kind) bool { return k.Resource == "services" })]
 }
 
-func TestServiceRules(t *testing.T) {
-	checkCreations(t, kind(t, "services"), `{"spec":%s}`, []creation{
-		{"cluster IP", `{"ports":[{"port":80}]}`, nil},
-		{"no ports", `{}`, []string{"spec.ports: Required value"}},
-		{"headless without ports", `{"clusterIP":"None","selector":{"a":"b"}}`, nil},
-		{"type", `{"type":"Magic","ports":[{"port":80}]}`,
-			[]string{`spec.type: Unsupported value: "Magic": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"`}},
-		{"headless node port", `{"type":"NodePort","clusterIP":"None","selector":{"a":"b"},"ports":[{"port":80}]}`,
-			[]string{`spec.clusterIPs[0]: Invalid value: "None": may not be set to 'None' for NodePort services`}},
-		{"node port of cluster IP", `{"ports":[{"port":80,"nodePort":30000}]}`,
-			[]string{"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"}},
-		{"external name", `{"type":"ExternalName","externalName":"localhost"}`, nil},
-		{"external name, qualified", `{"type":"ExternalName","externalName":"a.example."}`, nil},
-		{"external name, missing", `{"type":"ExternalName","clusterIP":"10.0.0.1","ipFamilyPolicy":"SingleStack"}`, []string{
-			"spec.clusterIPs: Forbidden: may not be set for ExternalName services",
-			"spec.ipFamilyPolicy: Forbidden: may not be set for ExternalName services",
-			"spec.externalName: Required value"}},
-		{"two ports", `{"ports":[{"port":80},{"name":"b","port":80}]}`, []string{
-			"spec.ports[0].name: Required value",
-			`spec.ports[1]: Duplicate value: {"protocol":"TCP","port":80,"targetPort":0}`}},
-		{"two names", `{"ports":[{"name":"a","port":80},{"name":"a","port":81}]}`, []string{`spec.ports[1].name: Duplicate value: "a"`}},
-		{"one port for two protocols", `{"ports":[{"name":"a","port":53},{"name":"b","port":53,"protocol":"UDP"}]}`, nil},
-		{"port", `{"ports":[{"port":0,"targetPort":"Under_score","protocol":"ICMP"}]}`, []string{
-			"spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
-			`spec.ports[0].protocol: Unsupported value: "ICMP": supported values: "SCTP", "TCP", "UDP"`,
-			`spec.ports[0].targetPort: Invalid value: "Under_score": must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)`}},
-		{"affinity", `{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":86401}},"ports":[{"port":80}]}`,
-			[]string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be greater than 0 and less than 86400"}},
-		{"address", `{"clusterIP":"10.0.0.300","ports":[{"port":80}]}`,
-			[]string{`spec.clusterIPs[0]: Invalid value: "10.0.0.300": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)`}},
-		{"first address", `{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.2"],"ports":[{"port":80}]}`,
-			[]string{"spec.clusterIPs: Invalid value: [\"10.0.0.2\"]: first value must match `clusterIP`"}},
-		{"addresses without the first", `{"clusterIPs":["10.0.0.2"],"ports":[{"port":80}]}`,
-			[]string{"spec.clusterIPs: Invalid value: [\"10.0.0.2\"]: must be empty when `clusterIP` is not specified"}},
-		{"family", `{"clusterIP":"10.0.0.1","ipFamilies":["IPv6"],"ports":[{"port":80}]}`, []string{
-			"spec.clusterIPs[0]: Invalid value: \"10.0.0.1\": expected an IPv6 value as indicated by `ipFamilies[0]`"}},
-		{"family that is not configured", `{"ipFamilies":["IPv6"],"ports":[{"port":80}]}`, []string{
-			`spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`}},
-		{"dual stack", `{"ipFamilyPolicy":"RequireDualStack","ports":[{"port":80}]}`,
-			[]string{`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`}},
-		{"external addresses", `{"externalIPs":["127.0.0.1","x"],"ports":[{"port":80}]}`, []string{
-			`spec.externalIPs[0]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)`,
-			`spec.externalIPs[1]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)`}},
-		{"load balancer fields", `{"loadBalancerSourceRanges":["10.0.0.0/8"],"loadBalancerClass":"a","allocateLoadBalancerNodePorts":true,"ports":[{"port":80}]}`, []string{
-			"spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
-			"spec.allocateLoadBalancerNodePorts: Forbidden: may only be used when `type` is 'LoadBalancer'",
-			"spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
-		{"local load balancer", `{"type":"LoadBalancer","externalTrafficPolicy":"Local","healthCheckNodePort":30001,"loadBalancerSourceRanges":[" 10.0.0.0/8 "],"ports":[{"port":80}]}`, nil},
-		{"traffic", `{"externalTrafficPolicy":"Local","healthCheckNodePort":1,"internalTrafficPolicy":"x","trafficDistribution":"y","ports":[{"port":80}]}`, []string{
-			`spec.externalTrafficPolicy: Invalid value: "Local": may only be set for externally-accessible services`,
-			"spec.healthCheckNodePort: Invalid value: 1: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
-			`spec.internalTrafficPolicy: Unsupported value: "x": supported values: "Cluster", "Local"`,
-			`spec.trafficDistribution: Unsupported value: "y": supported values: "PreferClose", "PreferSameZone", "PreferSameNode"`}},
-	})
-}
-
-func TestServiceChanges(t *testing.T) {
-	const web = `"ports":[{"port":80,"protocol":"TCP","targetPort":80}]`
-	const stored = `{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack",` + web + `}}`
-	checkChanges(t, kind(t, "services"), []changeOne{
-		{"the first manifest again", stored, `{"spec":{` + web + `}}`, nil},
-		{"another address", stored, `{"spec":{"clusterIP":"10.0.0.2",` + web + `}}`,
-			[]string{`spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`}},
-		{"another address, lists kept", stored, `{"spec":{"clusterIP":"10.0.0.2","clusterIPs":["10.0.0.1"],` + web + `}}`,
-			[]string{`spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`}},
-		{"to headless", stored, `{"spec":{"clusterIP":"None","clusterIPs":["None"],` + web + `}}`,
-			[]string{`spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set`}},
-		{"to external name, address kept", stored,
-			`{"spec":{"type":"ExternalName","externalName":"a.example","clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack"}}`, nil},
-		{"from external name", `{"spec":{"type":"ExternalName","externalName":"a.example"}}`, `{"spec":{` + web + `}}`, nil},
-		{"load balancer class", `{"spec":{"type":"LoadBalancer","loadBalancerClass":"a",` + web + `}}`,
-			`{"spec":{"type":"LoadBalancer","loadBalancerClass":"b",` + web + `}}`,
-			[]string{`spec.loadBalancerClass: Invalid value: "b": may not change once set`}},
-		{"load balancer to cluster IP", `{"spec":{"type":"LoadBalancer","loadBalancerClass":"a","allocateLoadBalancerNodePorts":true,"externalTrafficPolicy":"Local","healthCheckNodePort":30001,"ports":[{"port":80,"nodePort":30000}]}}`,
-			`{"spec":{"type":"ClusterIP","loadBalancerClass":"a","allocateLoadBalancerNodePorts":true,"externalTrafficPolicy":"Local","healthCheckNodePort":30001,"ports":[{"port":80,"nodePort":30000}]}}`, nil},
-	})
-}
-
 func TestServiceKeepsNodePorts(t *testing.T) {
 	k := kind(t, "services")
 	old := decode[*corev1.Service](t, k, `{"spec":{"type":"NodePort","ports":[{"name":"a","port":80,"nodePort":30000},{"name":"b","port":81,"nodePort":30001}]}}`)
@@ -221,6 +112,9 @@ func TestServiceAllocate(t *testing.T) {
 	} {
 		calls = 0
 		svc := decode[*corev1.Service](t, k, `{"metadata":{"name":"x"},"spec":`+c.spec+`}`)
+		if c.old != nil {
+			k.Strategy.PrepareUpdate(t.Context(), svc, c.old)
+		}
 		_, err := k.Strategy.Allocate(t.Context(), svc, c.old, false)
 		if external := svc.Spec.Type == corev1.ServiceTypeExternalName; (err == nil) != c.ok || (c.ok && !external) != (calls == 1) || !c.ok && !apierrors.IsInvalid(err) {
 			t.Errorf("%s: %d calls, %v", c.spec, calls, err)
@@ -310,38 +204,5 @@ func TestStoredServicesAreCompleted(t *testing.T) {
 		if len(svc.Spec.IPFamilies) != 2 {
 			t.Errorf("%s: families %v", policy, svc.Spec.IPFamilies)
 		}
-	}
-}
-
-func TestServiceStatus(t *testing.T) {
-	k := kind(t, "services")
-	status := k.Subresources[1].Strategy
-	for _, c := range []struct {
-		manifest string
-		want     []string
-	}{
-		{`{"spec":{"type":"LoadBalancer"},"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"},{"hostname":"a.example"}]}}}`, nil},
-		{`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`,
-			[]string{"status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'"}},
-		{`{"spec":{"type":"LoadBalancer"},"status":{"loadBalancer":{"ingress":[{"hostname":"192.0.2.1","ipMode":"VIP"}]}}}`, []string{
-			"status.loadBalancer.ingress[0].ipMode: Forbidden: may not be specified when `ip` is not set",
-			`status.loadBalancer.ingress[0].hostname: Invalid value: "192.0.2.1": must be a DNS name, not an IP address`}},
-	} {
-		svc := decode[*corev1.Service](t, k, c.manifest)
-		expect(t, status.ValidateUpdate(t.Context(), svc, svc), c.want...)
-	}
-}
-
-func TestServiceWarnings(t *testing.T) {
-	k := kind(t, "services")
-	svc := decode[*corev1.Service](t, k, `{"spec":{"clusterIP":"None","clusterIPs":["None"],"externalName":"a","externalIPs":["2001:DB8::1"],"trafficDistribution":"PreferClose"}}`)
-	want := []string{
-		"spec.externalIPs is ignored for headless services",
-		`spec.externalIPs[0]: IPv6 address "2001:DB8::1" should be in RFC 5952 canonical format ("2001:db8::1")`,
-		`spec.externalName is ignored when spec.type is not "ExternalName"`,
-		`spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`,
-	}
-	if got := k.Strategy.Warnings(t.Context(), svc, nil); !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
 	}
 }

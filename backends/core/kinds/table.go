@@ -2,60 +2,67 @@ package kinds
 
 import (
 	"fmt"
-	"strings"
-	"time"
+	"reflect"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/printers"
+	"k8s.io/kubernetes/pkg/printers/internalversion"
 )
 
-// The texts of cells without a value, as of kubectl.
-const (
-	none    = "<none>"
-	unset   = "<unset>"
-	unknown = "<unknown>"
-)
-
-func nameColumn() metav1.TableColumnDefinition {
-	return metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name",
-		Description: "The name of the object, unique for its kind within its namespace."}
+// printer makes the rows of a table of objects of one internal type.
+type printer struct {
+	columns []metav1.TableColumnDefinition
+	// rows is a func(obj, printers.GenerateOptions) ([]metav1.TableRow, error).
+	rows reflect.Value
 }
 
-func ageColumn() metav1.TableColumnDefinition {
-	return column("Age", "string", "Time since the object was created.")
+// printersByType has a printer for each type of pointer that rows takes.
+type printersByType map[reflect.Type]printer
+
+// TableHandler implements printers.PrintHandler.
+func (p printersByType) TableHandler(columns []metav1.TableColumnDefinition, rows any) error {
+	f := reflect.ValueOf(rows)
+	p[f.Type().In(0)] = printer{columns, f}
+	return nil
 }
 
-func column(name, kind, description string) metav1.TableColumnDefinition {
-	return metav1.TableColumnDefinition{Name: name, Type: kind, Description: description}
-}
+// allPrinters are the printers of kube-apiserver.
+var allPrinters = sync.OnceValue(func() printersByType {
+	all := printersByType{}
+	internalversion.AddHandlers(all)
+	return all
+})
 
-// wide returns a column that kubectl shows with -o wide.
-func wide(name, kind, description string) metav1.TableColumnDefinition {
-	c := column(name, kind, description)
-	c.Priority = 1
-	return c
-}
-
-// age returns the time since t, in the short form of kubectl ("5m", "3d2h").
-func age(t metav1.Time) string {
-	if t.IsZero() {
-		return unknown
+// table returns the columns of a kind and the function that makes the cells of an object. It panics if the kind has no
+// printer.
+func table(hub schema.GroupVersionKind) ([]metav1.TableColumnDefinition, func(runtime.Object) ([]any, error)) {
+	obj, err := scheme.New(schema.GroupVersionKind{Group: hub.Group, Version: runtime.APIVersionInternal, Kind: hub.Kind})
+	if err != nil {
+		panic(err)
 	}
-	return duration.HumanDuration(time.Since(t.Time))
-}
-
-func microAge(t metav1.MicroTime) string { return age(metav1.NewTime(t.Time)) }
-
-// maxListed bounds the entries of a list in a cell.
-const maxListed = 3
-
-// shortList joins the first entries and counts the others.
-func shortList(all []string, empty string) string {
-	switch {
-	case len(all) == 0:
-		return empty
-	case len(all) > maxListed:
-		return fmt.Sprintf("%s + %d more...", strings.Join(all[:maxListed], ","), len(all)-maxListed)
+	p, ok := allPrinters()[reflect.TypeOf(obj)]
+	if !ok {
+		panic(fmt.Sprintf("%s has no printer", hub))
 	}
-	return strings.Join(all, ",")
+	sample, err := scheme.New(hub)
+	if err != nil {
+		panic(err)
+	}
+	external := reflect.TypeOf(sample)
+	options := reflect.ValueOf(printers.GenerateOptions{Wide: true})
+	return p.columns, func(obj runtime.Object) ([]any, error) {
+		if reflect.TypeOf(obj) != external {
+			return nil, fmt.Errorf("make table row: unexpected type %T", obj)
+		}
+		in := storedInternal(obj)
+		out := p.rows.Call([]reflect.Value{reflect.ValueOf(in), options})
+		if err, failed := out[1].Interface().(error); failed {
+			return nil, fmt.Errorf("make table row: %w", err)
+		}
+		rows := out[0].Interface().([]metav1.TableRow)
+		return rows[0].Cells, nil
+	}
 }

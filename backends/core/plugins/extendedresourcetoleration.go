@@ -7,8 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"k8s.io/kubernetes/pkg/apis/core/v1/helper"
+
 	"portico/backends/core/kinds/podspec"
-	"portico/backends/core/kinds/rules"
 	"portico/resource/rest"
 )
 
@@ -23,7 +24,7 @@ func newExtendedResourceToleration(*Config) (rest.Admission, error) {
 		names := sets.New[string]()
 		for c := range podspec.Containers(&pod.Spec) {
 			for name := range c.Resources.Requests {
-				if !c.Ephemeral && rules.ExtendedResource(name) {
+				if !c.Ephemeral && helper.IsExtendedResourceName(name) {
 					names.Insert(string(name))
 				}
 			}

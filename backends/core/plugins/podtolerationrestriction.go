@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/kubernetes/pkg/apis/core"
+	corev1conversion "k8s.io/kubernetes/pkg/apis/core/v1"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -37,11 +41,22 @@ func newPodTolerationRestriction(cfg *Config) (rest.Admission, error) {
 		return nil, err
 	}
 	at := field.NewPath("podtolerationrestriction")
-	errs := slices.Concat(podspec.ValidateTolerations(p.config.Default, at.Child("default"), false), podspec.ValidateTolerations(p.config.Whitelist, at.Child("whitelist"), false))
+	errs := slices.Concat(validateTolerations(p.config.Default, at.Child("default")), validateTolerations(p.config.Whitelist, at.Child("whitelist")))
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("invalid config: %w", errs.ToAggregate())
 	}
 	return p, nil
+}
+
+// validateTolerations returns the errors that a pod with these tolerations would have.
+func validateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
+	in := make([]core.Toleration, len(tolerations))
+	for i := range tolerations {
+		if err := corev1conversion.Convert_v1_Toleration_To_core_Toleration(&tolerations[i], &in[i], nil); err != nil {
+			return field.ErrorList{field.InternalError(path.Index(i), err)}
+		}
+	}
+	return validation.ValidateTolerations(in, path, validation.PodValidationOptions{})
 }
 
 type tolerationRestriction struct {

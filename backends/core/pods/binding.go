@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"portico/backends/core/kinds/podspec"
 	"portico/resource"
 )
 
@@ -75,10 +74,19 @@ func bind(p *corev1.Pod, b *corev1.Binding) error {
 	}
 	p.Spec.NodeName, p.Status.NominatedNodeName = b.Target.Name, ""
 	p.Annotations = merged(p.Annotations, b.Annotations)
-	podspec.DropAnnotations(p.Annotations)
+	for _, name := range initContainerAnnotations {
+		delete(p.Annotations, name)
+	}
 	p.Labels = merged(p.Labels, b.Labels)
 	setCondition(&p.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 	return nil
+}
+
+// initContainerAnnotations are the annotations of pods that stood for init containers before there was a field for them,
+// and that kube-apiserver removes.
+var initContainerAnnotations = []string{
+	"pod.beta.kubernetes.io/init-containers", "pod.alpha.kubernetes.io/init-containers",
+	"pod.beta.kubernetes.io/init-container-statuses", "pod.alpha.kubernetes.io/init-container-statuses",
 }
 
 // merged returns into with the entries of from.

@@ -207,7 +207,7 @@ func policyPermissions() (all []permission) {
 		with(policy, "policy without a right", may("get", "", "configmaps"), `must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`)
 		with(policy, "policy with the right to some", may("get", "", "secrets", "s"), "must have")
 		with(policy, "policy", may("get", "", "secrets"), "")
-		with(binding, "binding without a right", may("get", "", "secrets", "t"), `does not have \"get\" permission on the object referenced by paramRef`)
+		with(binding, "binding without a right", may("get", "", "secrets", "t"), `permission on the object referenced by paramRef`)
 		with(binding, "binding", may("get", "", "secrets", "s"), "")
 		binding.made, binding.body = "", strings.Replace(binding.body, `"policyName":"NAME"`, `"policyName":"none"`, 1)
 		with(binding, "binding of no policy", may("get", "", "secrets"), "unable to get policy none to determine minimum required permissions")

@@ -182,7 +182,7 @@ func TestRefusals(t *testing.T) {
 		"/registry/secrets/default/s":                {"k8s:enc:aescbc:v1:key1:\x00\x01", "secrets: 1 encrypted, such as secrets/default/s: "},
 		"/registry/configmaps/default/damaged":       {"k8s\x00\xff\xff", "configmaps: 1 that cannot be decoded, such as configmaps/default/damaged: "},
 		"/registry/configmaps/default/cut":           {`{"apiVersion":"v1"`, "configmaps: 1 that cannot be decoded, such as configmaps/default/cut: "},
-		"/registry/deployments/default/old":          {`{"apiVersion":"extensions/v1beta1","kind":"Deployment","metadata":{"name":"old","namespace":"default"}}`, "deployments.apps: 1 in a version that Portico does not have, such as deployments/default/old: "},
+		"/registry/deployments/default/old":          {`{"apiVersion":"apps/v2","kind":"Deployment","metadata":{"name":"old","namespace":"default"}}`, "deployments.apps: 1 in a version that Portico does not have, such as deployments/default/old: "},
 		"/registry/example.com/widgets/default/v3":   {`{"apiVersion":"example.com/v3","kind":"Widget","metadata":{"name":"v3","namespace":"default"}}`, "widgets.example.com: 1 in a version that Portico does not have, such as example.com/widgets/default/v3: "},
 	} {
 		t.Run(key, func(t *testing.T) {

@@ -66,6 +66,7 @@ func (f *coreFlags) add(cmd *cobra.Command) {
 	AddAdmission(fs, &f.cfg.Admission)
 	AddControllers(fs, &f.cfg.Controllers, &f.cfg.ControllerOptions)
 	AddRuntimeConfig(fs, &f.cfg.RuntimeConfig)
+	AddAllowPrivileged(fs, &f.cfg.AllowPrivileged)
 	AddSigning(fs, &f.cfg.ControllerOptions.Signing)
 	f.end(fs, &f.cfg.Config)
 }
@@ -96,6 +97,11 @@ func AddControllers(fs *pflag.FlagSet, to *[]string, opts *controllers.Options) 
 func AddRuntimeConfig(fs *pflag.FlagSet, to *[]string) {
 	fs.StringSliceVar(to, "runtime-config", nil, "comma-separated `switches` of built-in APIs: GROUP/VERSION=true or false (v1 is the core group), GROUP/VERSION/RESOURCE=true or false, "+
 		"and before them api/all, api/ga, api/beta and api/alpha")
+}
+
+// AddAllowPrivileged adds --allow-privileged.
+func AddAllowPrivileged(fs *pflag.FlagSet, to *bool) {
+	fs.BoolVar(to, "allow-privileged", true, "allow privileged containers (the default of kube-apiserver is false)")
 }
 
 // AddSigning adds the flags of the authorities that sign requested certificates.

@@ -176,6 +176,7 @@ func New() *cobra.Command {
 	server.AddKubelet(flags, new(kubelet.Config))
 	server.AddControllers(flags, new([]string), new(controllers.Options))
 	server.AddRuntimeConfig(flags, new([]string))
+	server.AddAllowPrivileged(flags, new(bool))
 	server.AddFeatureGates(flags, new(bool), &f.encryption.KMSv1)
 	server.AddEncryption(flags, &f.encryption)
 	server.AddSigning(flags, &signing)

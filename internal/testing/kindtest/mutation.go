@@ -1,5 +1,5 @@
-// Package kindtest applies writes to kinds without a server: it makes many objects out of
-// one, each with another value of one field, and returns the outcome of their writes.
+// Package kindtest makes writes of built-in kinds for tests: valid objects, each of them with one field changed or empty,
+// and objects that a fuzzer changes.
 //
 // Runs in: tests.
 package kindtest

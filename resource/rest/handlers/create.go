@@ -58,9 +58,6 @@ func (w *write) create(ctx context.Context, obj rest.Object) (*resource.Object, 
 	if err := w.admit(ctx, obj, nil); err != nil {
 		return nil, err
 	}
-	if f := w.strategy.NewName; f != nil && obj.GetName() == "" && obj.GetGenerateName() == "" {
-		obj.SetName(f())
-	}
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		o, err := w.createNamed(ctx, obj)
 		return o, w.explainExists(ctx, err, obj.GetGenerateName() != "")
@@ -90,9 +87,10 @@ func (w *write) createNamed(ctx context.Context, obj rest.Object) (*resource.Obj
 	return o, err
 }
 
-func (w *write) tryCreate(ctx context.Context, obj rest.Object) (o *resource.Object, err error) {
-	defer func() {
-		if err != nil {
+func (w *write) tryCreate(ctx context.Context, obj rest.Object) (*resource.Object, error) {
+	created := false
+	defer func() { // also if a strategy panics
+		if !created {
 			w.releaseAllocated()
 		}
 	}()
@@ -105,7 +103,9 @@ func (w *write) tryCreate(ctx context.Context, obj rest.Object) (o *resource.Obj
 	if rev, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && rev != 0 && !w.dryRun {
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
-	return w.store(ctx, m)
+	o, err := w.store(ctx, m)
+	created = err == nil
+	return o, err
 }
 
 // store stores a new object, or checks for a dry run that its name is free.

@@ -23,6 +23,15 @@ import (
 // stored already. o is obj as it will be stored if the strategy can validate that; nil: it
 // cannot.
 func (w *write) validate(ctx context.Context, obj, old rest.Object, o *resource.Object) error {
+	if w.strategy.ValidatesMetadata {
+		entries := obj.GetManagedFields()
+		if w.tracker.Recorded(obj) {
+			obj.SetManagedFields(nil)
+		}
+		errs := w.validateKind(ctx, obj, old, o)
+		obj.SetManagedFields(entries)
+		return w.invalid(obj.GetName(), errs)
+	}
 	path := field.NewPath("metadata")
 	var errs field.ErrorList
 	var stored []string

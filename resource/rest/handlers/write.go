@@ -249,6 +249,7 @@ func (w *write) prepare(ctx context.Context, obj, old rest.Object) {
 		rest.FillSystemMetadata(obj, s.TrackGeneration)
 		if s.PrepareCreate != nil {
 			s.PrepareCreate(ctx, obj)
+			w.key.Name = obj.GetName() // which it may have set
 		}
 		return
 	}
@@ -315,6 +316,12 @@ func (w *write) update(ctx context.Context, mutate resource.Mutate) (*resource.O
 		w.releaseAllocated()
 		return mutate(cur)
 	}
+	updated := false
+	defer func() { // also if a strategy panics
+		if !updated {
+			w.releaseAllocated()
+		}
+	}()
 	var o *resource.Object
 	var err error
 	if w.dryRun {
@@ -323,9 +330,9 @@ func (w *write) update(ctx context.Context, mutate resource.Mutate) (*resource.O
 		o, err = w.res.Store.Update(ctx, w.key, attempt)
 	}
 	if err != nil {
-		w.releaseAllocated()
 		return nil, explain(err)
 	}
+	updated = true
 	return o, nil
 }
 

@@ -28,7 +28,7 @@ var (
 	}
 	// ignored are flags without an effect that clients see, and switches of what Portico does always or never.
 	ignored = []string{
-		"allow-privileged", "enable-aggregator-routing", "endpoint-reconciler-type", "external-hostname", "livez-grace-period", "storage-media-type",
+		"enable-aggregator-routing", "endpoint-reconciler-type", "external-hostname", "livez-grace-period", "storage-media-type",
 		"watch-cache", "watch-cache-sizes", "default-watch-cache-size", "watch-progress-notify-interval", "delete-collection-workers",
 		"aggregator-reject-forwarding-redirect", "enable-garbage-collector", "emulation-forward-compatible", "runtime-config-emulation-forward-compatible",
 		"kubelet-timeout", "etcd-compaction-interval", "etcd-count-metric-poll-period", "etcd-db-metric-poll-interval", "etcd-healthcheck-timeout",
