@@ -198,7 +198,7 @@ func (g *Gateway) assembleSync() error {
 	})
 	g.documents = gatewayopenapi.New(gatewayopenapi.Config{
 		Own: g.kinds, Index: g.sync.OpenAPI, Table: g.sync.Table, Verdict: g.sync.Verdict, Issuer: g.authn.Issuer != nil,
-		BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
+		CBOR: g.cfg.CBOR, BrokenChanged: wakeAll, Registry: g.metrics.Registry(), Logger: g.log,
 	})
 	g.registration = registration.New(registration.Config{
 		Findings: g.sync, APIServices: g.apiservices, Backends: g.backends, Own: g.own, StaticBackends: g.start,

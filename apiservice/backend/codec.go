@@ -21,6 +21,8 @@ import (
 
 // namingCodec names the fields of a body with an invalid duration or base64; the errors of the
 // decoder do not.
+//
+// +k8s:openapi-gen=false
 type namingCodec struct{ rest.Versioned }
 
 // Decode implements rest.Codec.

@@ -7,5 +7,10 @@
 // uses them. The stored object is what was written: policy.go applies all defaults when
 // they are used. Every field can be changed and takes effect at once.
 //
+// The OpenAPI definitions are generated from types.go: go -C cmd/tools test ./generated -update
+//
 // Runs in: gateway, and the commands that write Backends.
+//
+// +k8s:openapi-gen=true
+// +k8s:openapi-model-package=dev.portico.gateway.v1alpha1
 package backend

@@ -25,6 +25,8 @@ const (
 )
 
 // Address is the address of an endpoint, parsed from its URL.
+//
+// +k8s:openapi-gen=false
 type Address struct {
 	// Scheme is HTTPS, HTTP or Unix.
 	Scheme string

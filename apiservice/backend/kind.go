@@ -34,7 +34,7 @@ func Kind() (*rest.Kind, error) {
 			Group: Group, Versions: []string{Version}, Resource: "backends", Kind: "Backend",
 			ShortNames: []string{"be"}, Categories: []string{"api-extensions"}, Path: Group + "/backends",
 		},
-		Codec:    namingCodec{codec},
+		Codec: namingCodec{codec}, Definitions: GetOpenAPIDefinitions,
 		Strategy: strategy(),
 		Subresources: []rest.Subresource{{
 			Name: "status",

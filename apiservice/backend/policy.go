@@ -11,6 +11,8 @@ import (
 )
 
 // Policy is how requests are sent to a Backend, with all defaults. It is comparable.
+//
+// +k8s:openapi-gen=false
 type Policy struct {
 	Balance Balance
 	// PanicThresholdPercent 0 is off.
@@ -24,6 +26,8 @@ type Policy struct {
 }
 
 // HealthPolicy is the active check. Path "": reading the discovery is the check.
+//
+// +k8s:openapi-gen=false
 type HealthPolicy struct {
 	Path                       string
 	Interval, Suspect, Timeout time.Duration
@@ -32,6 +36,8 @@ type HealthPolicy struct {
 
 // OutlierPolicy ejects endpoints by the results of requests. ConsecutiveErrors and
 // ConsecutiveLocalErrors 0 are off.
+//
+// +k8s:openapi-gen=false
 type OutlierPolicy struct {
 	ConsecutiveErrors, ConsecutiveLocalErrors int
 	BaseEjectionTime, MaxEjectionTime         time.Duration
@@ -39,18 +45,26 @@ type OutlierPolicy struct {
 }
 
 // SlowStartPolicy is how the share of an endpoint grows. Window 0 is off.
+//
+// +k8s:openapi-gen=false
 type SlowStartPolicy struct {
 	Window                              time.Duration
 	MinWeightPercent, AggressionPercent int
 }
 
 // TimeoutPolicy bounds one attempt, and connections. MaxConnectionAge 0 is off.
+//
+// +k8s:openapi-gen=false
 type TimeoutPolicy struct{ Connect, ResponseHeader, Idle, MaxConnectionAge time.Duration }
 
 // RetryPolicy bounds retries. Attempts counts the first one.
+//
+// +k8s:openapi-gen=false
 type RetryPolicy struct{ BudgetPercent, MinPerSecond, Attempts int }
 
 // LimitPolicy bounds requests in flight.
+//
+// +k8s:openapi-gen=false
 type LimitPolicy struct{ Concurrent, Queue int }
 
 // Defaults of fields that a Backend does not set.

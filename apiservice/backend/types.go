@@ -43,7 +43,11 @@ type BackendList struct {
 // Spec is where a server is and how requests are sent to it. Either endpoints or service is set.
 type Spec struct {
 	// endpoints are the addresses of the server, 256 at most.
-	Endpoints []Endpoint `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
+	// +listType=map
+	// +listMapKey=url
+	// +patchStrategy=merge
+	// +patchMergeKey=url
+	Endpoints []Endpoint `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url"`
 	// service names a Service in the core server; its ready addresses are the endpoints. An
 	// APIService that names the same Service and port is served under the policy of this Backend;
 	// of several Backends, the first by name.
@@ -303,13 +307,21 @@ type Limits struct {
 // Status is what the elected gateway sees of a server.
 type Status struct {
 	// endpoints and their state.
-	Endpoints []EndpointStatus `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url" listType:"map" listMapKey:"url"`
+	// +listType=map
+	// +listMapKey=url
+	// +patchStrategy=merge
+	// +patchMergeKey=url
+	Endpoints []EndpointStatus `json:"endpoints,omitempty" patchStrategy:"merge" patchMergeKey:"url"`
 	// groupVersions that the server lists.
 	GroupVersions []GroupVersionStatus `json:"groupVersions,omitempty"`
 	// conditions: Available (an endpoint takes requests), Discovered (the server's discovery was
 	// read), OpenAPIValid (its OpenAPI documents can be used), Registered (all groups of
 	// autoRegister lead to this Backend).
-	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" listType:"map" listMapKey:"type"`
+	// +listType=map
+	// +listMapKey=type
+	// +patchStrategy=merge
+	// +patchMergeKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
 // EndpointState is the state of an endpoint as a gateway sees it.

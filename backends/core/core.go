@@ -364,7 +364,7 @@ func (c *Core) assembleServer() error {
 		Routes: serve.Routes{
 			Resources: c.api,
 			Discovery: discovery.NewHandler(discovery.Fixed(documents)),
-			OpenAPI:   openapi.FromKinds(c.served).Handler(),
+			OpenAPI:   openapi.FromKinds(openapi.Config{CBOR: c.cfg.CBOR, Logger: c.log}, c.served).Handler(),
 			Metadata:  metastream.Handler(c.cache),
 			Index:     documents.Paths,
 		},

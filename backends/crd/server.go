@@ -125,7 +125,7 @@ func (s *Server) assemble(kept storage, feed resource.Feed) (err error) {
 		return err
 	}
 	s.health = serve.NewHealth()
-	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{Logger: s.log})
+	s.documents, s.openAPI = &discovery.Current{}, openapi.New(openapi.Config{CBOR: s.cfg.CBOR, Logger: s.log})
 	s.claims = newClaims()
 	k := newDefinitionKind(s.peers, s.totals, s.claims)
 	s.definitions, s.early = &rest.Resource{Kind: k, Store: s.cache.Store(&k.Info)}, s.cache.Early(&k.Info)

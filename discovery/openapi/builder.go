@@ -3,13 +3,14 @@ package openapi
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/resource/rest"
 )
@@ -23,30 +24,39 @@ const (
 // builder makes the document of one group/version.
 type builder struct {
 	version string
-	paths   map[string]pathItem
-	schemas *schemas
-	// raw are the encoded schemas of kinds that are not Go types.
+	cbor    bool
+	paths   map[string]operations
+	models  *models
+	// raw are the encoded schemas of kinds that are not Go types, and of their lists.
 	raw map[string]json.RawMessage
 	// failures are the errors of kinds without schema.
 	failures []error
 }
 
-func newBuilder(version string) *builder {
+// newBuilder returns a builder of a document of kinds. With cbor, operations have media types of CBOR.
+func newBuilder(version string, cbor bool, kinds ...*rest.Kind) *builder {
 	return &builder{
-		version: version, paths: map[string]pathItem{}, raw: map[string]json.RawMessage{},
-		schemas: &schemas{byName: map[string]*schemaType{}},
+		version: version, cbor: cbor, paths: map[string]operations{}, raw: map[string]json.RawMessage{}, models: newModels(kinds),
 	}
 }
 
 // encode returns the JSON of the document. The components are concatenated, because encoding/json
 // would scan all raw schemas again.
 func (b *builder) encode() ([]byte, error) {
-	head, err := json.Marshal(preamble{OpenAPI: "3.0.0", Info: info{Title: "Kubernetes", Version: "unversioned"}, Paths: b.paths})
+	items := make(map[string]map[string]any, len(b.paths))
+	for url, ops := range b.paths {
+		items[url] = ops.item()
+	}
+	head, err := json.Marshal(preamble{OpenAPI: "3.0.0", Info: info{Title: "Kubernetes", Version: "unversioned"}, Paths: items})
+	if err != nil {
+		return nil, err
+	}
+	schemas, err := b.models.schemas()
 	if err != nil {
 		return nil, err
 	}
 	all := maps.Clone(b.raw)
-	for name, s := range b.schemas.byName {
+	for name, s := range schemas {
 		if all[name] != nil {
 			continue // the first of two kinds with one name counts
 		}
@@ -74,7 +84,7 @@ func (b *builder) encode() ([]byte, error) {
 		out.WriteByte(':')
 		out.Write(all[name])
 	}
-	out.WriteString(`}}}`)
+	out.WriteString(`},"securitySchemes":{"BearerToken":{"type":"apiKey","description":"Bearer Token authentication","name":"authorization","in":"header"}}}}`)
 	return out.Bytes(), nil
 }
 
@@ -83,12 +93,7 @@ func (b *builder) model(k *rest.Kind) string {
 	if k.Schema != nil {
 		return b.custom(k)
 	}
-	id := k.GVK(b.version)
-	example := k.Codec.StrategicMerge(id)
-	if example == nil {
-		return ""
-	}
-	return b.typed(reflect.TypeOf(example).Elem(), id)
+	return b.models.ofKind(k.Codec, k.GVK(b.version))
 }
 
 // foreign is model for a subresource with another kind.
@@ -97,57 +102,46 @@ func (b *builder) foreign(k *rest.Kind, sub *rest.Subresource) string {
 	if sub.Projection != nil {
 		codec = sub.Projection.Kind.Codec
 	}
-	if example := codec.StrategicMerge(sub.GVK); example != nil {
-		return b.typed(reflect.TypeOf(example).Elem(), sub.GVK)
-	}
-	return ""
+	return b.models.ofKind(codec, sub.GVK)
 }
 
-// typed adds the schema of a Go type for a kind.
-func (b *builder) typed(t reflect.Type, id schema.GroupVersionKind) string {
-	name := b.schemas.add(t)
-	s := b.schemas.byName[name]
-	entry := gvk{Group: id.Group, Kind: id.Kind, Version: id.Version}
-	if !slices.Contains(s.GVKs, entry) {
-		s.GVKs = append(s.GVKs, entry)
-	}
-	return name
-}
-
-// meta adds a kind that all groups use (Status, DeleteOptions).
-func (b *builder) meta(t reflect.Type) string {
-	return b.typed(t, schema.GroupVersionKind{Version: "v1", Kind: t.Name()})
-}
-
-// list adds the schema of the list of a kind.
+// list adds the schema of the list of a kind and returns its name; "" if there is none.
 func (b *builder) list(k *rest.Kind, model string) string {
-	if model == "" {
-		return ""
-	}
 	id := k.GVK(b.version).GroupVersion().WithKind(k.List())
 	name := strings.TrimSuffix(model, k.Kind) + k.List()
-	if b.schemas.byName[name] != nil {
+	switch {
+	case model == "":
+		return ""
+	case k.Schema == nil:
+		return b.models.addModel(name, id)
+	case b.raw[name] != nil:
 		return name
 	}
-	docs := metav1.TypeMeta{}.SwaggerDoc()
-	lists := metav1.PartialObjectMetadataList{}.SwaggerDoc()
-	b.schemas.byName[name] = &schemaType{
-		Type: "object", Required: []string{"items"}, Description: k.List() + " is a list of " + k.Kind,
-		Properties: map[string]*schemaType{
-			"apiVersion": {Type: "string", Description: docs["apiVersion"]},
-			"kind":       {Type: "string", Description: docs["kind"]},
-			"metadata":   {AllOf: []*schemaType{ref(b.schemas.add(reflect.TypeFor[metav1.ListMeta]()))}, Description: lists["metadata"]},
-			"items": {
-				Type: "array", Items: ref(model),
-				Description: "List of " + k.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
-			},
-		},
-		GVKs: []gvk{{Group: id.Group, Kind: id.Kind, Version: id.Version}},
-	}
-	if k.Schema != nil {
-		b.schemas.byName[name].SelectableFields = selectable(k)
-	}
+	docs, lists := metav1.TypeMeta{}.SwaggerDoc(), metav1.PartialObjectMetadataList{}.SwaggerDoc()
+	meta := *new(spec.Schema).WithAllOf(*spec.RefSchema(refPrefix + b.models.add(metav1.ListMeta{}))).WithDescription(lists["metadata"])
+	items := spec.ArrayProperty(spec.RefSchema(refPrefix + model)).
+		WithDescription("List of " + k.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md")
+	s := new(spec.Schema).Typed("object", "").WithDescription(k.List()+" is a list of "+k.Kind).WithRequired("items").
+		SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"])).
+		SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"])).
+		SetProperty("metadata", meta).SetProperty("items", *items)
+	b.addRaw(k, id, name, s)
 	return name
+}
+
+// addRaw adds the schema of a kind that is not a Go type, or of its list.
+func (b *builder) addRaw(k *rest.Kind, id schema.GroupVersionKind, name string, s *spec.Schema) {
+	s.Extensions = maps.Clone(s.Extensions)
+	s.AddExtension(extensionGVK, extensionOf([]schema.GroupVersionKind{id}))
+	if fields := selectable(k); fields != nil {
+		s.AddExtension(extensionSelectableFields, fields)
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		b.failures = append(b.failures, fmt.Errorf("encode schema of %s: %w", id, err))
+		data = []byte(`{"type":"object"}`)
+	}
+	b.raw[name] = data
 }
 
 // The part of OpenAPI 3.0 (spec.openapis.org/oas/v3.0.0) that the documents use, in the order of
@@ -155,18 +149,15 @@ func (b *builder) list(k *rest.Kind, model string) string {
 
 // preamble is a document without components.
 type preamble struct {
-	OpenAPI string              `json:"openapi"`
-	Info    info                `json:"info"`
-	Paths   map[string]pathItem `json:"paths"`
+	OpenAPI string                    `json:"openapi"`
+	Info    info                      `json:"info"`
+	Paths   map[string]map[string]any `json:"paths"`
 }
 
 type info struct {
 	Title   string `json:"title"`
 	Version string `json:"version"`
 }
-
-// pathItem maps lower-case methods to operations, and "parameters" to their common parameters.
-type pathItem map[string]any
 
 type operation struct {
 	Tags        []string            `json:"tags,omitempty"`
@@ -180,11 +171,11 @@ type operation struct {
 }
 
 type parameter struct {
-	Name        string      `json:"name"`
-	In          string      `json:"in"`
-	Description string      `json:"description,omitempty"`
-	Required    bool        `json:"required,omitempty"`
-	Schema      *schemaType `json:"schema"`
+	Name        string     `json:"name"`
+	In          string     `json:"in"`
+	Description string     `json:"description,omitempty"`
+	Required    bool       `json:"required,omitempty"`
+	Schema      schemaType `json:"schema"`
 }
 
 type body struct {
@@ -198,7 +189,7 @@ type response struct {
 }
 
 type media struct {
-	Schema *schemaType `json:"schema,omitempty"`
+	Schema schemaType `json:"schema"`
 }
 
 type gvk struct {
@@ -211,29 +202,45 @@ type selectableField struct {
 	FieldPath string `json:"fieldPath"`
 }
 
+// schemaType is the schema of a parameter, or a reference to a model.
 type schemaType struct {
-	Ref                  string                 `json:"$ref,omitempty"`
-	AllOf                []*schemaType          `json:"allOf,omitempty"`
-	OneOf                []*schemaType          `json:"oneOf,omitempty"`
-	Type                 string                 `json:"type,omitempty"`
-	Format               string                 `json:"format,omitempty"`
-	Description          string                 `json:"description,omitempty"`
-	Default              any                    `json:"default,omitempty"`
-	Required             []string               `json:"required,omitempty"`
-	Properties           map[string]*schemaType `json:"properties,omitempty"`
-	AdditionalProperties *schemaType            `json:"additionalProperties,omitempty"`
-	Items                *schemaType            `json:"items,omitempty"`
-	UniqueItems          bool                   `json:"uniqueItems,omitempty"`
-	GVKs                 []gvk                  `json:"x-kubernetes-group-version-kind,omitempty"`
-	MapType              string                 `json:"x-kubernetes-map-type,omitempty"`
-	PatchStrategy        string                 `json:"x-kubernetes-patch-strategy,omitempty"`
-	PatchMergeKey        string                 `json:"x-kubernetes-patch-merge-key,omitempty"`
-	ListType             string                 `json:"x-kubernetes-list-type,omitempty"`
-	ListMapKeys          []string               `json:"x-kubernetes-list-map-keys,omitempty"`
-	SelectableFields     []selectableField      `json:"x-kubernetes-selectable-fields,omitempty"`
+	Ref         string `json:"$ref,omitempty"`
+	Type        string `json:"type,omitempty"`
+	UniqueItems bool   `json:"uniqueItems,omitempty"`
 }
 
-// refPrefix precedes the name of a schema in references.
-const refPrefix = "#/components/schemas/"
+// operations are the operations of one path by lower-case method.
+type operations map[string]*operation
 
-func ref(name string) *schemaType { return &schemaType{Ref: refPrefix + name} }
+// item returns the OpenAPI path item: parameters that all operations have are of the path.
+func (ops operations) item() map[string]any {
+	count := map[parameter]int{}
+	for _, op := range ops {
+		for _, p := range op.Parameters {
+			count[p]++
+		}
+	}
+	common := func(p parameter) bool { return count[p] == len(ops) }
+	item := make(map[string]any, len(ops)+1)
+	var shared []parameter
+	for method, op := range ops {
+		own := *op
+		own.Parameters = nil
+		for _, p := range op.Parameters {
+			if !common(p) {
+				own.Parameters = append(own.Parameters, p)
+			} else if !slices.Contains(shared, p) {
+				shared = append(shared, p)
+			}
+		}
+		slices.SortFunc(own.Parameters, compareParameters)
+		item[method] = own
+	}
+	if len(shared) > 0 {
+		slices.SortFunc(shared, compareParameters)
+		item["parameters"] = shared
+	}
+	return item
+}
+
+func compareParameters(a, b parameter) int { return strings.Compare(a.Name+" "+a.In, b.Name+" "+b.In) }

@@ -1,10 +1,8 @@
 package openapi
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -37,23 +35,13 @@ func (b *builder) custom(k *rest.Kind) string {
 	} else {
 		root = b.complete(s)
 	}
-	root.Extensions = maps.Clone(root.Extensions)
-	root.AddExtension(extensionGVK, []gvk{{Group: id.Group, Kind: id.Kind, Version: id.Version}})
-	if fields := selectable(k); fields != nil {
-		root.AddExtension(extensionSelectableFields, fields)
-	}
-	data, err := json.Marshal(&root)
-	if err != nil {
-		b.failures = append(b.failures, fmt.Errorf("encode schema of %s: %w", id, err))
-		data = []byte(`{"type":"object"}`)
-	}
-	b.raw[name] = data
+	b.addRaw(k, id, name, &root)
 	return name
 }
 
 // complete returns a schema with the fields of every object. s is shared and not modified.
 func (b *builder) complete(s *spec.Schema) spec.Schema {
-	meta := b.schemas.add(reflect.TypeFor[metav1.ObjectMeta]())
+	meta := b.models.add(metav1.ObjectMeta{})
 	doc := metav1.PartialObjectMetadata{}.SwaggerDoc()["metadata"]
 	parts := commonParts{
 		typeMeta: metav1.TypeMeta{}.SwaggerDoc(),

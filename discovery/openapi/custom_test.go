@@ -83,11 +83,11 @@ func cronTab(t testing.TB, schema *spec.Schema) *rest.Kind {
 // The operations of a custom resource are those of kube-apiserver for the same definition, which the
 // golden file has.
 func TestOperationsOfCustomResource(t *testing.T) {
-	doc := parse(t, FromKinds([]*rest.Kind{cronTab(t, structural(t, "crontab.schema.yaml"))}), "apis/stable.example.com/v1")
+	doc := parse(t, FromKinds(Config{}, []*rest.Kind{cronTab(t, structural(t, "crontab.schema.yaml"))}), "apis/stable.example.com/v1")
 	var out []string
 	for url, item := range doc.Paths.Paths {
-		for method, op := range operations(item) {
-			out = append(out, url+" "+method+"\n"+summary(op))
+		for method, op := range operationsOf(item) {
+			out = append(out, url+" "+method+"\n"+summary(item, op))
 		}
 	}
 	slices.Sort(out)
@@ -95,9 +95,9 @@ func TestOperationsOfCustomResource(t *testing.T) {
 }
 
 // summary describes an operation, one fact a line.
-func summary(op *spec3.Operation) string {
+func summary(item *spec3.Path, op *spec3.Operation) string {
 	var params, answers []string
-	for _, p := range op.Parameters {
+	for _, p := range slices.Concat(item.Parameters, op.Parameters) {
 		params = append(params, p.Name+":"+p.Schema.Type[0])
 	}
 	for code, r := range op.Responses.StatusCodeResponses {
@@ -151,7 +151,7 @@ func TestSchemaOfCustomResource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := FromKinds([]*rest.Kind{cronTab(t, shared)})
+	d := FromKinds(Config{}, []*rest.Kind{cronTab(t, shared)})
 	doc := parse(t, d, "apis/stable.example.com/v1")
 	data, err := json.MarshalIndent(doc.Components.Schemas["com.example.stable.v1.CronTab"], "", "  ")
 	if err != nil {
@@ -178,7 +178,7 @@ func TestSchemaOfCustomResource(t *testing.T) {
 
 // A kind without schema is an object without properties.
 func TestKindWithoutSchema(t *testing.T) {
-	d := FromKinds([]*rest.Kind{custom("example.com", "v1", "widgets", "Widget", "", func() (*spec.Schema, error) { return nil, nil })})
+	d := FromKinds(Config{}, []*rest.Kind{custom("example.com", "v1", "widgets", "Widget", "", func() (*spec.Schema, error) { return nil, nil })})
 	s := parse(t, d, "apis/example.com/v1").Components.Schemas["com.example.v1.Widget"]
 	want := []any{map[string]any{"group": "example.com", "kind": "Widget", "version": "v1"}}
 	// Readers would take some properties for all of them.
@@ -191,7 +191,7 @@ func TestKindWithoutSchema(t *testing.T) {
 // document.
 func TestBrokenSchema(t *testing.T) {
 	broken := true
-	d := FromKinds([]*rest.Kind{
+	d := FromKinds(Config{}, []*rest.Kind{
 		cronTab(t, structural(t, "crontab.schema.yaml")),
 		custom("stable.example.com", "v1", "widgets", "Widget", "1", func() (*spec.Schema, error) {
 			if broken {

@@ -23,6 +23,8 @@ type Config struct {
 	// Budget bounds the cached documents, in bytes. The least recently used are evicted, and a
 	// larger document is built for each request. Default 64 MiB.
 	Budget int
+	// CBOR adds the media types of CBOR, which the server serves.
+	CBOR bool
 	// BrokenChanged is called when a document of another server (Remote) breaks or is valid again. It
 	// must not block. Optional.
 	BrokenChanged func()
@@ -35,6 +37,7 @@ type Config struct {
 type Documents struct {
 	log   *slog.Logger
 	cache *cache
+	cbor  bool
 	seed  string // of every hash
 	// brokenChanged is never nil.
 	brokenChanged func()
@@ -77,14 +80,14 @@ func New(cfg Config) *Documents {
 	if cfg.BrokenChanged == nil {
 		cfg.BrokenChanged = func() {}
 	}
-	d := &Documents{brokenChanged: cfg.BrokenChanged, log: cfg.Logger, cache: newCache(cfg.Budget), seed: hashSeed(), name: rand.Text()}
+	d := &Documents{brokenChanged: cfg.BrokenChanged, log: cfg.Logger, cache: newCache(cfg.Budget), cbor: cfg.CBOR, seed: hashSeed(cfg.CBOR), name: rand.Text()}
 	d.current.Store(&set{index: NewIndex(nil)})
 	return d
 }
 
 // FromKinds returns the documents of fixed kinds.
-func FromKinds(kinds []*rest.Kind) *Documents {
-	d := New(Config{})
+func FromKinds(cfg Config, kinds []*rest.Kind) *Documents {
+	d := New(cfg)
 	d.Update(kinds)
 	return d
 }
@@ -213,13 +216,13 @@ func (d *Documents) Handler() http.Handler {
 
 // builderVersion is part of every hash. It is incremented when the builder changes documents: clients
 // cache them by their hash.
-const builderVersion = 4
+const builderVersion = 5
 
 // hashSeed returns the inputs of all documents besides kinds: the builder and the modules of Go
 // types.
-func hashSeed() string {
+func hashSeed(cbor bool) string {
 	var out strings.Builder
-	fmt.Fprintln(&out, builderVersion)
+	fmt.Fprintln(&out, builderVersion, cbor)
 	if bi, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range bi.Deps {
 			if strings.HasPrefix(m.Path, "k8s.io/") {

@@ -15,11 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apireg "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-openapi/pkg/spec3"
 
 	"portico/resource"
@@ -73,7 +71,7 @@ func parse(t testing.TB, d *Documents, key string) *spec3.OpenAPI {
 }
 
 // operations returns the operations of a path by method.
-func operations(item *spec3.Path) map[string]*spec3.Operation {
+func operationsOf(item *spec3.Path) map[string]*spec3.Operation {
 	all := map[string]*spec3.Operation{"DELETE": item.Delete, "GET": item.Get, "PATCH": item.Patch, "POST": item.Post, "PUT": item.Put}
 	maps.DeleteFunc(all, func(_ string, op *spec3.Operation) bool { return op == nil })
 	return all
@@ -87,7 +85,7 @@ const (
 // PATCH has the accepted content types, and writes have the parameters that kubectl looks for, with the
 // kind of the object. Operations that are not served are not described.
 func TestWrites(t *testing.T) {
-	d := FromKinds(kinds(t))
+	d := FromKinds(Config{}, kinds(t))
 	core := parse(t, d, "api/v1").Paths.Paths
 	patches := []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"}
 	for path, c := range map[string]struct {
@@ -120,7 +118,7 @@ func TestWrites(t *testing.T) {
 // Generators of code need unique ids, a declaration of each {parameter} of a path, and the target of
 // each $ref.
 func TestDocumentsAreConsistent(t *testing.T) {
-	d := FromKinds(kinds(t))
+	d := FromKinds(Config{}, kinds(t))
 	for _, key := range d.Keys() {
 		doc := parse(t, d, key)
 		ids := map[string]string{}
@@ -130,7 +128,7 @@ func TestDocumentsAreConsistent(t *testing.T) {
 					t.Errorf("%s does not declare %s", path, m[1])
 				}
 			}
-			for method, op := range operations(item) {
+			for method, op := range operationsOf(item) {
 				if other := ids[op.OperationId]; other != "" {
 					t.Errorf("%s %s and %s are both %s", method, path, other, op.OperationId)
 				}
@@ -146,96 +144,19 @@ func TestDocumentsAreConsistent(t *testing.T) {
 	}
 }
 
-// APIService, which has no SwaggerDoc, has descriptions.
-func TestSchemaOfAPIService(t *testing.T) {
-	all := &schemas{byName: map[string]*schemaType{}}
-	all.add(reflect.TypeFor[apireg.APIService]())
-	for name, s := range all.byName {
-		if !strings.HasPrefix(name, aggregatorModels) {
-			continue
-		}
-		if s.Description == "" {
-			t.Errorf("%s has no description", name)
-		}
-		for field, p := range s.Properties {
-			if p.Description == "" && len(p.AllOf) == 0 {
-				t.Errorf("%s.%s has no description", name, field)
-			}
-		}
-	}
-	spec := all.byName[aggregatorModels+"v1.APIServiceSpec"]
-	if spec == nil || !strings.Contains(spec.Properties["groupPriorityMinimum"].Description, "higher priority") {
-		t.Errorf("%+v", spec)
-	}
-}
-
-// The schema of a Go type has its descriptions, types and required members. The metadata and the status
-// of an object are not required, as upstream.
-func TestSchemaOfGoTypes(t *testing.T) {
-	schemas := parse(t, FromKinds(kinds(t)), "api/v1").Components.Schemas
-	s := schemas["io.k8s.api.core.v1.ConfigMap"]
-	if s == nil {
-		t.Fatalf("no schema among %v", slices.Sorted(maps.Keys(schemas)))
-	}
-	if s.Description != (corev1.ConfigMap{}).SwaggerDoc()[""] || !reflect.DeepEqual(s.Extensions[extensionGVK], []any{map[string]any{"group": "", "kind": "ConfigMap", "version": "v1"}}) {
-		t.Errorf("description %q, kinds %v", s.Description, s.Extensions)
-	}
-	for name, want := range map[string]string{"apiVersion": "string", "kind": "string", "data": "object", "immutable": "boolean"} {
-		if p := s.Properties[name]; !p.Type.Contains(want) || p.Description == "" {
-			t.Errorf("%s is %+v", name, p)
-		}
-	}
-	if p := s.Properties["binaryData"]; p.AdditionalProperties.Schema.Format != "byte" {
-		t.Errorf("binaryData is %+v", p)
-	}
-	if p := s.Properties["metadata"]; len(p.AllOf) != 1 || schemas[strings.TrimPrefix(p.AllOf[0].Ref.String(), refPrefix)] == nil {
-		t.Errorf("metadata is %+v", p)
-	}
-	if list := schemas["io.k8s.api.core.v1.ConfigMapList"]; list == nil || !slices.Equal(list.Required, []string{"items"}) {
-		t.Errorf("list is %+v", list)
-	}
-	for model, want := range map[string][]string{
-		"io.k8s.api.core.v1.Namespace": nil, "io.k8s.api.core.v1.NamespaceCondition": {"type", "status"},
-		"io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference": {"apiVersion", "kind", "name", "uid"},
-	} {
-		if s := schemas[model]; s == nil || !slices.Equal(s.Required, want) {
-			t.Errorf("%s: %+v, want required %v", model, s, want)
-		}
-	}
-}
-
-// CEL knows fields that are numbers or strings by their format.
-func TestIntOrString(t *testing.T) {
-	all := schemas{byName: map[string]*schemaType{}}
-	all.add(reflect.TypeFor[corev1.ServicePort]())
-	const model = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
-	if s := all.byName[model]; s == nil || s.Format != "int-or-string" || len(s.OneOf) != 2 {
-		t.Errorf("got %+v", s)
-	}
-}
-
-// A list that is a map names its keys, also if the field has the tag of strategic merge patches only.
-func TestListMapKeys(t *testing.T) {
-	all := schemas{byName: map[string]*schemaType{}}
-	conditions := all.byName[all.add(reflect.TypeFor[autoscalingv2.HorizontalPodAutoscalerStatus]())].Properties["conditions"]
-	if conditions.ListType != "map" || !slices.Equal(conditions.ListMapKeys, []string{"type"}) {
-		t.Errorf("got %+v", conditions)
-	}
-}
-
 // The URL of a document has the hash of its inputs. With it the document may be cached for ever; another
 // hash is redirected.
 func TestHash(t *testing.T) {
-	url := FromKinds(kinds(t)).URL("api/v1")
-	if again := FromKinds(kinds(t)).URL("api/v1"); again != url {
+	url := FromKinds(Config{}, kinds(t)).URL("api/v1")
+	if again := FromKinds(Config{}, kinds(t)).URL("api/v1"); again != url {
 		t.Errorf("the same kinds have two hashes: %s %s", url, again)
 	}
 	changed := kinds(t)
 	changed[0].Verbs = []string{"get"}
-	if other := FromKinds(changed).URL("api/v1"); other == url {
+	if other := FromKinds(Config{}, changed).URL("api/v1"); other == url {
 		t.Error("other verbs have the same hash")
 	}
-	d := FromKinds(kinds(t))
+	d := FromKinds(Config{}, kinds(t))
 	w := get(d, url)
 	if w.Code != 200 || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("Expires") == "" || w.Header().Get("Vary") != "Accept" {
 		t.Errorf("right hash: %d %v", w.Code, w.Header())
@@ -256,7 +177,7 @@ func TestHash(t *testing.T) {
 
 // The index has the URL of each document.
 func TestIndex(t *testing.T) {
-	d := FromKinds(kinds(t))
+	d := FromKinds(Config{}, kinds(t))
 	var index struct {
 		Paths map[string]struct {
 			URL string `json:"serverRelativeURL"`
@@ -274,7 +195,7 @@ func TestIndex(t *testing.T) {
 
 // Documents have a protobuf form, by its media type and by the older one, which is malformed.
 func TestProtobuf(t *testing.T) {
-	d := FromKinds(kinds(t))
+	d := FromKinds(Config{}, kinds(t))
 	for _, accept := range []string{mediaOpenAPIProtobuf, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"} {
 		w := get(d, "/openapi/v3/api/v1", "Accept", accept)
 		if w.Code != 200 || w.Header().Get("Content-Type") != mediaOpenAPIProtobuf {

@@ -141,11 +141,11 @@ func (d *Documents) build(doc *document) (r result, err error) {
 
 // describe builds the JSON of a document of own kinds.
 func (d *Documents) describe(doc *document) (data []byte, complete bool, err error) {
-	b := newBuilder(doc.version)
+	own := *doc.kinds.Load()
+	b := newBuilder(doc.version, d.cbor, own...)
 	if o := operationOf(doc.key); o != nil {
 		b.addPath(doc.key, o)
 	}
-	own := *doc.kinds.Load()
 	if len(own) > 0 && own[0].Schema == nil {
 		b.addPath(doc.key, b.resources(own[0].Group))
 	}

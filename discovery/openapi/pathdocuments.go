@@ -3,11 +3,12 @@ package openapi
 import (
 	"cmp"
 	"net/http"
-	"reflect"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/kube-openapi/pkg/util"
 
 	"portico/resource/rest"
 )
@@ -45,7 +46,7 @@ func (d *Documents) ServePath(w http.ResponseWriter, r *http.Request, key string
 
 // PathsJSON returns one document of the paths of several such keys. Other keys are omitted.
 func (d *Documents) PathsJSON(keys []string) ([]byte, error) {
-	b := newBuilder("")
+	b := newBuilder("", d.cbor)
 	for _, key := range keys {
 		if o := operationOf(key); o != nil {
 			b.addPath(key, o)
@@ -69,7 +70,7 @@ func (d *Documents) pathDocument(key string) *document {
 type pathOperation struct {
 	id, description, tag string
 	// answer is the type of the response; nil is a string.
-	answer reflect.Type
+	answer util.OpenAPIModelNamer
 	media  []string
 }
 
@@ -78,11 +79,11 @@ func operationOf(key string) *pathOperation {
 	all := []string{mediaJSON, mediaYAML, mediaProtobuf}
 	switch key {
 	case KeyCore:
-		return &pathOperation{"getCoreAPIVersions", "get available API versions", "core", reflect.TypeFor[metav1.APIVersions](), all}
+		return &pathOperation{"getCoreAPIVersions", "get available API versions", "core", metav1.APIVersions{}, all}
 	case KeyGroups:
-		return &pathOperation{"getAPIVersions", "get available API versions", "apis", reflect.TypeFor[metav1.APIGroupList](), all}
+		return &pathOperation{"getAPIVersions", "get available API versions", "apis", metav1.APIGroupList{}, all}
 	case KeyVersion:
-		return &pathOperation{"getCodeVersion", "get the version information for this server", "version", reflect.TypeFor[version.Info](), all[:1]}
+		return &pathOperation{"getCodeVersion", "get the version information for this server", "version", version.Info{}, all[:1]}
 	case KeyOpenIDConfiguration:
 		return &pathOperation{"getServiceAccountIssuerOpenIDConfiguration", "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", "WellKnown", nil, all[:1]}
 	case KeyOpenIDKeys:
@@ -93,30 +94,37 @@ func operationOf(key string) *pathOperation {
 		return nil
 	}
 	name := camel(group)
-	return &pathOperation{"get" + title(name) + "APIGroup", "get information of a group", name, reflect.TypeFor[metav1.APIGroup](), all}
+	return &pathOperation{"get" + title(name) + "APIGroup", "get information of a group", name, metav1.APIGroup{}, all}
 }
 
 // resources returns the operation of the list of a group/version's resources.
 func (b *builder) resources(group string) *pathOperation {
 	name := cmp.Or(camel(group), "core")
 	return &pathOperation{"get" + title(name) + title(b.version) + "APIResources", "get available resources", name + "_" + b.version,
-		reflect.TypeFor[metav1.APIResourceList](), []string{mediaJSON, mediaYAML, mediaProtobuf}}
+		metav1.APIResourceList{}, []string{mediaJSON, mediaYAML, mediaProtobuf}}
 }
 
 // addPath describes the path of such a key.
 func (b *builder) addPath(key string, o *pathOperation) {
-	schema := &schemaType{Type: "string"}
-	switch {
-	case o.answer == reflect.TypeFor[version.Info]():
-		schema = ref(b.schemas.add(o.answer))
-	case o.answer != nil:
-		schema = ref(b.meta(o.answer))
+	schema := stringAnswer()
+	switch answer := o.answer.(type) {
+	case nil:
+	case version.Info:
+		schema = ref(b.models.add(answer))
+	case metav1.APIGroupList:
+		schema = ref(b.models.add(answer, metaKind(answer)))
+		b.models.add(metav1.APIGroup{}, metaKind(metav1.APIGroup{}))
+	default:
+		schema = ref(b.models.add(answer, metaKind(answer)))
 	}
 	content := map[string]media{}
 	for _, m := range o.media {
 		content[m] = media{schema}
 	}
-	b.paths["/"+key+"/"] = pathItem{"get": &operation{
+	if b.cbor && content[mediaProtobuf] != (media{}) {
+		content[runtime.ContentTypeCBOR] = media{schema}
+	}
+	b.paths["/"+key+"/"] = operations{"get": &operation{
 		Tags: []string{o.tag}, Description: o.description, OperationID: o.id,
 		Responses: map[string]response{"200": {Description: "OK", Content: content}, "401": {Description: "Unauthorized"}},
 	}}

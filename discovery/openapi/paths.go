@@ -1,12 +1,15 @@
 package openapi
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kube-openapi/pkg/util"
 
 	"portico/resource/rest"
 )
@@ -18,13 +21,17 @@ func (b *builder) add(k *rest.Kind) {
 	if k.Group == "" {
 		base = "/api/" + b.version
 	}
-	collection := base + "/" + k.Resource
+	collection := "/" + k.Resource
 	if k.Namespaced {
 		if b.verbs(k, "list") {
-			b.path(collection, k).list("ForAllNamespaces", b.list(k, model))
+			b.path(base+collection, k).list("ForAllNamespaces", b.list(k, model))
+			b.watch(base+"/watch"+collection, k, "watchlist", "ListForAllNamespaces")
 		}
-		collection = base + "/namespaces/{namespace}/" + k.Resource
+		collection = "/namespaces/{namespace}" + collection
 	}
+	b.watch(base+"/watch"+collection, k, "watchlist", "List")
+	b.watch(base+"/watch"+collection+"/{name}", k, "watch", "")
+	collection = base + collection
 	b.collection(collection, k, model)
 	if !k.Virtual() || k.Computed {
 		b.item(b.path(collection+"/{name}", k), model, k.PatchTypes(b.version), func(verb string) bool { return b.verbs(k, verb) })
@@ -59,6 +66,19 @@ func (b *builder) collection(url string, k *rest.Kind, model string) {
 	}
 }
 
+// watch describes an old path of watches; action is watch or watchlist. kube-apiserver describes none
+// of custom resources.
+func (b *builder) watch(url string, k *rest.Kind, action, ending string) {
+	if k.Schema != nil || !b.verbs(k, "watch") {
+		return
+	}
+	p := b.path(url, k)
+	op := p.operation("watch", action, ending)
+	op.Parameters = append(op.Parameters, listParameters()...)
+	op.Responses["200"] = response{Description: "OK", Content: p.streamed(b.scoped(metav1.WatchEvent{}, k))}
+	p.operations["get"] = op
+}
+
 // item describes the path of an object or of a subresource.
 func (b *builder) item(p *path, model string, patches []string, has func(verb string) bool) {
 	if has("get") {
@@ -79,7 +99,7 @@ func (b *builder) item(p *path, model string, patches []string, has func(verb st
 	}
 }
 
-func (b *builder) status() string { return b.meta(reflect.TypeFor[metav1.Status]()) }
+func (b *builder) status() string { return b.models.add(metav1.Status{}, metaKind(metav1.Status{})) }
 
 // subresource describes a subresource.
 func (b *builder) subresource(parent string, k *rest.Kind, model string, sub *rest.Subresource) {
@@ -107,37 +127,52 @@ func (b *builder) subresource(parent string, k *rest.Kind, model string, sub *re
 	b.item(p, model, sub.PatchTypes(k, b.version), func(verb string) bool { return slices.Contains(verbs, verb) })
 }
 
+// metaKind returns the kind of a type that is not of a group.
+func metaKind(namer util.OpenAPIModelNamer) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Version: "v1", Kind: reflect.TypeOf(namer).Name()}
+}
+
+// scoped adds a type that is a kind of every group, as in kube-apiserver's scheme.
+func (b *builder) scoped(namer util.OpenAPIModelNamer, k *rest.Kind) string {
+	id := metaKind(namer)
+	if k.Schema != nil {
+		return b.models.add(namer, id)
+	}
+	return b.models.add(namer, id, k.GVK(b.version).GroupVersion().WithKind(id.Kind))
+}
+
 // path describes one URL.
 type path struct {
-	b     *builder
-	item  pathItem
-	kind  *rest.Kind
-	gvk   gvk
-	tag   string
-	scope string // "Namespaced" or ""
-	sub   string // the subresource
+	b          *builder
+	operations operations
+	kind       *rest.Kind
+	gvk        gvk
+	tag        string
+	scope      string // "Namespaced" or ""
+	sub        string // the subresource
+	// parameters are those of every operation.
+	parameters []parameter
 }
 
 func (b *builder) path(url string, k *rest.Kind) *path {
-	item := b.paths[url]
-	if item == nil {
-		item = pathItem{}
-		b.paths[url] = item
+	ops := b.paths[url]
+	if ops == nil {
+		ops = operations{}
+		b.paths[url] = ops
 	}
-	p := &path{b: b, item: item, kind: k, gvk: gvk{Group: k.Group, Kind: k.Kind, Version: b.version}}
+	p := &path{b: b, operations: ops, kind: k, gvk: gvk{Group: k.Group, Kind: k.Kind, Version: b.version}}
 	p.tag = camel(k.Group) + "_" + b.version
 	if k.Group == "" {
 		p.tag = "core_" + b.version
 	}
-	var shared []parameter
-	if strings.Contains(url, "{name}") {
-		shared = append(shared, parameter{Name: "name", In: "path", Required: true, Description: "name of the " + k.Kind, Schema: stringSchema()})
-	}
 	if strings.Contains(url, "{namespace}") {
 		p.scope = "Namespaced"
-		shared = append(shared, parameter{Name: "namespace", In: "path", Required: true, Description: "namespace of the object", Schema: stringSchema()})
+		p.parameters = append(p.parameters, parameter{Name: "namespace", In: "path", Required: true, Description: "object name and auth scope, such as for teams and projects", Schema: stringSchema()})
 	}
-	item["parameters"] = append(shared, query("pretty", "string", "Whether to indent the output."))
+	if strings.Contains(url, "{name}") {
+		p.parameters = append(p.parameters, parameter{Name: "name", In: "path", Required: true, Schema: stringSchema()})
+	}
+	p.parameters = append(p.parameters, query("pretty", "string", "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."))
 	return p
 }
 
@@ -172,8 +207,15 @@ func (p *path) operation(verb, action, ending string) *operation {
 	if action == "deletecollection" {
 		scope = "Collection" + scope
 	}
+	parameters := slices.Clone(p.parameters)
+	for i := range parameters {
+		if parameters[i].Name == "name" {
+			parameters[i].Description = "name of the " + id.Kind
+		}
+	}
 	return &operation{
-		Tags: []string{p.tag}, Description: p.describe(verb, action),
+		Parameters: parameters,
+		Tags:       []string{p.tag}, Description: p.describe(verb, action),
 		OperationID: verb + title(group) + title(p.b.version) + scope + p.kind.Kind + title(p.sub) + ending,
 		Action:      action, GVK: &id,
 		Responses: map[string]response{"401": {Description: "Unauthorized"}},
@@ -188,7 +230,14 @@ func (p *path) describe(verb, action string) string {
 	}
 	switch action {
 	case "list":
-		return "list objects of kind " + p.kind.Kind
+		if p.kind.Schema == nil && p.b.verbs(p.kind, "watch") {
+			verb = "list or watch"
+		}
+		return verb + " objects of kind " + p.kind.Kind
+	case "watchlist":
+		return "watch individual changes to a list of " + p.kind.Kind + ". deprecated: use the 'watch' parameter with a list operation instead."
+	case "watch":
+		return "watch changes to an object of kind " + p.kind.Kind + ". deprecated: use the 'watch' parameter with a list operation instead, filtered to a single item with the 'fieldSelector' parameter."
 	case "deletecollection":
 		return "delete collection of " + p.kind.Kind
 	case "post", "delete":
@@ -212,67 +261,68 @@ func article(kind string) string {
 
 func (p *path) list(ending, model string) {
 	op := p.operation("list", "list", ending)
-	op.Parameters = listParameters()
+	op.Parameters = append(op.Parameters, listParameters()...)
 	answer := p.answer("OK", model)
-	for encoding, m := range maps.Clone(answer.Content) {
-		if encoding != mediaYAML && p.kind.Schema == nil { // watches have no YAML
-			answer.Content[encoding+";stream=watch"] = m
-		}
+	if p.kind.Schema == nil {
+		answer.Content = p.streamed(model)
 	}
 	op.Responses["200"] = answer
-	p.item["get"] = op
+	p.operations["get"] = op
 }
 
 func (p *path) get(model string) {
 	op := p.operation("read", "get", "")
 	if p.kind.Schema != nil { // as above
-		op.Parameters = parametersOf(metav1.GetOptions{})
+		op.Parameters = append(op.Parameters, parametersOf(metav1.GetOptions{})...)
 	}
 	op.Responses["200"] = p.answer("OK", model)
-	p.item["get"] = op
+	p.operations["get"] = op
 }
 
 func (p *path) create(model string) {
 	op := p.operation("create", "post", "")
-	op.Parameters = createParameters()
+	op.Parameters = append(op.Parameters, createParameters()...)
 	op.RequestBody = p.body(model, true)
 	op.Responses["200"] = p.answer("OK", model)
 	op.Responses["201"] = p.answer("Created", model)
 	op.Responses["202"] = p.answer("Accepted", model)
-	p.item["post"] = op
+	p.operations["post"] = op
 }
 
 func (p *path) update(model string) {
 	op := p.operation("replace", "put", "")
-	op.Parameters = updateParameters()
+	op.Parameters = append(op.Parameters, updateParameters()...)
 	op.RequestBody = p.body(model, true)
 	op.Responses["200"] = p.answer("OK", model)
 	op.Responses["201"] = p.answer("Created", model)
-	p.item["put"] = op
+	p.operations["put"] = op
 }
 
-func (p *path) patch(model string, types []string) {
+func (p *path) patch(model string, mediaTypes []string) {
 	op := p.operation("patch", "patch", "")
-	op.Parameters = patchParameters()
+	op.Parameters = append(op.Parameters, patchParameters()...)
 	op.RequestBody = &body{Required: true, Content: map[string]media{}}
-	patch := ref(p.b.schemas.add(reflect.TypeFor[metav1.Patch]()))
-	for _, t := range types {
+	patch := ref(p.b.models.add(metav1.Patch{}))
+	for _, t := range mediaTypes {
 		op.RequestBody.Content[t] = media{Schema: patch}
+	}
+	if _, apply := op.RequestBody.Content[string(types.ApplyYAMLPatchType)]; apply && p.cbor() {
+		op.RequestBody.Content[string(types.ApplyCBORPatchType)] = media{Schema: patch}
 	}
 	op.Responses["200"] = p.answer("OK", model)
 	op.Responses["201"] = p.answer("Created", model)
-	p.item["patch"] = op
+	p.operations["patch"] = op
 }
 
 func (p *path) remove(action string, parameters []parameter, model string) {
 	op := p.operation("delete", action, "")
-	op.Parameters = parameters
-	op.RequestBody = p.body(p.b.meta(reflect.TypeFor[metav1.DeleteOptions]()), false)
+	op.Parameters = append(op.Parameters, parameters...)
+	op.RequestBody = p.body(p.b.scoped(metav1.DeleteOptions{}, p.kind), false)
 	op.Responses["200"] = p.answer("OK", model)
 	if action == "delete" {
 		op.Responses["202"] = p.answer("Accepted", model)
 	}
-	p.item["delete"] = op
+	p.operations["delete"] = op
 }
 
 // content returns a model in every encoding of the kind.
@@ -281,8 +331,27 @@ func (p *path) content(model string) map[string]media {
 	if p.kind.Schema == nil {
 		content[mediaProtobuf] = media{maybeRef(model)}
 	}
+	if p.cbor() {
+		content[runtime.ContentTypeCBOR] = media{maybeRef(model)}
+	}
 	return content
 }
+
+// streamed is content with the encodings of watches.
+func (p *path) streamed(model string) map[string]media {
+	content := p.content(model)
+	for _, encoding := range []string{mediaJSON, mediaProtobuf} {
+		content[encoding+";stream=watch"] = content[encoding]
+	}
+	if p.cbor() {
+		content[runtime.ContentTypeCBORSequence] = content[mediaJSON]
+	}
+	return content
+}
+
+// cbor reports whether operations have media types of CBOR. kube-apiserver describes none of custom
+// resources.
+func (p *path) cbor() bool { return p.b.cbor && p.kind.Schema == nil }
 
 // body describes a request body; of Go types in any encoding, as Content-Type is optional.
 func (p *path) body(model string, required bool) *body {
@@ -296,17 +365,19 @@ func (p *path) answer(text, model string) response {
 	return response{Description: text, Content: p.content(model)}
 }
 
-func maybeRef(model string) *schemaType {
+func maybeRef(model string) schemaType {
 	if model == "" {
-		return &schemaType{Type: "object"}
+		return schemaType{Type: "object"}
 	}
 	return ref(model)
 }
 
-func stringSchema() *schemaType { return &schemaType{Type: "string", UniqueItems: true} }
+func ref(model string) schemaType { return schemaType{Ref: refPrefix + model} }
+
+func stringSchema() schemaType { return schemaType{Type: "string", UniqueItems: true} }
 
 func query(name, kind, text string) parameter {
-	return parameter{Name: name, In: "query", Description: text, Schema: &schemaType{Type: kind, UniqueItems: true}}
+	return parameter{Name: name, In: "query", Description: text, Schema: schemaType{Type: kind, UniqueItems: true}}
 }
 
 func createParameters() []parameter { return parametersOf(metav1.CreateOptions{}) }
@@ -314,10 +385,11 @@ func updateParameters() []parameter { return parametersOf(metav1.UpdateOptions{}
 func patchParameters() []parameter  { return parametersOf(metav1.PatchOptions{}) }
 func deleteParameters() []parameter { return parametersOf(metav1.DeleteOptions{}) }
 
-// listParameters omits the sharding of lists and watches, which is not implemented.
 func listParameters(without ...string) []parameter {
-	return parametersOf(metav1.ListOptions{}, append(without, "shardSelector")...)
+	return parametersOf(metav1.ListOptions{}, without...)
 }
+
+type documented interface{ SwaggerDoc() map[string]string }
 
 // parametersOf describes the query parameters of a struct of options, in its order. Members that are
 // structs are no parameters.

@@ -108,7 +108,7 @@ func TestHashInputs(t *testing.T) {
 	} {
 		k := base()
 		change(k)
-		url := FromKinds([]*rest.Kind{k}).URL(key(1))
+		url := FromKinds(Config{}, []*rest.Kind{k}).URL(key(1))
 		if other, taken := seen[url]; taken {
 			t.Errorf("%q and %q have one hash", name, other)
 		}
@@ -120,7 +120,7 @@ func TestHashInputs(t *testing.T) {
 // not kept.
 func TestBudget(t *testing.T) {
 	list := []counted{newCounted(0, ""), newCounted(1, ""), newCounted(2, "")}
-	size := get(FromKinds(rows(newCounted(0, ""))), "/openapi/v3/"+key(0)).Body.Len()
+	size := get(FromKinds(Config{}, rows(newCounted(0, ""))), "/openapi/v3/"+key(0)).Body.Len()
 	d, small := New(Config{Budget: 2*size + size/2}), New(Config{Budget: size / 2})
 	d.Update(rows(list...))
 	for _, i := range []int{0, 1, 0, 2, 0, 1} { // 2 evicts 1, then 1 evicts 2
@@ -150,7 +150,7 @@ func TestConcurrentRequests(t *testing.T) {
 		<-release
 		return new(spec.Schema).Typed("object", ""), nil
 	})
-	d := FromKinds([]*rest.Kind{k})
+	d := FromKinds(Config{}, []*rest.Kind{k})
 	codes := make(chan int, 5)
 	request := func() { codes <- get(d, "/openapi/v3/"+key(1)).Code }
 	go request()
@@ -179,7 +179,7 @@ func TestConcurrentRequests(t *testing.T) {
 // A build that panics is an error, and neither blocks later requests nor keeps a slot.
 func TestPanickingBuild(t *testing.T) {
 	fail := true
-	d := FromKinds([]*rest.Kind{custom("g1.example.com", "v1", "widgets", "Widget", "", func() (*spec.Schema, error) {
+	d := FromKinds(Config{}, []*rest.Kind{custom("g1.example.com", "v1", "widgets", "Widget", "", func() (*spec.Schema, error) {
 		if fail {
 			panic("no")
 		}
@@ -200,7 +200,7 @@ func BenchmarkUpdate(b *testing.B) {
 	for i := range list {
 		list[i] = newCounted(i, strings.Repeat("0", 64)).kind
 	}
-	d := FromKinds(list)
+	d := FromKinds(Config{}, list)
 	for i := 0; b.Loop(); i++ {
 		list[i%2000] = newCounted(i%2000, fmt.Sprint(i)).kind
 		d.Update(list)

@@ -37,6 +37,8 @@ type Config struct {
 	BrokenChanged func()
 	// Registry registers the metrics; nil: none.
 	Registry prometheus.Registerer
+	// CBOR is whether the gateway serves its own kinds in CBOR.
+	CBOR bool
 	// Logger, nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -55,7 +57,7 @@ type Documents struct {
 // New returns Documents. OpenAPI v2 needs Run.
 func New(cfg Config) *Documents {
 	d := &Documents{
-		cfg: cfg, own: openapi.FromKinds(cfg.Own),
+		cfg: cfg, own: openapi.FromKinds(openapi.Config{CBOR: cfg.CBOR, Logger: cfg.Logger}, cfg.Own),
 		remote: openapi.NewRemote(openapi.Config{Budget: remoteBudget, BrokenChanged: cfg.BrokenChanged, Logger: cfg.Logger}),
 	}
 	d.v2 = newV2(d.v2Sources, cfg.BrokenChanged, cfg.Logger)

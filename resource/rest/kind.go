@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/resource"
@@ -70,8 +71,11 @@ type Kind struct {
 	UnconditionalUpdate bool
 	// ReturnDeleted makes DELETE respond with the object instead of a Status.
 	ReturnDeleted bool
+	// Definitions returns the OpenAPI definitions of the Go types of a kind that is not of
+	// Kubernetes. nil: they are Kubernetes' own.
+	Definitions common.GetOpenAPIDefinitions
 	// Schema returns the OpenAPI v3 schema of a version for kinds without Go types; nil: the
-	// schema is generated from the Go type. SchemaInputs returns a key of what Schema would
+	// schema is the definition of the Go type. SchemaInputs returns a key of what Schema would
 	// return, without building it: equal keys mean equal schemas.
 	Schema       func(version string) (*spec.Schema, error)
 	SchemaInputs func(version string) string

@@ -65,7 +65,7 @@ func newServer(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, published := discovery.NewHandler(discovery.Fixed(documents)), openapi.FromKinds(rows).Handler()
+	found, published := discovery.NewHandler(discovery.Fixed(documents)), openapi.FromKinds(openapi.Config{}, rows).Handler()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.UserAgent() == controllerAgent {
 			s.mu.Lock()
