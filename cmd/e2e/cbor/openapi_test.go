@@ -81,7 +81,7 @@ func TestOpenAPIVersion2EqualsThatOfKubeAPIServer(t *testing.T) {
 	for name, s := range got.Definitions {
 		if w, ok := want.Definitions[name]; ok {
 			report(t, []string{name}, s, w)
-		} else if !strings.HasPrefix(name, "dev.portico.gateway.") {
+		} else if !strings.HasPrefix(name, "dev.portico.gateway.") && !strings.HasSuffix(name, ".meta.v1.Duration") { // of Backend
 			t.Errorf("kube-apiserver has no definition %s", name)
 		}
 	}
