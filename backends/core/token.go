@@ -23,9 +23,8 @@ import (
 
 // Bounds of a token's lifetime, in seconds (docs/wire.md 7.4).
 const (
-	defaultLife = 3600
-	minLife     = 600
-	maxLife     = 1 << 32
+	minLife = 600
+	maxLife = 1 << 32
 	// extendedFrom is the lifetime that admission asks for in the volume of a pod. Clients
 	// that read the file once, as they did when tokens had no end, keep the token until
 	// extendedTo.
@@ -117,15 +116,11 @@ func (t *tokens) extended(req *authenticationv1.TokenRequest) bool {
 		!slices.ContainsFunc(req.Spec.Audiences, func(audience string) bool { return !own(audience) })
 }
 
-// complete sets defaults and validates the requested lifetime. One that is longer than the
+// complete sets the default audiences and validates the requested lifetime. One that is longer than the
 // server allows is shortened with a warning, as by kube-apiserver.
 func (t *tokens) complete(ctx context.Context, req *authenticationv1.TokenRequest) error {
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = t.audiences
-	}
-	if req.Spec.ExpirationSeconds == nil {
-		life := int64(defaultLife)
-		req.Spec.ExpirationSeconds = &life
 	}
 	at, life := field.NewPath("spec", "expirationSeconds"), *req.Spec.ExpirationSeconds
 	var errs field.ErrorList

@@ -310,7 +310,7 @@ type constrained struct {
 // Authorize implements UnconditionalAuthorizer.
 func (c constrained) Authorize(ctx context.Context, a upstream.Attributes) (upstream.Decision, string, error) {
 	decision, reason, err := c.UnconditionalAuthorizer.Authorize(ctx, a)
-	on := authz.ImpersonateOn(actionOf(a))
+	on := authz.ImpersonateOn(ActionOf(a))
 	if decision != upstream.DecisionAllow || on == nil {
 		return decision, reason, err
 	}
@@ -334,7 +334,7 @@ type localAuthorizer struct{ authorizer authz.Authorizer }
 
 // Authorize implements UnconditionalAuthorizer.
 func (l localAuthorizer) Authorize(ctx context.Context, a upstream.Attributes) (upstream.Decision, string, error) {
-	decision, reason, err := l.authorizer.Authorize(ctx, actionOf(a))
+	decision, reason, err := l.authorizer.Authorize(ctx, ActionOf(a))
 	switch decision {
 	case authz.Allow:
 		return upstream.DecisionAllow, reason, err
@@ -344,8 +344,8 @@ func (l localAuthorizer) Authorize(ctx context.Context, a upstream.Attributes) (
 	return upstream.DecisionNoOpinion, reason, err
 }
 
-// actionOf returns the action that an expression asks about.
-func actionOf(a upstream.Attributes) *resource.Action {
+// ActionOf returns the action that an expression or a plugin of kube-apiserver asks about.
+func ActionOf(a upstream.Attributes) *resource.Action {
 	action := &resource.Action{
 		Verb: a.GetVerb(), Path: a.GetPath(), IsResource: a.IsResourceRequest(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(),
 		Namespace: a.GetNamespace(), Resource: a.GetResource(), Subresource: a.GetSubresource(), Name: a.GetName(), InPath: a.GetName() != "",

@@ -59,7 +59,7 @@ func TestForeignBodies(t *testing.T) {
 	in.SetGroupVersionKind(scale)
 	o, a := objectsOf(kind, in)
 	a.Action = &resource.Action{Version: "v1", Subresource: "scale"}
-	if got := newAttributes(a); got.GetKind() != scale || got.GetSubresource() != "scale" || got.GetResource() != kind.GVR("v1") {
+	if got := NewAttributes(a); got.GetKind() != scale || got.GetSubresource() != "scale" || got.GetResource() != kind.GVR("v1") {
 		t.Errorf("%v %v", got.GetKind(), got.GetResource())
 	}
 	out, err := o.New(scale)

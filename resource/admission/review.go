@@ -81,7 +81,7 @@ type review struct {
 // attributes returns the write in upstream's form.
 func (r *review) attributes() admission.Attributes {
 	if r.attrs == nil {
-		r.attrs, r.objects = newAttributes(r.write), newObjects(r.write)
+		r.attrs, r.objects = NewAttributes(r.write), newObjects(r.write)
 	}
 	return r.attrs
 }
@@ -162,9 +162,9 @@ func (r *review) exemptFromPolicies() bool {
 	return false
 }
 
-// newAttributes returns a write in upstream's form. In a deletecollection the name is
+// NewAttributes returns a write in upstream's form. In a deletecollection the name is
 // empty, as in kube-apiserver; the old object has it.
-func newAttributes(a *rest.Attributes) admission.Attributes {
+func NewAttributes(a *rest.Attributes) admission.Attributes {
 	version, subresource, name := a.Kind.Versions[0], "", a.Key.Name
 	if a.Action != nil {
 		version, subresource = a.Action.Version, a.Action.Subresource

@@ -7,4 +7,4 @@ import (
 )
 
 // Upstream returns a write in the form of k8s.io/apiserver, for its plugins and their errors.
-func Upstream(a *rest.Attributes) admission.Attributes { return newAttributes(a) }
+func Upstream(a *rest.Attributes) admission.Attributes { return NewAttributes(a) }

@@ -181,7 +181,7 @@ type Subresource struct {
 	// Verbs as in discovery; nil: get, patch and update.
 	Verbs []string
 	// Strategy replaces that of the kind. Its PrepareUpdate copies from old everything that
-	// this subresource must not change.
+	// this subresource must not change. Of a Create only the Default is called.
 	Strategy *Strategy
 	// Projection is set for a subresource of another kind; GVK is that kind.
 	Projection *Projection

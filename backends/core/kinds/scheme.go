@@ -1,6 +1,8 @@
 package kinds
 
 import (
+	"reflect"
+
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,6 +52,27 @@ func storedInternal(obj runtime.Object) runtime.Object {
 		delete(annotations, appsv1.DeprecatedTemplateGeneration)
 	}
 	return mustInternal(obj)
+}
+
+// Internal converts the object of a request to the internal version, for code of kube-apiserver. The result may share memory
+// with obj.
+func Internal(obj runtime.Object) (runtime.Object, error) { return internal(obj) }
+
+// StoredInternal is Internal for a stored object. It panics if the object cannot be converted.
+func StoredInternal(obj runtime.Object) runtime.Object { return storedInternal(obj) }
+
+// SetFromInternal replaces obj by in, an object of the internal version.
+func SetFromInternal(obj, in runtime.Object) error {
+	kinds, _, err := scheme.ObjectKinds(obj)
+	if err != nil {
+		return err
+	}
+	out, err := scheme.UnsafeConvertToVersion(in, kinds[0].GroupVersion())
+	if err != nil {
+		return err
+	}
+	reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(out).Elem())
+	return nil
 }
 
 // convert is the rest.ConvertFunc of all resources. It converts by way of the internal version.

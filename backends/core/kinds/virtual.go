@@ -37,10 +37,11 @@ func tokenRequests(cfg Config) []rest.Subresource {
 		return nil
 	}
 	return []rest.Subresource{{
-		Name:   "token",
-		GVK:    authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
-		Verbs:  []string{"create"},
-		Create: cfg.CreateToken,
+		Name:     "token",
+		GVK:      authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+		Verbs:    []string{"create"},
+		Strategy: &rest.Strategy{Default: func(obj rest.Object) { scheme.Default(obj) }},
+		Create:   cfg.CreateToken,
 		OtherName: func(name, url string) error {
 			return apierrors.NewInvalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, url, field.ErrorList{
 				field.Invalid(field.NewPath("metadata", "name"), name, "must match the service account name if specified"),

@@ -16,7 +16,6 @@ import (
 	translator "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"portico/backends/core/kinds/podspec"
 	"portico/resource"
 	"portico/resource/response"
 	"portico/resource/rest"
@@ -145,7 +144,10 @@ func (c *Connector) locateStream(ctx context.Context, name string, key resource.
 // containerOf returns the container that a request names, or the only one of the pod.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
 	var names []string
-	for c := range podspec.Containers(&pod.Spec) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		names = append(names, c.Name)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
 		names = append(names, c.Name)
 	}
 	switch n := len(pod.Spec.Containers); {

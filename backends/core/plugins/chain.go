@@ -12,24 +12,6 @@ import (
 	"portico/resource/rest"
 )
 
-// mutates is a plugin without a second phase.
-type mutates func(ctx context.Context, a *rest.Attributes) error
-
-// Mutate implements rest.Admission.
-func (f mutates) Mutate(ctx context.Context, a *rest.Attributes) error { return f(ctx, a) }
-
-// Validate implements rest.Admission.
-func (mutates) Validate(context.Context, *rest.Attributes) error { return nil }
-
-// validates is a plugin without a first phase.
-type validates func(ctx context.Context, a *rest.Attributes) error
-
-// Mutate implements rest.Admission.
-func (validates) Mutate(context.Context, *rest.Attributes) error { return nil }
-
-// Validate implements rest.Admission.
-func (f validates) Validate(ctx context.Context, a *rest.Attributes) error { return f(ctx, a) }
-
 // member is a plugin of a chain.
 type member struct {
 	row
@@ -37,6 +19,9 @@ type member struct {
 	// afterEngine: webhooks and policies are called before the plugin.
 	afterEngine bool
 }
+
+// isGroup reports whether the member is several plugins of kube-apiserver.
+func (m *member) isGroup() bool { _, ok := m.Admission.(*kubernetes); return ok }
 
 // chain calls plugins in order, each for its resources, until the first error.
 type chain []member
@@ -53,7 +38,7 @@ func (c chain) Validate(ctx context.Context, a *rest.Attributes) error {
 
 func (c chain) each(ctx context.Context, a *rest.Attributes, phase string) error {
 	for i := range c {
-		if m := &c[i]; m.resources == nil || slices.Contains(m.resources, a.Kind.GroupResource()) {
+		if m := &c[i]; m.isGroup() || m.takes(a) {
 			if err := m.call(ctx, a, phase); err != nil {
 				return err
 			}
@@ -68,13 +53,8 @@ func (m *member) call(ctx context.Context, a *rest.Attributes, phase string) err
 	if phase == admission.PhaseValidate {
 		run = m.Validate
 	}
-	_, first := m.Admission.(mutates)
-	_, second := m.Admission.(validates)
-	switch {
-	case m.name == admission.PluginLifecycle: // it observes itself
+	if m.name == admission.PluginLifecycle || m.isGroup() { // they observe themselves
 		return run(ctx, a)
-	case first && phase == admission.PhaseValidate, second && phase == admission.PhaseAdmit:
-		return nil
 	}
 	begun := time.Now()
 	err := asStatus(run(ctx, a))

@@ -32,12 +32,12 @@ func TestDefaultTolerationSeconds(t *testing.T) {
 		{"another effect", []corev1.Toleration{{Key: notReady.Key, Effect: "NoSchedule"}}, []corev1.Toleration{{Key: notReady.Key, Effect: "NoSchedule"}, notReady, unreachable}},
 	} {
 		pod := aPod(func(p *corev1.Pod) { p.Spec.Tolerations = tc.given })
-		if err := admit(t, plugin, w.write(pod, nil)); err != nil || !equality.Semantic.DeepEqual(pod.Spec.Tolerations, tc.want) {
+		if err := admitWrite(t, plugin, w.write(pod, nil)); err != nil || !equality.Semantic.DeepEqual(pod.Spec.Tolerations, tc.want) {
 			t.Errorf("%s: %v %v, want %v", tc.name, pod.Spec.Tolerations, err, tc.want)
 		}
 	}
 	pod := aPod()
-	if err := admit(t, plugin, w.write(pod, aPod(), subresource("status"))); err != nil || pod.Spec.Tolerations != nil {
+	if err := admitWrite(t, plugin, w.write(pod, aPod(), subresource("status"))); err != nil || pod.Spec.Tolerations != nil {
 		t.Errorf("status: %v %v", pod.Spec.Tolerations, err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package plugins is the admission plugins of the core server, by the names and in the order of
-// kube-apiserver's. Each is a file of its own and a row of one table; rows of plugins that this
-// server does not have say why.
+// Package plugins is the admission plugins of the core server, in the order of kube-apiserver. Each is
+// a row of one table. Most are those of kube-apiserver, which kubernetes.go calls, and which read
+// objects through listers.go; rows of plugins that this server does not have say why.
 //
 // Runs in: core.
 package plugins
@@ -14,6 +14,38 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	k8sadmission "k8s.io/apiserver/pkg/admission"
+
+	"k8s.io/kubernetes/plugin/pkg/admission/admit"
+	"k8s.io/kubernetes/plugin/pkg/admission/alwayspullimages"
+	"k8s.io/kubernetes/plugin/pkg/admission/antiaffinity"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/approval"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/ctbattest"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/signing"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/subjectrestriction"
+	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
+	"k8s.io/kubernetes/plugin/pkg/admission/deny"
+	"k8s.io/kubernetes/plugin/pkg/admission/eventratelimit"
+	"k8s.io/kubernetes/plugin/pkg/admission/extendedresourcetoleration"
+	"k8s.io/kubernetes/plugin/pkg/admission/gc"
+	"k8s.io/kubernetes/plugin/pkg/admission/imagepolicy"
+	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
+	"k8s.io/kubernetes/plugin/pkg/admission/namespace/autoprovision"
+	"k8s.io/kubernetes/plugin/pkg/admission/namespace/exists"
+	"k8s.io/kubernetes/plugin/pkg/admission/network/defaultingressclass"
+	"k8s.io/kubernetes/plugin/pkg/admission/network/denyserviceexternalips"
+	"k8s.io/kubernetes/plugin/pkg/admission/nodedeclaredfeatures"
+	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
+	"k8s.io/kubernetes/plugin/pkg/admission/nodetaint"
+	"k8s.io/kubernetes/plugin/pkg/admission/podnodeselector"
+	"k8s.io/kubernetes/plugin/pkg/admission/podresize"
+	"k8s.io/kubernetes/plugin/pkg/admission/podtolerationrestriction"
+	"k8s.io/kubernetes/plugin/pkg/admission/podtopologylabels"
+	"k8s.io/kubernetes/plugin/pkg/admission/priority"
+	"k8s.io/kubernetes/plugin/pkg/admission/runtimeclass"
+	"k8s.io/kubernetes/plugin/pkg/admission/security/podsecurity"
+	"k8s.io/kubernetes/plugin/pkg/admission/serviceaccount"
+	"k8s.io/kubernetes/plugin/pkg/admission/storage/persistentvolume/resize"
 
 	"portico/resource"
 	"portico/resource/admission"
@@ -54,11 +86,21 @@ type row struct {
 	on bool
 	// resources that the plugin is called for, as resource.group; nil: all.
 	resources []schema.GroupResource
-	// make returns the plugin; nil: this server does not have it, for the reason missing.
-	make    func(cfg *Config) (rest.Admission, error)
-	missing string
+	// register registers a plugin of kube-apiserver, and make returns one of this server. If both are
+	// nil, this server does not have the plugin, for the reason missing.
+	register func(*k8sadmission.Plugins)
+	make     func(cfg *Config) (rest.Admission, error)
+	missing  string
 	// configured: the plugin has a configuration in --admission-control-config-file.
 	configured bool
+}
+
+// exists reports whether this server has the plugin.
+func (r *row) exists() bool { return r.register != nil || r.make != nil }
+
+// takes reports whether the plugin is called for a write.
+func (r *row) takes(a *rest.Attributes) bool {
+	return r.resources == nil || slices.Contains(r.resources, a.Kind.GroupResource())
 }
 
 // on returns the resources of a row, each in the form resource.group.
@@ -74,58 +116,54 @@ func on(resources ...string) []schema.GroupResource {
 var podSecurityResources = on("pods", "namespaces", "podtemplates", "replicationcontrollers", "replicasets.apps", "deployments.apps", "statefulsets.apps",
 	"daemonsets.apps", "jobs.batch", "cronjobs.batch")
 
-// Reasons of missing plugins.
-const (
-	noEffect  = "it is deprecated and has no effect beyond that of its name"
-	noGroups  = "PodGroups are off by default in Kubernetes 1.37 and not served"
-	noWebhook = "a ValidatingWebhookConfiguration for pods does the same"
-)
+// noGroups is why a plugin is missing.
+const noGroups = "PodGroups are off by default in Kubernetes 1.37 and not served"
 
 // all returns the plugins in the order in which they are called (kube-apiserver's
 // AllOrderedPlugins). The engine of webhooks and policies stands for four of them.
 func all() []row {
 	return []row{
-		{name: "AlwaysAdmit", missing: noEffect},
-		{name: "NamespaceAutoProvision", make: newNamespaceAutoProvision},
+		{name: "AlwaysAdmit", register: admit.Register},
+		{name: "NamespaceAutoProvision", register: autoprovision.Register},
 		{name: admission.PluginLifecycle, on: true, make: func(cfg *Config) (rest.Admission, error) {
 			return admission.NamespaceLifecycle(cfg.Namespace), nil
 		}},
-		{name: "NamespaceExists", make: newNamespaceExists},
-		{name: "LimitPodHardAntiAffinityTopology", resources: on("pods"), make: newLimitPodHardAntiAffinityTopology},
-		{name: "LimitRanger", on: true, resources: on("pods", "persistentvolumeclaims"), make: newLimitRanger},
-		{name: "ServiceAccount", on: true, resources: on("pods"), make: newServiceAccount},
-		{name: NodeRestriction, make: newNodeRestriction},
-		{name: "TaintNodesByCondition", on: true, resources: on("nodes"), make: newTaintNodesByCondition},
-		{name: "AlwaysPullImages", resources: on("pods"), make: newAlwaysPullImages},
-		{name: "ImagePolicyWebhook", missing: noWebhook},
-		{name: "PodSecurity", on: true, resources: podSecurityResources, make: newPodSecurity, configured: true},
-		{name: "PodNodeSelector", resources: on("pods"), make: newPodNodeSelector, configured: true},
-		{name: "Priority", on: true, resources: on("pods", "priorityclasses.scheduling.k8s.io"), make: newPriority},
-		{name: "DefaultTolerationSeconds", on: true, resources: on("pods"), make: newDefaultTolerationSeconds},
-		{name: "PodTolerationRestriction", resources: on("pods"), make: newPodTolerationRestriction, configured: true},
-		{name: "EventRateLimit", resources: on("events", "events.events.k8s.io"), make: newEventRateLimit, configured: true},
-		{name: "ExtendedResourceToleration", resources: on("pods"), make: newExtendedResourceToleration},
+		{name: "NamespaceExists", register: exists.Register},
+		{name: "LimitPodHardAntiAffinityTopology", resources: on("pods"), register: antiaffinity.Register},
+		{name: "LimitRanger", on: true, resources: on("pods", "persistentvolumeclaims"), register: limitranger.Register},
+		{name: "ServiceAccount", on: true, resources: on("pods"), register: serviceaccount.Register},
+		{name: NodeRestriction, register: noderestriction.Register},
+		{name: "TaintNodesByCondition", on: true, resources: on("nodes"), register: nodetaint.Register},
+		{name: "AlwaysPullImages", resources: on("pods"), register: alwayspullimages.Register},
+		{name: "ImagePolicyWebhook", resources: on("pods"), configured: true, register: imagepolicy.Register},
+		{name: "PodSecurity", on: true, resources: podSecurityResources, register: podsecurity.Register, configured: true},
+		{name: "PodNodeSelector", resources: on("pods"), register: podnodeselector.Register, configured: true},
+		{name: "Priority", on: true, resources: on("pods", "priorityclasses.scheduling.k8s.io"), register: priority.Register},
+		{name: "DefaultTolerationSeconds", on: true, resources: on("pods"), register: defaulttolerationseconds.Register},
+		{name: "PodTolerationRestriction", resources: on("pods"), register: podtolerationrestriction.Register, configured: true},
+		{name: "EventRateLimit", resources: on("events"), register: eventratelimit.Register, configured: true},
+		{name: "ExtendedResourceToleration", resources: on("pods"), register: extendedresourcetoleration.Register},
 		{name: "DefaultStorageClass", on: true, resources: on("persistentvolumeclaims"), make: newDefaultStorageClass},
 		{name: "StorageObjectInUseProtection", on: true, resources: on("persistentvolumes", "persistentvolumeclaims"), make: newStorageObjectInUseProtection},
 		{name: "PodGroupProtection", on: true, missing: noGroups},
-		{name: "OwnerReferencesPermissionEnforcement", make: newOwnerReferencesPermissionEnforcement},
-		{name: "PersistentVolumeClaimResize", on: true, resources: on("persistentvolumeclaims"), make: newPersistentVolumeClaimResize},
-		{name: "RuntimeClass", on: true, resources: on("pods"), make: newRuntimeClass},
-		{name: "CertificateApproval", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), make: newCertificateApproval},
-		{name: "CertificateSigning", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), make: newCertificateSigning},
-		{name: "ClusterTrustBundleAttest", on: true, resources: on("clustertrustbundles.certificates.k8s.io"), make: newClusterTrustBundleAttest},
-		{name: "CertificateSubjectRestriction", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), make: newCertificateSubjectRestriction},
-		{name: "DefaultIngressClass", on: true, resources: on("ingresses.networking.k8s.io"), make: newDefaultIngressClass},
-		{name: "DenyServiceExternalIPs", resources: on("services"), make: newDenyServiceExternalIPs},
-		{name: "PodTopologyLabels", on: true, resources: on("pods"), make: newPodTopologyLabels},
-		{name: "NodeDeclaredFeatureValidator", on: true, resources: on("pods"), make: newNodeDeclaredFeatureValidator},
-		{name: "PodResizeValidator", on: true, resources: on("pods"), make: newPodResizeValidator},
+		{name: "OwnerReferencesPermissionEnforcement", register: gc.Register},
+		{name: "PersistentVolumeClaimResize", on: true, resources: on("persistentvolumeclaims"), register: resize.Register},
+		{name: "RuntimeClass", on: true, resources: on("pods"), register: runtimeclass.Register},
+		{name: "CertificateApproval", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), register: approval.Register},
+		{name: "CertificateSigning", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), register: signing.Register},
+		{name: "ClusterTrustBundleAttest", on: true, resources: on("clustertrustbundles.certificates.k8s.io"), register: ctbattest.Register},
+		{name: "CertificateSubjectRestriction", on: true, resources: on("certificatesigningrequests.certificates.k8s.io"), register: subjectrestriction.Register},
+		{name: "DefaultIngressClass", on: true, resources: on("ingresses.networking.k8s.io"), register: defaultingressclass.Register},
+		{name: "DenyServiceExternalIPs", resources: on("services"), register: denyserviceexternalips.Register},
+		{name: "PodTopologyLabels", on: true, resources: on("pods"), register: podtopologylabels.Register},
+		{name: "NodeDeclaredFeatureValidator", on: true, resources: on("pods"), register: nodedeclaredfeatures.Register},
+		{name: "PodResizeValidator", on: true, resources: on("pods"), register: podresize.Register},
 		{name: admission.PluginMutatingPolicies, on: true, make: policiesOf(admission.PluginMutatingPolicies), configured: true},
 		{name: admission.PluginMutatingWebhooks, on: true, make: webhooksOf(admission.PluginMutatingWebhooks), configured: true},
 		{name: admission.PluginValidatingPolicies, on: true, make: policiesOf(admission.PluginValidatingPolicies), configured: true},
 		{name: admission.PluginValidatingWebhooks, on: true, make: webhooksOf(admission.PluginValidatingWebhooks), configured: true},
 		{name: quota.Name, on: true, make: newResourceQuota, configured: true},
-		{name: "AlwaysDeny", missing: noEffect},
+		{name: "AlwaysDeny", register: deny.Register},
 	}
 }
 
@@ -146,6 +184,12 @@ func policiesOf(plugin string) func(*Config) (rest.Admission, error) {
 	}
 }
 
+// NodeRestriction is the name of the plugin that restricts nodes to their own objects.
+const NodeRestriction = noderestriction.PluginName
+
+// DefaultTolerationSeconds is the default of the flags of plugin DefaultTolerationSeconds.
+const DefaultTolerationSeconds = 300
+
 // Options are the flags of admission plugins, with kube-apiserver's names.
 type Options struct {
 	// Enable are plugins to use besides those that are on by default, Disable those not to use.
@@ -161,7 +205,7 @@ type Options struct {
 func Names() []string {
 	var names []string
 	for _, r := range all() {
-		if r.make != nil {
+		if r.exists() {
 			names = append(names, r.name)
 		}
 	}
@@ -190,7 +234,7 @@ func (o *Options) checkNames() error {
 		case i < 0:
 			return fmt.Errorf("%s: there is no plugin %q; the plugins are %s", flag, name, strings.Join(Names(), ", "))
 		case at >= len(o.Enable):
-		case table[i].make == nil:
+		case !table[i].exists():
 			return fmt.Errorf("%s: %s cannot be enabled: %s", flag, name, table[i].missing)
 		case slices.Contains(o.Disable, name):
 			return fmt.Errorf("%s and --disable-admission-plugins both name %s; remove it from one", flag, name)
@@ -207,7 +251,7 @@ func (o *Options) Enables(name string) bool {
 // enabled returns the rows of the plugins to use.
 func (o *Options) enabled() []row {
 	return slices.DeleteFunc(all(), func(r row) bool {
-		return r.make == nil || !slices.Contains(o.Enable, r.name) && (!r.on || slices.Contains(o.Disable, r.name))
+		return !r.exists() || !slices.Contains(o.Enable, r.name) && (!r.on || slices.Contains(o.Disable, r.name))
 	})
 }
 
@@ -222,16 +266,31 @@ func New(cfg Config) (rest.Admission, error) {
 	}
 	var list chain
 	var engine []string
+	var group *kubernetes // the last member
 	var errs []error
 	for _, r := range cfg.enabled() {
-		plugin, err := r.make(&cfg)
+		var plugin rest.Admission
+		var err error
+		switch {
+		case r.register == nil:
+			group = nil
+			plugin, err = r.make(&cfg)
+		case group == nil:
+			group = &kubernetes{warn: cfg.Warn}
+			plugin = group
+			fallthrough
+		default:
+			var p kubernetesPlugin
+			p, err = newKubernetesPlugin(&cfg, r)
+			group.plugins = append(group.plugins, p)
+		}
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("admission plugin %s: %w", r.name, err))
-		case plugin == nil: // the last of them is followed by the engine
-			engine = append(engine, r.name)
-		default:
+		case plugin != nil:
 			list = append(list, member{row: r, Admission: plugin, afterEngine: len(engine) > 0})
+		case r.register == nil: // the last of them is followed by the engine
+			engine = append(engine, r.name)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

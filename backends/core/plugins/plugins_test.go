@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -87,6 +89,21 @@ func (w *world) config() Config {
 	}
 }
 
+// configure writes the configuration of one plugin.
+func (w *world) configure(plugin string, config any) {
+	w.t.Helper()
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": []any{map[string]any{"name": plugin, "configuration": config}},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.options.ConfigFile = filepath.Join(w.t.TempDir(), "admission.json")
+	if err := os.WriteFile(w.options.ConfigFile, data, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // only returns one plugin, as a chain that observes it.
 func (w *world) only(name string) rest.Admission {
 	w.t.Helper()
@@ -131,12 +148,33 @@ func subresource(name string) func(*rest.Attributes) {
 }
 
 // admit runs both phases.
-func admit(t *testing.T, plugin rest.Admission, a *rest.Attributes) error {
+func admitWrite(t *testing.T, plugin rest.Admission, a *rest.Attributes) error {
 	t.Helper()
 	if err := plugin.Mutate(t.Context(), a); err != nil {
 		return err
 	}
 	return plugin.Validate(t.Context(), a)
+}
+
+func accountOf(name string, change ...func(*corev1.ServiceAccount)) *corev1.ServiceAccount {
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	for _, c := range change {
+		c(sa)
+	}
+	return sa
+}
+
+// amounts parses "cpu=1 memory=2Gi".
+func amounts(text string) corev1.ResourceList {
+	var out corev1.ResourceList
+	for _, f := range strings.Fields(text) {
+		if out == nil {
+			out = corev1.ResourceList{}
+		}
+		name, q, _ := strings.Cut(f, "=")
+		out[corev1.ResourceName(name)] = apiresource.MustParse(q)
+	}
+	return out
 }
 
 // aPod returns a pod of namespace ns with one container, changed.
@@ -172,7 +210,7 @@ func TestTable(t *testing.T) {
 		if r.on == slices.Contains(off, r.name) {
 			t.Errorf("%s: on by default is %v", r.name, r.on)
 		}
-		if (r.make == nil) == (r.missing == "") {
+		if r.exists() != (r.missing == "") {
 			t.Errorf("%s: a plugin that is missing says why, others do not", r.name)
 		}
 		for _, gr := range r.resources {
@@ -215,9 +253,9 @@ func TestOptions(t *testing.T) {
 		{name: "on by default", options: Options{Enable: []string{"DefaultTolerationSeconds"}}},
 		{name: "off", options: Options{Disable: []string{"DefaultTolerationSeconds", "NamespaceLifecycle", "MutatingAdmissionWebhook"}}},
 		{name: "a missing one off", options: Options{Disable: []string{"PodGroupProtection"}}},
-		{name: "unknown", options: Options{Enable: []string{"Nonesuch"}}, err: `--enable-admission-plugins: there is no plugin "Nonesuch"; the plugins are NamespaceAutoProvision, NamespaceLifecycle, `},
+		{name: "unknown", options: Options{Enable: []string{"Nonesuch"}}, err: `--enable-admission-plugins: there is no plugin "Nonesuch"; the plugins are AlwaysAdmit, NamespaceAutoProvision, NamespaceLifecycle, `},
 		{name: "unknown off", options: Options{Disable: []string{"podsecurity"}}, err: `--disable-admission-plugins: there is no plugin "podsecurity"`},
-		{name: "missing", options: Options{Enable: []string{"ImagePolicyWebhook"}}, err: "ImagePolicyWebhook cannot be enabled: a ValidatingWebhookConfiguration"},
+		{name: "missing", options: Options{Enable: []string{"PodGroupProtection"}}, err: "PodGroupProtection cannot be enabled: PodGroups are off"},
 		{name: "both", options: Options{Enable: []string{"NamespaceLifecycle"}, Disable: []string{"NamespaceLifecycle"}}, err: "both name NamespaceLifecycle"},
 		{name: "no file", options: Options{ConfigFile: "/nonesuch/x"}, err: "--admission-control-config-file=/nonesuch/x: no such file"},
 		{name: "empty configuration", options: Options{ConfigFile: file(head)}},
@@ -225,7 +263,7 @@ func TestOptions(t *testing.T) {
 		{name: "unknown field", options: Options{ConfigFile: file(head + "plugin: []\n")}, err: `unknown field "plugin"`},
 		{name: "another kind", options: Options{ConfigFile: file("apiVersion: v1\nkind: Pod\n")}, err: "no kind \"Pod\" is registered"},
 		{name: "unknown plugin", options: Options{ConfigFile: file(head + "plugins: [{name: Nonesuch}]\n")}, err: `plugins[0]: there is no plugin "Nonesuch"`},
-		{name: "missing plugin", options: Options{ConfigFile: file(head + "plugins: [{name: ImagePolicyWebhook}]\n")}, err: "plugins[0]: plugin ImagePolicyWebhook: a Validating"},
+		{name: "missing plugin", options: Options{ConfigFile: file(head + "plugins: [{name: PodGroupProtection}]\n")}, err: "plugins[0]: plugin PodGroupProtection: PodGroups are off"},
 		{name: "no configuration", options: Options{ConfigFile: file(head + "plugins: [{name: NamespaceLifecycle, configuration: {a: b}}]\n")}, err: "plugin NamespaceLifecycle has no configuration"},
 		{name: "webhooks", options: Options{ConfigFile: webhooks(`kubeConfigFile: ` + file("apiVersion: v1\nkind: Config\n"))}},
 		{name: "a relative kubeconfig", options: Options{ConfigFile: webhooks(`kubeConfigFile: x`)}, err: "admission plugin ValidatingAdmissionWebhook: configuration: kubeConfigFile: Invalid value"},
@@ -261,7 +299,7 @@ func TestChain(t *testing.T) {
 	count := mutates(func(context.Context, *rest.Attributes) error { called++; return nil })
 	list := chain{{row: row{name: "x", resources: on("pods", "ingresses.networking.k8s.io")}, Admission: count}}
 	for _, obj := range []rest.Object{aPod(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}} {
-		if err := admit(t, list, w.write(obj, nil)); err != nil {
+		if err := admitWrite(t, list, w.write(obj, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

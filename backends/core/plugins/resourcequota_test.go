@@ -80,7 +80,7 @@ func TestResourceQuota(t *testing.T) {
 		if tc.change != nil {
 			tc.change(a)
 		}
-		err := admit(t, w.only("ResourceQuota"), a)
+		err := admitWrite(t, w.only("ResourceQuota"), a)
 		if (err == nil) != (tc.want == "") || err != nil && err.Error() != tc.want {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
@@ -129,12 +129,12 @@ func TestResourceQuotaLimited(t *testing.T) {
 		"    apiVersion: apiserver.config.k8s.io/v1\n    kind: ResourceQuotaConfiguration\n    limitedResources:\n"
 	w := newWorld(t)
 	w.options.ConfigFile = tempFile(t, head+"    - resource: configmaps\n      matchContains: [configmaps]\n")
-	err := admit(t, w.only("ResourceQuota"), w.write(configMap("c"), nil))
+	err := admitWrite(t, w.only("ResourceQuota"), w.write(configMap("c"), nil))
 	const want = `configmaps "c" is forbidden: insufficient quota to consume: configmaps,count/configmaps`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if err := admit(t, w.only("ResourceQuota"), w.write(aPod(), nil)); err != nil {
+	if err := admitWrite(t, w.only("ResourceQuota"), w.write(aPod(), nil)); err != nil {
 		t.Errorf("another resource: %v", err)
 	}
 	w.options.ConfigFile = tempFile(t, head+"    - apiGroup: a\n")

@@ -26,7 +26,7 @@ func (m *mutator) visitEmpty(path []any, t reflect.Type, v any) {
 		m.set(path, e)
 	}
 	switch {
-	case v == nil || scalars(t) != nil:
+	case v == nil || isScalar(t):
 	case t.Kind() == reflect.Struct:
 		m.visitEmptyFields(path, t, v)
 	case t.Kind() == reflect.Slice:
@@ -57,7 +57,7 @@ func (m *mutator) visitEmptyFields(path []any, t reflect.Type, v any) {
 
 // emptyOf returns the empty value of a type in JSON, or nil if the type has only null.
 func emptyOf(t reflect.Type) any {
-	if samples := scalars(t); samples != nil {
+	if isScalar(t) {
 		switch t.Kind() {
 		case reflect.Bool:
 			return false

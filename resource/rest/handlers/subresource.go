@@ -64,6 +64,9 @@ func (a *API) createSubresource(w http.ResponseWriter, r *http.Request, act *res
 				return nil, err
 			}
 		}
+		if body, ok := obj.(rest.Object); ok && sub.Strategy != nil && sub.Strategy.Default != nil {
+			sub.Strategy.Default(body)
+		}
 		if err := newWrite(a, act, res, nil, opts).admitUnstored(ctx, obj, nil); err != nil {
 			return nil, err
 		}

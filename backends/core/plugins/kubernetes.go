@@ -1,0 +1,211 @@
+package plugins
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	k8sadmission "k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
+	"k8s.io/kubernetes/plugin/pkg/admission/gc"
+	"k8s.io/utils/ptr"
+
+	"portico/backends/core/kinds"
+	"portico/resource"
+	"portico/resource/admission"
+	"portico/resource/audit"
+	"portico/resource/rest"
+)
+
+// kubernetes calls plugins of kube-apiserver, which are consecutive rows, with objects of the internal
+// version.
+type kubernetes struct {
+	plugins []kubernetesPlugin
+	warn    rest.Warn
+}
+
+type kubernetesPlugin struct {
+	row
+	k8sadmission.Interface
+}
+
+// newKubernetesPlugin returns the plugin of a row.
+func newKubernetesPlugin(cfg *Config, r row) (kubernetesPlugin, error) {
+	if r.name == gc.PluginName && cfg.Mapper == nil {
+		return kubernetesPlugin{}, errors.New("it finds the kinds of owners through the gateway, and this server was started without --gateway")
+	}
+	registered := k8sadmission.NewPlugins()
+	r.register(registered)
+	var config io.Reader
+	if data, ok := cfg.files[r.name]; ok {
+		config = bytes.NewReader(data)
+	}
+	plugin, err := registered.InitPlugin(r.name, config, initializers{
+		initializer.New(newClient(cfg), nil, newInformers(cfg), nil, utilfeature.DefaultFeatureGate, compatibility.DefaultBuildEffectiveVersion(), nil, cfg.Mapper),
+		asker{cfg.Authorize}, tolerationSeconds{&cfg.Options},
+	})
+	return kubernetesPlugin{r, plugin}, err
+}
+
+type initializers []k8sadmission.PluginInitializer
+
+// Initialize implements admission.PluginInitializer.
+func (all initializers) Initialize(plugin k8sadmission.Interface) {
+	for _, i := range all {
+		i.Initialize(plugin)
+	}
+}
+
+// tolerationSeconds gives DefaultTolerationSeconds its flags, which are variables of its package.
+type tolerationSeconds struct{ *Options }
+
+var tolerationFlags = sync.OnceValue(func() *lockedFlags {
+	f := &lockedFlags{FlagSet: pflag.NewFlagSet("", pflag.ContinueOnError)}
+	defaulttolerationseconds.RegisterFlags(f.FlagSet)
+	return f
+})
+
+type lockedFlags struct {
+	sync.Mutex
+	*pflag.FlagSet
+}
+
+// Initialize implements admission.PluginInitializer.
+func (s tolerationSeconds) Initialize(plugin k8sadmission.Interface) {
+	defaulted, ok := plugin.(*defaulttolerationseconds.Plugin)
+	if !ok {
+		return
+	}
+	flags := tolerationFlags()
+	flags.Lock()
+	defer flags.Unlock()
+	for name, seconds := range map[string]*int64{
+		"default-not-ready-toleration-seconds": s.NotReadyTolerationSeconds, "default-unreachable-toleration-seconds": s.UnreachableTolerationSeconds,
+	} {
+		_ = flags.Set(name, fmt.Sprint(ptr.Deref(seconds, DefaultTolerationSeconds))) // a number is valid
+	}
+	defaulted.InspectFeatureGates(utilfeature.DefaultFeatureGate)
+}
+
+// Mutate implements rest.Admission.
+func (k *kubernetes) Mutate(ctx context.Context, a *rest.Attributes) error {
+	w, err := k.begin(ctx, a, func(p kubernetesPlugin) bool { _, ok := p.Interface.(k8sadmission.MutationInterface); return ok })
+	if w == nil || err != nil {
+		return err
+	}
+	for _, p := range w.plugins {
+		if err := w.call(p, admission.PhaseAdmit, p.Interface.(k8sadmission.MutationInterface).Admit); err != nil {
+			return err
+		}
+	}
+	if a.Object == nil {
+		return nil
+	}
+	return kinds.SetFromInternal(a.Object, w.GetObject())
+}
+
+// Validate implements rest.Admission.
+func (k *kubernetes) Validate(ctx context.Context, a *rest.Attributes) error {
+	w, err := k.begin(ctx, a, func(p kubernetesPlugin) bool { _, ok := p.Interface.(k8sadmission.ValidationInterface); return ok })
+	if w == nil || err != nil {
+		return err
+	}
+	for _, p := range w.plugins {
+		if err := w.call(p, admission.PhaseValidate, p.Interface.(k8sadmission.ValidationInterface).Validate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubernetesWrite is a write in one phase, with the plugins that handle it.
+type kubernetesWrite struct {
+	k8sadmission.Attributes
+	ctx     context.Context
+	write   *rest.Attributes
+	plugins []kubernetesPlugin
+}
+
+// begin returns the write for the plugins that handle it and have the phase; nil if there are none.
+func (k *kubernetes) begin(ctx context.Context, a *rest.Attributes, has func(kubernetesPlugin) bool) (*kubernetesWrite, error) {
+	w := &kubernetesWrite{write: a}
+	for _, p := range k.plugins {
+		if p.takes(a) && p.Handles(k8sadmission.Operation(a.Operation)) && has(p) {
+			w.plugins = append(w.plugins, p)
+		}
+	}
+	if len(w.plugins) == 0 {
+		return nil, nil
+	}
+	in := *a
+	if a.Object != nil {
+		var err error
+		if in.Object, err = kinds.Internal(a.Object); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+	}
+	if a.Old != nil {
+		in.Old = kinds.StoredInternal(a.Old)
+	}
+	w.Attributes = admission.NewAttributes(&in)
+	w.ctx = warning.WithWarningRecorder(ctx, recorder{ctx, k.warn})
+	return w, nil
+}
+
+// call runs one phase of a plugin, and observes it.
+func (w *kubernetesWrite) call(p kubernetesPlugin, phase string, run func(context.Context, k8sadmission.Attributes, k8sadmission.ObjectInterfaces) error) error {
+	begun := time.Now()
+	err := asStatus(run(w.ctx, w, nil))
+	admission.Observe(w.ctx, begun, p.name, phase, w.write.Operation, err)
+	return err
+}
+
+// AddAnnotation implements admission.Attributes.
+func (w *kubernetesWrite) AddAnnotation(key, value string) error {
+	audit.Annotate(w.ctx, key, value)
+	return nil
+}
+
+// recorder sends the warnings of plugins to the client.
+type recorder struct {
+	ctx  context.Context
+	warn rest.Warn
+}
+
+// AddWarning implements warning.Recorder.
+func (r recorder) AddWarning(_, text string) { r.warn(r.ctx, text) }
+
+// asker asks the gateway for plugins.
+type asker struct {
+	authorize func(ctx context.Context, a *resource.Action) error
+}
+
+// Initialize implements admission.PluginInitializer.
+func (q asker) Initialize(plugin k8sadmission.Interface) {
+	if wants, ok := plugin.(initializer.WantsUnconditionalAuthorizer); ok {
+		wants.SetUnconditionalAuthorizer(q)
+	}
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (q asker) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch err := q.authorize(ctx, admission.ActionOf(a)); {
+	case err == nil:
+		return authorizer.DecisionAllow, "", nil
+	case apierrors.IsForbidden(err):
+		return authorizer.DecisionNoOpinion, err.Error(), nil
+	default:
+		return authorizer.DecisionNoOpinion, "", err
+	}
+}
