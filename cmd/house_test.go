@@ -262,7 +262,7 @@ var doors = map[string][]string{
 	"k8s.io/apiserver/pkg/audit":                                      {"resource/audit"},
 	"k8s.io/apiserver/pkg/endpoints/request":                          {"gateway/flow", "backends/core/kinds"},
 	"k8s.io/apiserver/pkg/registry/rest":                              {"backends/core/kinds"},
-	"k8s.io/kubernetes":                                               {"backends/core", "backends/core/kinds", "backends/core/plugins", "backends/core/quota", "discovery/openapi/definitions.go"},
+	"k8s.io/kubernetes":                                               {"backends/core", "backends/core/kinds", "backends/core/plugins", "backends/core/quota", "discovery/openapi/definitions.go", "gateway/access/policy.go"},
 	"k8s.io/apiserver/pkg/server/mux":                                 {"gateway/flow"},
 	"k8s.io/apiserver/pkg/server/flagz":                               {"gateway"},
 	"k8s.io/apiserver/pkg/server/statusz":                             {"gateway"},

@@ -37,7 +37,7 @@ func stored[T rest.Object](b *bench, res, namespace, name string) (out T) {
 	return obj.(T)
 }
 
-// All objects of the bootstrap policy, which TestBootstrapPolicyGolden lists, are stored with
+// All objects of the bootstrap policy are stored with
 // the label and annotation of bootstrap objects.
 func TestBootstrapPolicyIsStored(t *testing.T) {
 	b := newBench(t, Config{})

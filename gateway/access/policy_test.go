@@ -17,10 +17,12 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// The whole bootstrap policy equals a text file, in which changes are easy to review.
-func TestBootstrapPolicyGolden(t *testing.T) {
+// The roles of Portico's processes equal a text file, in which changes are easy to review.
+func TestRolesOfProcessesGolden(t *testing.T) {
 	const file = "testdata/policy.txt"
-	got := policyText(bootstrapPolicy())
+	p := &policy{}
+	p.portico()
+	got := policyText(p)
 	if *rewrite {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
