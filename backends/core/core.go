@@ -83,7 +83,8 @@ type Config struct {
 	RuntimeConfig []string
 	// EventTTL is how long events are kept. Default: 1 h.
 	EventTTL time.Duration
-	// AllowPrivileged permits privileged containers. The first Core of a process decides.
+	// AllowPrivileged permits privileged containers; the flag's default is true. The setting is one of
+	// the process: the first Core decides.
 	AllowPrivileged bool
 	// Admission has the flags of admission plugins.
 	Admission plugins.Options

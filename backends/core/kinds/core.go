@@ -43,7 +43,7 @@ func coreRows(cfg Config) []row {
 			Info:     clusterwide("", "namespaces", "Namespace", "ns"),
 			strategy: namespace.Strategy, status: namespace.StatusStrategy,
 			updates: map[string]registry.RESTUpdateStrategy{"finalize": namespace.FinalizeStrategy},
-			fields:  fieldsFrom(namespace.GetAttrs), fieldLabels: []string{"name", "status.phase"},
+			fields:  fieldsFrom(namespace.GetAttrs), fieldLabels: []string{"status.phase"},
 			returnDeleted: true,
 			customize:     func(k *rest.Kind) { waitForContent(k, cfg) },
 		},
@@ -56,13 +56,11 @@ func coreRows(cfg Config) []row {
 		{
 			Info:     clusterwide("", "persistentvolumes", "PersistentVolume", "pv"),
 			strategy: persistentvolume.Strategy, status: persistentvolume.StatusStrategy,
-			fields: fieldsFrom(persistentvolume.GetAttrs), fieldLabels: []string{"name"},
 			returnDeleted: true,
 		},
 		{
 			Info:     info("persistentvolumeclaims", "PersistentVolumeClaim", "pvc"),
 			strategy: persistentvolumeclaim.Strategy, status: persistentvolumeclaim.StatusStrategy,
-			fields: fieldsFrom(persistentvolumeclaim.GetAttrs), fieldLabels: []string{"name"},
 			returnDeleted: true,
 			customize:     readWithDefaults,
 		},

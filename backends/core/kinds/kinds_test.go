@@ -295,3 +295,17 @@ func TestEventTTL(t *testing.T) {
 		}
 	}
 }
+
+// kube-apiserver has every field label of a row.
+func TestFieldLabelsAreThoseOfKubeAPIServer(t *testing.T) {
+	t.Parallel()
+	for _, k := range All(Config{}) {
+		for _, version := range k.Versions {
+			for _, label := range append([]string{"metadata.name"}, k.FieldLabels...) {
+				if _, _, err := scheme.ConvertFieldLabel(k.GVK(version), label, "x"); err != nil {
+					t.Errorf("%s: %v", k.GVK(version), err)
+				}
+			}
+		}
+	}
+}

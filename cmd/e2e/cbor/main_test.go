@@ -1,6 +1,6 @@
 // Package cbor has no code: its tests run clients that prefer CBOR against an installation with
 // the feature gate CBORServingAndStorage. The gates of client-go are those of the process, so
-// that its other tests are in other packages.
+// that its other tests are in other packages. The installation also has --allow-privileged=false.
 //
 // Runs in: tests.
 package cbor
@@ -23,5 +23,5 @@ func (g preferring) Enabled(key features.Feature) bool {
 
 func TestMain(m *testing.M) {
 	features.ReplaceFeatureGates(preferring{features.FeatureGates()})
-	os.Exit(e2e.MainUnlessShort(m, "--feature-gates=CBORServingAndStorage=true"))
+	os.Exit(e2e.MainUnlessShort(m, "--feature-gates=CBORServingAndStorage=true", "--allow-privileged=false"))
 }
