@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha512"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -242,6 +243,13 @@ func inputHash(seed, key string, m *members) string {
 		for i := range k.Subresources {
 			s := &k.Subresources[i]
 			fmt.Fprintf(h, "- %q %q %q %v %v %q\n", s.Name, s.Verbs, s.GVK.String(), s.Create != nil, s.Connect != nil, s.PatchTypes(k, m.version))
+		}
+		if k.Definitions != nil {
+			all := k.Definitions(modelRef)
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				data, _ := json.Marshal(all[name].Schema) // generated schemas always encode
+				fmt.Fprintf(h, "= %q %s\n", name, data)
+			}
 		}
 		if k.Schema != nil {
 			fmt.Fprintf(h, "= %q %q\n", k.FieldLabels, schemaInputs(k, m.version))

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico/resource/rest"
@@ -104,6 +105,8 @@ func TestHashInputs(t *testing.T) {
 		"fields":       func(k *rest.Kind) { k.FieldLabels = []string{"spec.a"} },
 		"other fields": func(k *rest.Kind) { k.FieldLabels = []string{"spec.a", "spec.b"} },
 		"status":       func(k *rest.Kind) { k.Subresources = []rest.Subresource{{Name: "status", Strategy: &rest.Strategy{}}} },
+		"definitions":  func(k *rest.Kind) { k.Definitions = described("a") },
+		"others":       func(k *rest.Kind) { k.Definitions = described("b") },
 		"schema":       func(k *rest.Kind) { k.SchemaInputs = func(string) string { return "b" } },
 	} {
 		k := base()
@@ -113,6 +116,13 @@ func TestHashInputs(t *testing.T) {
 			t.Errorf("%q and %q have one hash", name, other)
 		}
 		seen[url] = name
+	}
+}
+
+// described returns definitions of one model.
+func described(text string) common.GetOpenAPIDefinitions {
+	return func(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+		return map[string]common.OpenAPIDefinition{"com.example.Widget": {Schema: *spec.StringProperty().WithDescription(text)}}
 	}
 }
 

@@ -137,6 +137,7 @@ func (o *objects) KindFor(r schema.GroupVersionResource, subresource string) sch
 func (o *objects) Default(obj runtime.Object) {
 	gvk := o.kindOf(obj)
 	if !o.isOwn(gvk) {
+		o.defaultBody(obj, gvk)
 		return
 	}
 	if codec, ok := o.kind.Codec.(rest.Defaulting); ok && gvk != o.hub {
@@ -153,6 +154,19 @@ func (o *objects) Default(obj runtime.Object) {
 		}
 	}
 	_ = assign(obj, hub) // both have the same type
+}
+
+// defaultBody sets the defaults of a subresource's body of another kind (TokenRequest).
+func (o *objects) defaultBody(obj runtime.Object, gvk schema.GroupVersionKind) {
+	for i := range o.kind.Subresources {
+		sub := &o.kind.Subresources[i]
+		if sub.GVK != gvk || sub.Strategy == nil || sub.Strategy.Default == nil {
+			continue
+		}
+		if body, ok := obj.(rest.Object); ok {
+			sub.Strategy.Default(body)
+		}
+	}
 }
 
 // Convert converts in into out, which is empty or the object of the write.

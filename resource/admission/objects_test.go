@@ -77,3 +77,18 @@ func TestForeignBodies(t *testing.T) {
 		t.Error("a scale became a widget")
 	}
 }
+
+// The body of a subresource of another kind gets the defaults of the subresource after a change.
+func TestDefaultsOfForeignBodies(t *testing.T) {
+	kind := widgets()
+	scale := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+	kind.Subresources = append(kind.Subresources, rest.Subresource{Name: "scale", GVK: scale, Strategy: &rest.Strategy{
+		Default: func(obj rest.Object) { obj.SetLabels(map[string]string{"defaulted": "true"}) },
+	}})
+	in := &unstructured.Unstructured{Object: map[string]any{}}
+	in.SetGroupVersionKind(scale)
+	o, _ := objectsOf(kind, in)
+	if o.Default(in); in.GetLabels()["defaulted"] != "true" {
+		t.Errorf("%v", in)
+	}
+}

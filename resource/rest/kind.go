@@ -169,10 +169,10 @@ type Strategy struct {
 	LooseFinalizers bool
 }
 
-// Subresource is one subresource of a kind. One of four fields makes it what it is:
-// Strategy, a partial update of the stored object (status, finalize); Projection, the
-// object as another kind (scale); Create, a POST that stores nothing (token); Connect, a
-// connection (proxy, exec).
+// Subresource is one subresource of a kind. Connect makes it a connection (proxy, exec),
+// Create a POST that stores nothing (token), and Projection the object as another kind
+// (scale). Otherwise it is a partial update of the stored object by Strategy (status,
+// finalize).
 type Subresource struct {
 	Name string
 	// GVK is the kind of its bodies; zero: the kind of the resource. A Create also takes
@@ -181,7 +181,7 @@ type Subresource struct {
 	// Verbs as in discovery; nil: get, patch and update.
 	Verbs []string
 	// Strategy replaces that of the kind. Its PrepareUpdate copies from old everything that
-	// this subresource must not change. Of a Create only the Default is called.
+	// this subresource must not change. With Create only its Default is called.
 	Strategy *Strategy
 	// Projection is set for a subresource of another kind; GVK is that kind.
 	Projection *Projection

@@ -28,8 +28,7 @@ import (
 	"portico/resource/rest"
 )
 
-// kubernetes calls plugins of kube-apiserver, which are consecutive rows, with objects of the internal
-// version.
+// kubernetes calls consecutive plugins of kube-apiserver with one object of the internal version.
 type kubernetes struct {
 	plugins []kubernetesPlugin
 	warn    rest.Warn
@@ -51,25 +50,16 @@ func newKubernetesPlugin(cfg *Config, r row) (kubernetesPlugin, error) {
 	if data, ok := cfg.files[r.name]; ok {
 		config = bytes.NewReader(data)
 	}
-	plugin, err := registered.InitPlugin(r.name, config, initializers{
-		initializer.New(newClient(cfg), nil, newInformers(cfg), nil, utilfeature.DefaultFeatureGate, compatibility.DefaultBuildEffectiveVersion(), nil, cfg.Mapper),
-		asker{cfg.Authorize}, tolerationSeconds{&cfg.Options},
-	})
+	if r.name == defaulttolerationseconds.PluginName {
+		defer lockTolerationSeconds(&cfg.Options)()
+	}
+	plugin, err := registered.InitPlugin(r.name, config,
+		initializer.New(newClient(cfg), nil, newInformers(cfg), authorizer.AuthorizerFunc(asker{cfg.Authorize}.Authorize), utilfeature.DefaultFeatureGate,
+			compatibility.DefaultBuildEffectiveVersion(), nil, cfg.Mapper))
 	return kubernetesPlugin{r, plugin}, err
 }
 
-type initializers []k8sadmission.PluginInitializer
-
-// Initialize implements admission.PluginInitializer.
-func (all initializers) Initialize(plugin k8sadmission.Interface) {
-	for _, i := range all {
-		i.Initialize(plugin)
-	}
-}
-
-// tolerationSeconds gives DefaultTolerationSeconds its flags, which are variables of its package.
-type tolerationSeconds struct{ *Options }
-
+// tolerationFlags are the flags of DefaultTolerationSeconds, which are variables of its package.
 var tolerationFlags = sync.OnceValue(func() *lockedFlags {
 	f := &lockedFlags{FlagSet: pflag.NewFlagSet("", pflag.ContinueOnError)}
 	defaulttolerationseconds.RegisterFlags(f.FlagSet)
@@ -81,21 +71,16 @@ type lockedFlags struct {
 	*pflag.FlagSet
 }
 
-// Initialize implements admission.PluginInitializer.
-func (s tolerationSeconds) Initialize(plugin k8sadmission.Interface) {
-	defaulted, ok := plugin.(*defaulttolerationseconds.Plugin)
-	if !ok {
-		return
-	}
+// lockTolerationSeconds sets the flags for a plugin that is initialized before unlock.
+func lockTolerationSeconds(o *Options) (unlock func()) {
 	flags := tolerationFlags()
 	flags.Lock()
-	defer flags.Unlock()
 	for name, seconds := range map[string]*int64{
-		"default-not-ready-toleration-seconds": s.NotReadyTolerationSeconds, "default-unreachable-toleration-seconds": s.UnreachableTolerationSeconds,
+		"default-not-ready-toleration-seconds": o.NotReadyTolerationSeconds, "default-unreachable-toleration-seconds": o.UnreachableTolerationSeconds,
 	} {
 		_ = flags.Set(name, fmt.Sprint(ptr.Deref(seconds, DefaultTolerationSeconds))) // a number is valid
 	}
-	defaulted.InspectFeatureGates(utilfeature.DefaultFeatureGate)
+	return flags.Unlock
 }
 
 // Mutate implements rest.Admission.
@@ -166,9 +151,23 @@ func (k *kubernetes) begin(ctx context.Context, a *rest.Attributes, has func(kub
 // call runs one phase of a plugin, and observes it.
 func (w *kubernetesWrite) call(p kubernetesPlugin, phase string, run func(context.Context, k8sadmission.Attributes, k8sadmission.ObjectInterfaces) error) error {
 	begun := time.Now()
-	err := asStatus(run(w.ctx, w, nil))
+	err := asStatus(w.recovering(run))
 	admission.Observe(w.ctx, begun, p.name, phase, w.write.Operation, err)
 	return err
+}
+
+// recovering calls run, and returns the readError of a lister.
+func (w *kubernetesWrite) recovering(run func(context.Context, k8sadmission.Attributes, k8sadmission.ObjectInterfaces) error) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case readError:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	return run(w.ctx, w, nil)
 }
 
 // AddAnnotation implements admission.Attributes.
@@ -189,13 +188,6 @@ func (r recorder) AddWarning(_, text string) { r.warn(r.ctx, text) }
 // asker asks the gateway for plugins.
 type asker struct {
 	authorize func(ctx context.Context, a *resource.Action) error
-}
-
-// Initialize implements admission.PluginInitializer.
-func (q asker) Initialize(plugin k8sadmission.Interface) {
-	if wants, ok := plugin.(initializer.WantsUnconditionalAuthorizer); ok {
-		wants.SetUnconditionalAuthorizer(q)
-	}
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.

@@ -1,11 +1,7 @@
 package plugins
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +9,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -53,10 +48,8 @@ func kubernetesCases() []kubernetesCase {
 	}
 	return slices.Concat([]kubernetesCase{
 		{plugin: "AlwaysDeny", obj: aPod(), err: "admission control is denying all modifications"},
-		{plugin: "AlwaysAdmit", obj: aPod()},
 		{plugin: "NamespaceExists", obj: aPod(), err: `namespaces "ns" not found`},
 		{plugin: "NamespaceExists", stored: []rest.Object{ns}, obj: aPod()},
-		{plugin: "NamespaceAutoProvision", obj: aPod()},
 		{plugin: "LimitPodHardAntiAffinityTopology", err: "has TopologyKey zone", obj: with(func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "zone"}}}}
 		})},
@@ -131,8 +124,8 @@ func classCases() []kubernetesCase {
 	}
 }
 
-// rightsCases are those of plugins that ask for rights beyond that of the write. Alice has none, and may
-// do what the name of a signer or of an object permits.
+// rightsCases are those of plugins that ask for rights beyond that of the write. Alice may act on
+// objects named example.com/permitted only.
 func rightsCases() []kubernetesCase {
 	request := func(signer string) *certificatesv1.CertificateSigningRequest {
 		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
@@ -175,7 +168,7 @@ func byNode(change func(*rest.Attributes)) func(*rest.Attributes) {
 // the object of the write.
 func TestPluginsOfKubeAPIServer(t *testing.T) {
 	t.Parallel()
-	tested := map[string]bool{"DefaultTolerationSeconds": true, "PodSecurity": true, "EventRateLimit": true, "ImagePolicyWebhook": true}
+	tested := map[string]bool{"DefaultTolerationSeconds": true, "PodSecurity": true, "EventRateLimit": true, "AlwaysAdmit": true, "NamespaceAutoProvision": true}
 	for _, c := range kubernetesCases() {
 		tested[c.plugin] = true
 		t.Run(c.plugin, func(t *testing.T) {
@@ -219,6 +212,39 @@ func TestNamespaceAutoProvision(t *testing.T) {
 	}
 }
 
+// unreadable is a store that cannot be listed.
+type unreadable struct{ resource.Store }
+
+func (unreadable) List(context.Context, resource.ListOptions) (*resource.List, error) {
+	return nil, apierrors.NewServiceUnavailable("no quorum")
+}
+
+// A plugin that cannot list what it needs refuses the write.
+func TestObjectsThatCannotBeListed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	classes := w.resources["priorityclasses.scheduling.k8s.io"]
+	w.resources["priorityclasses.scheduling.k8s.io"] = &rest.Resource{Kind: classes.Kind, Store: unreadable{classes.Store}}
+	if err := admitWrite(t, w.only("Priority"), w.write(aPod(), nil)); err == nil || !strings.Contains(err.Error(), "no quorum") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Plugins see deletions, whose old object alone is set.
+func TestDeletions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sized("1", 1))
+	a := w.write(nil, sized("1", 1))
+	byNode(nil)(a)
+	if err := admitWrite(t, w.only("NodeRestriction"), a); err != nil {
+		t.Errorf("a pod of the node: %v", err)
+	}
+	a.Action.User.Name = "system:node:n2"
+	if err := admitWrite(t, w.only("NodeRestriction"), a); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "can only delete pods with spec.nodeName set to itself") {
+		t.Errorf("a pod of another node: %v", err)
+	}
+}
+
 // PodSecurity refuses pods by the labels of their namespace, and warns about templates and about pods
 // of a namespace that gets another level.
 func TestPodSecurity(t *testing.T) {
@@ -253,6 +279,7 @@ func TestEventRateLimit(t *testing.T) {
 	w.configure("EventRateLimit", limit("User"))
 	plugin := w.only("EventRateLimit")
 	write := func(dryRun bool) error {
+		// kindOf cannot tell the two kinds Event apart.
 		a := w.write(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e"}}, nil)
 		a.Kind, a.Object, a.DryRun = w.resources["events"].Kind, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e"}}, dryRun
 		return admitWrite(t, plugin, a)
@@ -269,34 +296,5 @@ func TestEventRateLimit(t *testing.T) {
 	w.configure("EventRateLimit", limit("Nothing"))
 	if err := w.options.Check(); err == nil || !strings.Contains(err.Error(), "limits[0].type: Unsupported value") {
 		t.Errorf("a wrong configuration: %v", err)
-	}
-}
-
-// ImagePolicyWebhook asks a server, which refuses an image.
-func TestImagePolicyWebhook(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review imagepolicyv1alpha1.ImageReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			t.Error(err)
-		}
-		review.Status = imagepolicyv1alpha1.ImageReviewStatus{Allowed: review.Spec.Containers[0].Image != "i", Reason: "i is not signed"}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review)
-	}))
-	t.Cleanup(server.Close)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: " + server.URL + "}}]\nusers: [{name: u}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t)
-	w.configure("ImagePolicyWebhook", map[string]any{"imagePolicy": map[string]any{"kubeConfigFile": kubeconfig, "allowTTL": 1, "denyTTL": 1, "retryBackoff": 500, "defaultAllow": false}})
-	plugin := w.only("ImagePolicyWebhook")
-	if err := admitWrite(t, plugin, w.write(aPod(), nil)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "i is not signed") {
-		t.Errorf("got %v", err)
-	}
-	if err := admitWrite(t, plugin, w.write(aPod(func(p *corev1.Pod) { p.Spec.Containers[0].Image = "signed" }), nil)); err != nil {
-		t.Error(err)
 	}
 }

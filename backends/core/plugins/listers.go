@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,8 +46,8 @@ var read = []struct {
 	{storagev1.GroupName, "storageclasses", &storagev1.StorageClass{}},
 }
 
-// newInformers returns a factory whose informers follow nothing: their listers read the watch cache,
-// so that no object is in memory twice.
+// newInformers returns a factory whose informers do not watch: their listers read the watch cache, so
+// that no object is in memory twice.
 func newInformers(cfg *Config) informers.SharedInformerFactory {
 	factory := informers.NewSharedInformerFactory(nil, 0)
 	for _, r := range read {
@@ -56,7 +57,7 @@ func newInformers(cfg *Config) informers.SharedInformerFactory {
 	return factory
 }
 
-// cached is the informer and the indexer of a resource. Methods that listers do not call are nil.
+// cached is the informer and the indexer of a resource. Methods that listers do not call panic.
 type cached struct {
 	cache.SharedIndexInformer
 	cache.Indexer
@@ -74,9 +75,16 @@ func (c *cached) AddIndexers(cache.Indexers) error {
 	return errors.New("objects of the watch cache have no index but the namespace")
 }
 
-// List implements cache.Indexer. It returns nothing if the cache cannot be read.
+// readError is the panic of a method that returns no error. kubernetesWrite.call returns it as the error
+// of the plugin.
+type readError struct{ error }
+
+// List implements cache.Indexer. If the objects cannot be read it panics with a readError.
 func (c *cached) List() []any {
-	all, _ := c.list("")
+	all, err := c.list("")
+	if err != nil {
+		panic(readError{fmt.Errorf("list %s: %w", c.resource.Resource, err)})
+	}
 	return all
 }
 

@@ -1,6 +1,6 @@
-// Package plugins is the admission plugins of the core server, in the order of kube-apiserver. Each is
-// a row of one table. Most are those of kube-apiserver, which kubernetes.go calls, and which read
-// objects through listers.go; rows of plugins that this server does not have say why.
+// Package plugins has the admission plugins of the core server: one table, in the order of
+// kube-apiserver. kubernetes.go calls the plugins of k8s.io/kubernetes, and listers.go gives them
+// objects from the watch cache. A row without a plugin has the reason.
 //
 // Runs in: core.
 package plugins
@@ -28,7 +28,6 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/eventratelimit"
 	"k8s.io/kubernetes/plugin/pkg/admission/extendedresourcetoleration"
 	"k8s.io/kubernetes/plugin/pkg/admission/gc"
-	"k8s.io/kubernetes/plugin/pkg/admission/imagepolicy"
 	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
 	"k8s.io/kubernetes/plugin/pkg/admission/namespace/autoprovision"
 	"k8s.io/kubernetes/plugin/pkg/admission/namespace/exists"
@@ -116,8 +115,11 @@ func on(resources ...string) []schema.GroupResource {
 var podSecurityResources = on("pods", "namespaces", "podtemplates", "replicationcontrollers", "replicasets.apps", "deployments.apps", "statefulsets.apps",
 	"daemonsets.apps", "jobs.batch", "cronjobs.batch")
 
-// noGroups is why a plugin is missing.
-const noGroups = "PodGroups are off by default in Kubernetes 1.37 and not served"
+// Reasons of missing plugins.
+const (
+	noGroups = "PodGroups are off by default in Kubernetes 1.37 and not served"
+	noDialer = "its client follows redirects and ignores --egress-selector-config-file; use a ValidatingWebhookConfiguration for pods"
+)
 
 // all returns the plugins in the order in which they are called (kube-apiserver's
 // AllOrderedPlugins). The engine of webhooks and policies stands for four of them.
@@ -135,7 +137,7 @@ func all() []row {
 		{name: NodeRestriction, register: noderestriction.Register},
 		{name: "TaintNodesByCondition", on: true, resources: on("nodes"), register: nodetaint.Register},
 		{name: "AlwaysPullImages", resources: on("pods"), register: alwayspullimages.Register},
-		{name: "ImagePolicyWebhook", resources: on("pods"), configured: true, register: imagepolicy.Register},
+		{name: "ImagePolicyWebhook", missing: noDialer},
 		{name: "PodSecurity", on: true, resources: podSecurityResources, register: podsecurity.Register, configured: true},
 		{name: "PodNodeSelector", resources: on("pods"), register: podnodeselector.Register, configured: true},
 		{name: "Priority", on: true, resources: on("pods", "priorityclasses.scheduling.k8s.io"), register: priority.Register},
