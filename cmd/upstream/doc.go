@@ -1,5 +1,5 @@
 // Package upstream compares parts of Portico that repeat parts of kube-apiserver and kube-controller-manager with them:
-// the authorizer of nodes and controllers.
+// the node authorizer, and the controllers of Endpoints and EndpointSlices.
 //
 // Runs in: tests.
 package upstream

@@ -70,7 +70,7 @@ func parse(t testing.TB, d *Documents, key string) *spec3.OpenAPI {
 	return doc
 }
 
-// operations returns the operations of a path by method.
+// operationsOf returns the operations of a path by method.
 func operationsOf(item *spec3.Path) map[string]*spec3.Operation {
 	all := map[string]*spec3.Operation{"DELETE": item.Delete, "GET": item.Get, "PATCH": item.Patch, "POST": item.Post, "PUT": item.Put}
 	maps.DeleteFunc(all, func(_ string, op *spec3.Operation) bool { return op == nil })

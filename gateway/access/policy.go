@@ -42,7 +42,7 @@ func bootstrapPolicy() *policy {
 	return p
 }
 
-// nodeRules are those of the role of kubelets.
+// nodeRules returns the rules of the ClusterRole system:node.
 var nodeRules = sync.OnceValue(bootstrappolicy.NodeRules)
 
 // AllowsNode reports whether the role of kubelets, as it is at the start, allows an action.
@@ -89,7 +89,7 @@ const (
 	full  = read + " " + write
 )
 
-// words returns the words of a list in upstream's order.
+// words returns the words of a list, sorted.
 func words(list string) []string { return slices.Sorted(strings.FieldsSeq(list)) }
 
 // on returns a rule for verbs on resources of groups; "-" is the core group.

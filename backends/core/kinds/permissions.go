@@ -102,7 +102,7 @@ func readPolicy[T any](ctx context.Context, p Permissions, policies, name string
 	if err != nil {
 		return none, err
 	}
-	in, err := internal(obj)
+	in, err := Internal(obj)
 	if err != nil {
 		return none, err
 	}

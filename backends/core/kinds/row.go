@@ -72,7 +72,7 @@ func (r row) kind(cfg Config) *rest.Kind {
 // fieldsFrom adapts a storage.AttrFunc to rest.Kind.Fields. An object of another type has no fields.
 func fieldsFrom(attrs storage.AttrFunc) func(runtime.Object) map[string]string {
 	return func(obj runtime.Object) map[string]string {
-		in, err := internal(obj)
+		in, err := Internal(obj)
 		if err != nil {
 			return nil
 		}

@@ -30,8 +30,8 @@ import (
 // scheme has all versions of kube-apiserver, their defaults and conversions. Its strategies refer to it.
 var scheme = legacyscheme.Scheme
 
-// internal converts obj to the internal version of its group. The result may share memory with obj.
-func internal(obj runtime.Object) (runtime.Object, error) {
+// Internal converts obj to the internal version of its group. The result may share memory with obj.
+func Internal(obj runtime.Object) (runtime.Object, error) {
 	kinds, _, err := scheme.ObjectKinds(obj)
 	if err != nil {
 		return nil, err
@@ -39,10 +39,10 @@ func internal(obj runtime.Object) (runtime.Object, error) {
 	return scheme.UnsafeConvertToVersion(obj, schema.GroupVersion{Group: kinds[0].Group, Version: runtime.APIVersionInternal})
 }
 
-// storedInternal is internal for a stored object. Annotations that stand for fields of the internal version are removed if
+// StoredInternal is Internal for a stored object. Annotations that stand for fields of the internal version are removed if
 // they are malformed: releases before this one stored them. It panics if the object cannot be converted nevertheless.
-func storedInternal(obj runtime.Object) runtime.Object {
-	if in, err := internal(obj); err == nil {
+func StoredInternal(obj runtime.Object) runtime.Object {
+	if in, err := Internal(obj); err == nil {
 		return in
 	}
 	obj = obj.DeepCopyObject()
@@ -54,14 +54,7 @@ func storedInternal(obj runtime.Object) runtime.Object {
 	return mustInternal(obj)
 }
 
-// Internal converts the object of a request to the internal version, for code of kube-apiserver. The result may share memory
-// with obj.
-func Internal(obj runtime.Object) (runtime.Object, error) { return internal(obj) }
-
-// StoredInternal is Internal for a stored object. It panics if the object cannot be converted.
-func StoredInternal(obj runtime.Object) runtime.Object { return storedInternal(obj) }
-
-// SetFromInternal replaces obj by in, an object of the internal version.
+// SetFromInternal replaces obj by in, an object of the internal version. The apiVersion and kind of obj stay.
 func SetFromInternal(obj, in runtime.Object) error {
 	kinds, _, err := scheme.ObjectKinds(obj)
 	if err != nil {
@@ -71,13 +64,14 @@ func SetFromInternal(obj, in runtime.Object) error {
 	if err != nil {
 		return err
 	}
+	out.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
 	reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(out).Elem())
 	return nil
 }
 
 // convert is the rest.ConvertFunc of all resources. It converts by way of the internal version.
 func convert(obj runtime.Object, to schema.GroupVersionKind) (runtime.Object, error) {
-	in, err := internal(obj.DeepCopyObject())
+	in, err := Internal(obj.DeepCopyObject())
 	if err != nil {
 		return nil, err
 	}

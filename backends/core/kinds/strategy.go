@@ -3,7 +3,6 @@ package kinds
 import (
 	"context"
 	"fmt"
-	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/operation"
@@ -98,7 +97,7 @@ func (s strategy) resets() []string {
 // and check refuses it.
 func (s strategy) setDefaults(obj rest.Object) {
 	scheme.Default(obj)
-	if in, err := internal(obj); err == nil {
+	if in, err := Internal(obj); err == nil {
 		s.set(obj, in)
 	}
 }
@@ -110,7 +109,7 @@ func (s strategy) prepareCreate(ctx context.Context, obj rest.Object) {
 }
 
 func (s strategy) prepareUpdate(ctx context.Context, obj, old rest.Object) {
-	in, was := mustInternal(obj), storedInternal(old)
+	in, was := mustInternal(obj), StoredInternal(old)
 	s.update.PrepareForUpdate(s.requestContext(ctx), in, was)
 	s.set(obj, in)
 	s.set(old, was) // the strategy normalizes it
@@ -134,7 +133,7 @@ func (s strategy) validate(ctx context.Context, obj rest.Object) field.ErrorList
 }
 
 func (s strategy) validateUpdate(ctx context.Context, obj, old rest.Object) field.ErrorList {
-	ctx, in, was := s.requestContext(ctx), mustInternal(obj), storedInternal(old)
+	ctx, in, was := s.requestContext(ctx), mustInternal(obj), StoredInternal(old)
 	// The order of registry.ValidateUpdate.
 	m, err := meta.Accessor(in)
 	if err != nil {
@@ -182,30 +181,28 @@ func (s strategy) warnings(ctx context.Context, obj, old rest.Object) []string {
 	if old == nil {
 		return s.create.WarningsOnCreate(s.requestContext(ctx), in)
 	}
-	return s.update.WarningsOnUpdate(s.requestContext(ctx), in, storedInternal(old))
+	return s.update.WarningsOnUpdate(s.requestContext(ctx), in, StoredInternal(old))
 }
 
 // set replaces obj by in, converted to the storage version.
 func (s strategy) set(obj rest.Object, in runtime.Object) {
-	out, err := scheme.UnsafeConvertToVersion(in, s.hub.GroupVersion())
-	if err != nil {
+	if err := SetFromInternal(obj, in); err != nil {
 		panic(fmt.Sprintf("convert %T: %v", in, err))
 	}
-	reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(out).Elem())
 }
 
 // check returns a BadRequest if obj cannot be converted, as kube-apiserver does when it decodes the body: an annotation that
 // stands for a field of the internal version may be malformed.
 func (s strategy) check(_ context.Context, _ string, obj, _ rest.Object) error {
-	if _, err := internal(obj); err != nil {
+	if _, err := Internal(obj); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", s.info.Kind, s.hub.Version, s.info.Kind, err))
 	}
 	return nil
 }
 
-// mustInternal is internal for an object that check has accepted. It panics if the object cannot be converted.
+// mustInternal is Internal for an object that check has accepted. It panics if the object cannot be converted.
 func mustInternal(obj runtime.Object) runtime.Object {
-	in, err := internal(obj)
+	in, err := Internal(obj)
 	if err != nil {
 		panic(fmt.Sprintf("convert %T: %v", obj, err))
 	}

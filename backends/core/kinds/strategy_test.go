@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,8 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico/internal/testing/kindtest"
+	"portico/resource"
 	"portico/resource/rest"
 )
 
@@ -121,6 +125,33 @@ func TestNamesOfLimitRanges(t *testing.T) {
 		}
 		if w = s.Send(made.Name, "", w.Body.Bytes()); w.Code != http.StatusOK {
 			t.Errorf("update: %d %s", w.Code, w.Body)
+		}
+	}
+}
+
+// The bodies of all resources and subresources pass the internal version, as plugins get them.
+func TestBodiesPassTheInternalVersion(t *testing.T) {
+	call := func(context.Context, resource.Key, kruntime.Object, bool) (kruntime.Object, error) { return nil, nil }
+	for _, k := range All(Config{CreateToken: call, BindPod: call, EvictPod: call}) {
+		bodies := []schema.GroupVersionKind{k.GVK(k.Storage())}
+		for _, sub := range k.Subresources {
+			if !sub.GVK.Empty() {
+				bodies = append(bodies, sub.GVK)
+			}
+		}
+		for _, gvk := range bodies {
+			obj, err := scheme.New(gvk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			obj.GetObjectKind().SetGroupVersionKind(gvk)
+			in, err := Internal(obj)
+			if err == nil {
+				err = SetFromInternal(obj, in)
+			}
+			if now := obj.GetObjectKind().GroupVersionKind(); err != nil || now != gvk {
+				t.Errorf("%s of %s: %v, %v", gvk, k.Resource, now, err)
+			}
 		}
 	}
 }

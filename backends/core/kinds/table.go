@@ -32,7 +32,7 @@ func table(hub schema.GroupVersionKind) ([]metav1.TableColumnDefinition, func(ru
 		if reflect.TypeOf(obj) != reflect.TypeOf(empty) {
 			return nil, fmt.Errorf("make table row: unexpected type %T", obj)
 		}
-		t, err := tables().GenerateTable(storedInternal(obj), printers.GenerateOptions{NoHeaders: true, Wide: true})
+		t, err := tables().GenerateTable(StoredInternal(obj), printers.GenerateOptions{NoHeaders: true, Wide: true})
 		if err != nil {
 			return nil, fmt.Errorf("make table row: %w", err)
 		}

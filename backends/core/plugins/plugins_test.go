@@ -147,7 +147,7 @@ func subresource(name string) func(*rest.Attributes) {
 	return func(a *rest.Attributes) { a.Action.Subresource = name }
 }
 
-// admit runs both phases.
+// admitWrite runs both phases.
 func admitWrite(t *testing.T, plugin rest.Admission, a *rest.Attributes) error {
 	t.Helper()
 	if err := plugin.Mutate(t.Context(), a); err != nil {
@@ -214,15 +214,15 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: a plugin that is missing says why, others do not", r.name)
 		}
 		for _, gr := range r.resources {
-			if newKinds[gr.String()] == nil {
+			if servedKinds[gr.String()] == nil {
 				t.Errorf("%s is called for %s, which is not served", r.name, gr)
 			}
 		}
 	}
 }
 
-// newKinds are the served kinds by resource.
-var newKinds = func() map[string]*rest.Kind {
+// servedKinds are the served kinds by resource.
+var servedKinds = func() map[string]*rest.Kind {
 	out := map[string]*rest.Kind{}
 	for _, k := range kinds.All(kinds.Config{}) {
 		out[k.GroupResource().String()] = k

@@ -14,8 +14,8 @@ import (
 	"portico/resource/rest"
 )
 
-// The two plugins of this file are not those of kube-apiserver, whose packages link the volume code of
-// kubelet.
+// This file has DefaultStorageClass and StorageObjectInUseProtection: the packages of kube-apiserver's
+// link the volume code of kubelet.
 
 // mutates is a plugin for new objects without a second phase.
 type mutates func(ctx context.Context, a *rest.Attributes) error

@@ -1,4 +1,4 @@
-// Package kindtest makes writes of built-in kinds for tests: valid objects, each of them with one field empty,
+// Package kindtest makes writes of built-in kinds for tests: valid objects, mutations of them with one empty field,
 // and objects that a fuzzer changes.
 //
 // Runs in: tests.

@@ -98,7 +98,7 @@ func (p *Plugin) Validate(ctx context.Context, a *rest.Attributes) error {
 		return err
 	}
 	p.start.Do(p.run)
-	return p.engine.Evaluate(admission.Upstream(a))
+	return p.engine.Evaluate(admission.NewAttributes(a))
 }
 
 // run starts the engine.
