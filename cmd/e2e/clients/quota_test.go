@@ -267,9 +267,13 @@ func check(t *testing.T, states, changes []revision) {
 	t.Helper()
 	all := slices.Concat(states, changes)
 	slices.SortFunc(all, func(a, b revision) int { return cmp.Compare(a.at, b.at) })
-	stored, usage := int64(1), int64(1) // kube-root-ca.crt
+	if len(states) == 0 || len(changes) == 0 {
+		t.Fatalf("%d states of the quota, %d changes of objects", len(states), len(changes))
+	}
+	end := min(states[len(states)-1].at, changes[len(changes)-1].at) // both watches have seen what is before
+	stored, usage := int64(1), int64(1)                              // kube-root-ca.crt
 	for _, r := range all {
-		if r.at > states[len(states)-1].at { // the watch of quotas was ended earlier
+		if r.at > end {
 			break
 		}
 		if r.isQuota {
