@@ -128,8 +128,14 @@ func (m *models) ofKind(codec rest.Codec, id schema.GroupVersionKind) string {
 
 // schemas returns the schemas of all models, and of the models that they refer to.
 func (m *models) schemas() (map[string]*spec.Schema, error) {
+	// The builder changes the extensions of definitions, which other documents share.
+	own := make(definitions, len(*m.definitions))
+	for name, d := range *m.definitions {
+		d.Schema.Extensions = maps.Clone(d.Schema.Extensions)
+		own[name] = d
+	}
 	return builder3.BuildOpenAPIDefinitionsForResources(&common.OpenAPIV3Config{
-		Definitions:       *m.definitions,
+		Definitions:       own,
 		GetDefinitionName: func(name string) (string, spec.Extensions) { return name, m.extensionsOf(name) },
 	}, slices.Sorted(maps.Keys(m.used))...)
 }

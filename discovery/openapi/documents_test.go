@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -226,4 +227,20 @@ func fromProtobuf(t *testing.T, data []byte) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// Documents are built at once from definitions that they share.
+func TestDocumentsAreBuiltAtOnce(t *testing.T) {
+	var all sync.WaitGroup
+	for range 8 {
+		d := FromKinds(Config{}, kinds(t))
+		all.Go(func() {
+			for _, key := range d.Keys() {
+				if w := get(d, "/openapi/v3/"+key); w.Code != 200 {
+					t.Errorf("%s: %d", key, w.Code)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -56,6 +56,9 @@ func (m *member) call(ctx context.Context, a *rest.Attributes, phase string) err
 	if m.name == admission.PluginLifecycle || m.isGroup() { // they observe themselves
 		return run(ctx, a)
 	}
+	if _, first := m.Admission.(mutates); first && phase == admission.PhaseValidate {
+		return nil
+	}
 	begun := time.Now()
 	err := asStatus(run(ctx, a))
 	admission.Observe(ctx, begun, m.name, phase, a.Operation, err)

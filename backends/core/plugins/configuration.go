@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/apis/apiserver"
+	eventratelimitv1alpha1 "k8s.io/kubernetes/plugin/pkg/admission/eventratelimit/apis/eventratelimit/v1alpha1"
+	podtolerationrestrictionv1alpha1 "k8s.io/kubernetes/plugin/pkg/admission/podtolerationrestriction/apis/podtolerationrestriction/v1alpha1"
+	"sigs.k8s.io/yaml"
 
 	"portico/resource/admission"
 )
@@ -29,4 +33,28 @@ func readConfigurations(file string) (configurations, error) {
 		}
 		return nil
 	})
+}
+
+// checkConfiguration refuses what kube-apiserver ignores in the configuration of a plugin: unknown fields,
+// and node selectors that are malformed.
+func checkConfiguration(plugin string, data []byte) error {
+	switch plugin {
+	case "EventRateLimit":
+		return yaml.UnmarshalStrict(data, &eventratelimitv1alpha1.Configuration{})
+	case "PodTolerationRestriction":
+		return yaml.UnmarshalStrict(data, &podtolerationrestrictionv1alpha1.Configuration{})
+	case "PodNodeSelector":
+		var config struct {
+			Selectors map[string]string `json:"podNodeSelectorPluginConfig"`
+		}
+		if err := yaml.UnmarshalStrict(data, &config); err != nil {
+			return err
+		}
+		for name, selector := range config.Selectors {
+			if _, err := labels.ConvertSelectorToLabelsMap(selector); err != nil {
+				return fmt.Errorf("podNodeSelectorPluginConfig[%q]: %w", name, err)
+			}
+		}
+	}
+	return nil
 }

@@ -48,6 +48,9 @@ func newKubernetesPlugin(cfg *Config, r row) (kubernetesPlugin, error) {
 	r.register(registered)
 	var config io.Reader
 	if data, ok := cfg.files[r.name]; ok {
+		if err := checkConfiguration(r.name, data); err != nil {
+			return kubernetesPlugin{}, fmt.Errorf("configuration: %w", err)
+		}
 		config = bytes.NewReader(data)
 	}
 	if r.name == defaulttolerationseconds.PluginName {
@@ -120,6 +123,8 @@ type kubernetesWrite struct {
 	ctx     context.Context
 	write   *rest.Attributes
 	plugins []kubernetesPlugin
+	// unasked is the error of the last question that the gateway did not answer.
+	unasked error
 }
 
 // begin returns the write for the plugins that handle it and have the phase; nil if there are none.
@@ -137,21 +142,30 @@ func (k *kubernetes) begin(ctx context.Context, a *rest.Attributes, has func(kub
 	if a.Object != nil {
 		var err error
 		if in.Object, err = kinds.Internal(a.Object); err != nil {
-			return nil, apierrors.NewInternalError(err)
+			// As the check of the strategy, which follows.
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", a.Kind.Kind, a.Kind.Storage(), a.Kind.Kind, err))
 		}
 	}
 	if a.Old != nil {
 		in.Old = kinds.StoredInternal(a.Old)
 	}
 	w.Attributes = admission.NewAttributes(&in)
-	w.ctx = warning.WithWarningRecorder(ctx, recorder{ctx, k.warn})
+	w.ctx = context.WithValue(warning.WithWarningRecorder(ctx, recorder{ctx, k.warn}), writeKey{}, w)
 	return w, nil
 }
 
-// call runs one phase of a plugin, and observes it.
+// writeKey is the key of the kubernetesWrite in the context of a plugin.
+type writeKey struct{}
+
+// call runs one phase of a plugin, and observes it. A plugin refuses a write as forbidden if it gets no
+// answer from the gateway; that error is returned instead.
 func (w *kubernetesWrite) call(p kubernetesPlugin, phase string, run func(context.Context, k8sadmission.Attributes, k8sadmission.ObjectInterfaces) error) error {
 	begun := time.Now()
+	w.unasked = nil
 	err := asStatus(w.recovering(run))
+	if err != nil && w.unasked != nil {
+		err = asStatus(w.unasked)
+	}
 	admission.Observe(w.ctx, begun, p.name, phase, w.write.Operation, err)
 	return err
 }
@@ -198,6 +212,9 @@ func (q asker) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	case apierrors.IsForbidden(err):
 		return authorizer.DecisionNoOpinion, err.Error(), nil
 	default:
+		if w, ok := ctx.Value(writeKey{}).(*kubernetesWrite); ok {
+			w.unasked = err
+		}
 		return authorizer.DecisionNoOpinion, "", err
 	}
 }

@@ -230,6 +230,46 @@ func TestObjectsThatCannotBeListed(t *testing.T) {
 	}
 }
 
+// A gateway that does not answer is no refusal.
+func TestGatewayDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.Authorize = func(context.Context, *resource.Action) error { return apierrors.NewServiceUnavailable("no gateway") }
+	cfg.Enable, cfg.Disable = []string{"CertificateApproval"}, slices.DeleteFunc(Names(), func(n string) bool { return n == "CertificateApproval" })
+	plugin, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "example.com/x"}}
+	if err := admitWrite(t, plugin, w.write(request, request, subresource("approval"))); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Configurations with unknown fields and malformed selectors are refused at the start.
+func TestConfigurationsAreStrict(t *testing.T) {
+	t.Parallel()
+	for plugin, config := range map[string]map[string]any{
+		"PodNodeSelector":          {"podNodeSelectorPluginCofig": map[string]any{"ns": "a=b"}},
+		"PodTolerationRestriction": {"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1", "kind": "Configuration", "whitelists": []any{}},
+		"EventRateLimit":           {"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration", "limit": []any{}},
+	} {
+		w := newWorld(t)
+		w.options.Enable = []string{plugin}
+		w.configure(plugin, config)
+		if err := w.options.Check(); err == nil || !strings.Contains(err.Error(), "unknown field") {
+			t.Errorf("%s: %v", plugin, err)
+		}
+	}
+	w := newWorld(t)
+	w.options.Enable = []string{"PodNodeSelector"}
+	w.configure("PodNodeSelector", map[string]any{"podNodeSelectorPluginConfig": map[string]any{"ns": "a in (b)"}})
+	if err := w.options.Check(); err == nil || !strings.Contains(err.Error(), `podNodeSelectorPluginConfig["ns"]`) {
+		t.Errorf("a malformed selector: %v", err)
+	}
+}
+
 // Plugins see deletions, whose old object alone is set.
 func TestDeletions(t *testing.T) {
 	t.Parallel()

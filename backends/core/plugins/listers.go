@@ -80,17 +80,20 @@ func (c *cached) AddIndexers(cache.Indexers) error {
 type readError struct{ error }
 
 // List implements cache.Indexer. If the objects cannot be read it panics with a readError.
-func (c *cached) List() []any {
-	all, err := c.list("")
+func (c *cached) List() []any { return c.mustList("") }
+
+func (c *cached) mustList(namespace string) []any {
+	all, err := c.list(namespace)
 	if err != nil {
 		panic(readError{fmt.Errorf("list %s: %w", c.resource.Resource, err)})
 	}
 	return all
 }
 
-// Index implements cache.Indexer for cache.NamespaceIndex.
+// Index implements cache.Indexer for cache.NamespaceIndex. Callers ignore its error and call List, so it
+// panics as List does.
 func (c *cached) Index(_ string, obj any) ([]any, error) {
-	return c.list(obj.(metav1.Object).GetNamespace())
+	return c.mustList(obj.(metav1.Object).GetNamespace()), nil
 }
 
 func (c *cached) list(namespace string) ([]any, error) {
