@@ -11,7 +11,7 @@ import (
 
 // The core server has the plugins of kube-apiserver in its order, and the same ones on by default.
 func TestPluginsAreThoseOfKubeAPIServer(t *testing.T) {
-	missing := []string{"ImagePolicyWebhook", "PodGroupProtection"} // plugins.go has the reasons
+	missing := []string{"ImagePolicyWebhook", "PodGroupProtection"} // backends/core/plugins/plugins.go has the reasons
 	want := slices.DeleteFunc(slices.Clone(options.AllOrderedPlugins), func(name string) bool { return slices.Contains(missing, name) })
 	if got := plugins.Names(); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
