@@ -105,7 +105,7 @@ func (b *builder) foreign(k *rest.Kind, sub *rest.Subresource) string {
 	return b.models.ofKind(codec, sub.GVK)
 }
 
-// list adds the schema of the list of a kind and returns its name; "" if there is none.
+// list adds the schema of a kind's list and returns its name. It returns "" if the kind has no model.
 func (b *builder) list(k *rest.Kind, model string) string {
 	id := k.GVK(b.version).GroupVersion().WithKind(k.List())
 	name := strings.TrimSuffix(model, k.Kind) + k.List()

@@ -43,8 +43,7 @@ func requester(ctx context.Context) *resource.User {
 // authorizer returns the authorizer of strategies.
 func (p Permissions) authorizer() authorizer.UnconditionalAuthorizer { return gatewayAuthorizer{p} }
 
-// gatewayAuthorizer decides about the user of the request in the context, who may have less rights than its name and
-// groups say (resource.Constraint).
+// gatewayAuthorizer decides about the user of the request in the context, whose rights a resource.Constraint may limit.
 type gatewayAuthorizer struct{ Permissions }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
@@ -66,7 +65,7 @@ func (g gatewayAuthorizer) Authorize(ctx context.Context, a authorizer.Attribute
 	return authorizer.DecisionNoOpinion, "", err
 }
 
-// resolver returns what finds the resources of kinds for strategies.
+// resolver returns a resolver of the resources of kinds.
 func (p Permissions) resolver() resolver.ResourceResolver {
 	return resolver.ResourceResolverFunc(func(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
 		if p.ResourceOf == nil {

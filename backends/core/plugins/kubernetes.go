@@ -42,7 +42,7 @@ type kubernetesPlugin struct {
 // newKubernetesPlugin returns the plugin of a row.
 func newKubernetesPlugin(cfg *Config, r row) (kubernetesPlugin, error) {
 	if r.name == gc.PluginName && cfg.Mapper == nil {
-		return kubernetesPlugin{}, errors.New("it finds the kinds of owners through the gateway, and this server was started without --gateway")
+		return kubernetesPlugin{}, errors.New("kinds of owners are found through the gateway, and this server was started without --gateway")
 	}
 	registered := k8sadmission.NewPlugins()
 	r.register(registered)
@@ -88,7 +88,7 @@ func lockTolerationSeconds(o *Options) (unlock func()) {
 
 // Mutate implements rest.Admission.
 func (k *kubernetes) Mutate(ctx context.Context, a *rest.Attributes) error {
-	w, err := k.begin(ctx, a, func(p kubernetesPlugin) bool { _, ok := p.Interface.(k8sadmission.MutationInterface); return ok })
+	w, err := k.newWrite(ctx, a, func(p kubernetesPlugin) bool { _, ok := p.Interface.(k8sadmission.MutationInterface); return ok })
 	if w == nil || err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (k *kubernetes) Mutate(ctx context.Context, a *rest.Attributes) error {
 
 // Validate implements rest.Admission.
 func (k *kubernetes) Validate(ctx context.Context, a *rest.Attributes) error {
-	w, err := k.begin(ctx, a, func(p kubernetesPlugin) bool { _, ok := p.Interface.(k8sadmission.ValidationInterface); return ok })
+	w, err := k.newWrite(ctx, a, func(p kubernetesPlugin) bool { _, ok := p.Interface.(k8sadmission.ValidationInterface); return ok })
 	if w == nil || err != nil {
 		return err
 	}
@@ -123,12 +123,12 @@ type kubernetesWrite struct {
 	ctx     context.Context
 	write   *rest.Attributes
 	plugins []kubernetesPlugin
-	// unasked is the error of the last question that the gateway did not answer.
-	unasked error
+	// unanswered is the error of the last authorization that the gateway did not answer.
+	unanswered error
 }
 
-// begin returns the write for the plugins that handle it and have the phase; nil if there are none.
-func (k *kubernetes) begin(ctx context.Context, a *rest.Attributes, has func(kubernetesPlugin) bool) (*kubernetesWrite, error) {
+// newWrite returns a write with the plugins that handle it and have the phase. It returns nil if no plugin does.
+func (k *kubernetes) newWrite(ctx context.Context, a *rest.Attributes, has func(kubernetesPlugin) bool) (*kubernetesWrite, error) {
 	w := &kubernetesWrite{write: a}
 	for _, p := range k.plugins {
 		if p.takes(a) && p.Handles(k8sadmission.Operation(a.Operation)) && has(p) {
@@ -161,10 +161,10 @@ type writeKey struct{}
 // answer from the gateway; that error is returned instead.
 func (w *kubernetesWrite) call(p kubernetesPlugin, phase string, run func(context.Context, k8sadmission.Attributes, k8sadmission.ObjectInterfaces) error) error {
 	begun := time.Now()
-	w.unasked = nil
+	w.unanswered = nil
 	err := asStatus(w.recovering(run))
-	if err != nil && w.unasked != nil {
-		err = asStatus(w.unasked)
+	if err != nil && w.unanswered != nil {
+		err = asStatus(w.unanswered)
 	}
 	admission.Observe(w.ctx, begun, p.name, phase, w.write.Operation, err)
 	return err
@@ -213,7 +213,7 @@ func (q asker) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 		return authorizer.DecisionNoOpinion, err.Error(), nil
 	default:
 		if w, ok := ctx.Value(writeKey{}).(*kubernetesWrite); ok {
-			w.unasked = err
+			w.unanswered = err
 		}
 		return authorizer.DecisionNoOpinion, "", err
 	}

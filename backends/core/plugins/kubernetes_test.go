@@ -27,12 +27,12 @@ type kubernetesCase struct {
 	// stored are the objects that the plugin finds.
 	stored []rest.Object
 	config map[string]any
-	old    rest.Object // nil: the write is a creation
+	old    rest.Object // set for an update
 	obj    rest.Object
 	change func(*rest.Attributes)
 	// err is a part of the error; "": the write is accepted.
 	err string
-	// is reports whether the plugin has changed the object; nil: it does not change it.
+	// is reports whether the plugin has changed the object. It is nil for a plugin that changes nothing.
 	is func(obj rest.Object) bool
 }
 
@@ -94,7 +94,7 @@ func sized(cpu string, generation int64) *corev1.Pod {
 	})
 }
 
-// accountCases are those of plugins that look up a service account or a limit range.
+// accountCases returns writes for plugins that look up a service account or a limit range.
 func accountCases() []kubernetesCase {
 	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypeContainer, Default: amounts("cpu=1"), Max: amounts("cpu=2"),
@@ -114,7 +114,7 @@ func accountCases() []kubernetesCase {
 	}
 }
 
-// classCases are those of priority classes.
+// classCases returns writes for Priority.
 func classCases() []kubernetesCase {
 	high := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 7, GlobalDefault: true}
 	return []kubernetesCase{
@@ -124,7 +124,7 @@ func classCases() []kubernetesCase {
 	}
 }
 
-// rightsCases are those of plugins that ask for rights beyond that of the write. Alice may act on
+// rightsCases returns writes for plugins that check rights beyond the right to write. Alice may act on
 // objects named example.com/permitted only.
 func rightsCases() []kubernetesCase {
 	request := func(signer string) *certificatesv1.CertificateSigningRequest {
@@ -270,7 +270,7 @@ func TestConfigurationsAreStrict(t *testing.T) {
 	}
 }
 
-// Plugins see deletions, whose old object alone is set.
+// Plugins decide about deletions, which have an old object only.
 func TestDeletions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, sized("1", 1))

@@ -46,7 +46,7 @@ var read = []struct {
 	{storagev1.GroupName, "storageclasses", &storagev1.StorageClass{}},
 }
 
-// newInformers returns a factory whose informers do not watch: their listers read the watch cache, so
+// newInformers returns a factory of informers that do not watch. Their listers read the watch cache, so
 // that no object is in memory twice.
 func newInformers(cfg *Config) informers.SharedInformerFactory {
 	factory := informers.NewSharedInformerFactory(nil, 0)

@@ -37,8 +37,8 @@ const (
 	olderDefaultStorageClass = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// newDefaultStorageClass gives new claims without a storage class the default one: of several the
-// newest, and of those of one second the first by name.
+// newDefaultStorageClass gives new claims without a storage class the default one. If there are several,
+// it is the newest, and the first by name among classes of one second.
 func newDefaultStorageClass(cfg *Config) (rest.Admission, error) {
 	classes := cfg.Resource(storagev1.GroupName, "storageclasses")
 	return mutates(func(ctx context.Context, a *rest.Attributes) error {

@@ -16,8 +16,8 @@ import (
 	"portico/internal/testing/kindtest"
 )
 
-// The OpenAPI documents of Kubernetes' groups equal those of kube-apiserver, which its repository
-// has. Its files are made with all alpha and beta gates and without enums (hack/update-openapi-spec.sh);
+// The OpenAPI documents of Kubernetes' groups equal the files in api/openapi-spec of
+// k8s.io/kubernetes. These files are made with all alpha and beta gates and without enums (hack/update-openapi-spec.sh);
 // of the gates only CBORServingAndStorage changes what is compared. docs/wire.md 1.7 lists what differs.
 func TestOpenAPIEqualsThatOfKubeAPIServer(t *testing.T) {
 	t.Parallel()
