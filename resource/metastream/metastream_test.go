@@ -48,6 +48,7 @@ func TestStream(t *testing.T) {
 	defer web.Close()
 	events := make(chan watchcache.HeaderEvent, 10)
 	reading, stop := context.WithCancel(t.Context())
+	defer stop() // before web.Close, which waits for the stream
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Read(reading, client.New(client.Config{BaseURL: web.URL}), Path, func(e watchcache.HeaderEvent) { events <- e })
